@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skuq._version import __version__
 from skuq.torch_devices import DeviceMixin
-from skuq.wrappers import unwrap
+from skuq.wrappers import unwrap, walk_to
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -291,22 +291,12 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     >>> predict_uncertainty(clf, X[:3]).epistemic.shape
     (3,)
     """
-    if isinstance(estimator, type):
-        raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
-    path: list[str] = []
-    inputs = X
-    while not hasattr(estimator, "predict_uncertainty"):
-        path.append(type(estimator).__name__)
-        try:
-            inside = unwrap(estimator)
-        except TypeError as error:
-            raise TypeError(" -> ".join([*path[:-1], str(error)])) from None
-        if inside is None:
-            raise TypeError(_no_method_message(path))
-        estimator = inside.estimator
-        if inside.transform is not None:
-            inputs = inside.transform(inputs)
-    return with_index_of(X, estimator.predict_uncertainty(inputs))
+
+    def has(inside: Any) -> bool:
+        return hasattr(inside, "predict_uncertainty")
+
+    model, inputs = walk_to(estimator, X, has, _no_method_message)
+    return with_index_of(X, model.predict_uncertainty(inputs))
 
 
 def _no_method_message(path: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Metrics of uncertainty: calibration, selective prediction, detection, and scorers.
+"""Metrics of uncertainty: calibration, quantities, selective prediction, detection, and scorers.
 
 Every metric is a pure function of arrays. Labels may be numbers, booleans or
 strings. Probabilities are one row per sample and one column per class.
@@ -11,6 +11,22 @@ from skuq.metrics._probabilities import (
     expected_calibration_error,
     maximum_calibration_error,
     negative_log_likelihood,
+)
+from skuq.metrics._quantities import (
+    crps_ensemble,
+    crps_gaussian,
+    gaussian_negative_log_likelihood,
+    interval_coverage,
+    interval_score,
+    mean_interval_width,
+    pinball_loss,
+)
+from skuq.metrics._quantity_scorers import (
+    gaussian_log_likelihood_scorer,
+    interval_coverage_scorer,
+    interval_scorer,
+    neg_crps_gaussian_scorer,
+    quantile_scorer,
 )
 from skuq.metrics._ranking import (
     Detection,
@@ -39,17 +55,29 @@ __all__ = [
     "brier_score",
     "calibration_table",
     "certified_accuracy",
+    "crps_ensemble",
+    "crps_gaussian",
     "detection_metrics",
     "expected_calibration_error",
+    "gaussian_log_likelihood_scorer",
+    "gaussian_negative_log_likelihood",
+    "interval_coverage",
+    "interval_coverage_scorer",
+    "interval_score",
+    "interval_scorer",
     "maximum_calibration_error",
+    "mean_interval_width",
     "misclassification_auroc",
     "misclassification_auroc_scorer",
     "misclassification_detection",
     "neg_area_under_risk_coverage_scorer",
+    "neg_crps_gaussian_scorer",
     "neg_expected_calibration_error_scorer",
     "neg_log_likelihood_scorer",
     "negative_log_likelihood",
+    "pinball_loss",
     "predicted_part",
+    "quantile_scorer",
     "risk_coverage_curve",
     "uncertainty_scorer",
 ]

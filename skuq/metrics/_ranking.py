@@ -5,15 +5,23 @@ Detection is of out-of-distribution inputs, or of wrong predictions.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 from sklearn.exceptions import UndefinedMetricWarning
 
 from skuq.base import BoolArray, FloatArray
-from skuq.validation import errors_and_uncertainty, finite, sum_rounding, warn_user, weights
+from skuq.validation import (
+    Loss,
+    errors_and_uncertainty,
+    finite,
+    losses_and_uncertainty,
+    sum_rounding,
+    warn_user,
+    weights,
+)
 
 
 class RiskCoverage(NamedTuple):
@@ -24,7 +32,8 @@ class RiskCoverage(NamedTuple):
     coverage : ndarray of shape (n_thresholds,), float64
         Share of samples answered, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Error rate among the samples answered, in [0, 1].
+        Mean loss of the samples answered: the error rate, in [0, 1]; for quantities the mean
+        squared error, in squared units of the target, or the mean absolute error, in its units.
     threshold : ndarray of shape (n_thresholds,), float64
         A sample is answered if its uncertainty is at most this.
     """
@@ -39,9 +48,10 @@ def risk_coverage_curve(
     y_pred: ArrayLike,
     uncertainty: ArrayLike,
     *,
+    loss: Loss = "zero_one",
     sample_weight: ArrayLike | None = None,
 ) -> RiskCoverage:
-    """Error rate among the least uncertain samples, at every coverage.
+    """Error among the least uncertain samples, at every coverage.
 
     Samples of equal uncertainty are answered together or not at all, so the curve
     does not depend on the order of the rows.
@@ -49,9 +59,12 @@ def risk_coverage_curve(
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
-        True and predicted labels.
+        True and predicted labels, or quantities in the same unit.
     uncertainty : array-like of shape (n_samples,)
-        Any finite score that is larger where the prediction is less certain.
+        Any finite score that is larger where the prediction is less certain. Only its order
+        matters, so that a variance and its square root give the same.
+    loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
+        Loss of one prediction. The first is 1 for a wrong label; the others are for quantities.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
@@ -59,12 +72,13 @@ def risk_coverage_curve(
     -------
     RiskCoverage
         Arrays of shape (n_thresholds,), by increasing coverage. The last point is the
-        error rate over all samples.
+        mean loss of all samples: error rate, mean squared or mean absolute error.
 
     Raises
     ------
     ValueError
-        If the inputs do not fit together or `uncertainty` is not finite.
+        If the inputs do not fit together, `uncertainty` is not finite, or the loss is that of
+        labels and a value is a number with decimals.
 
     References
     ----------
@@ -79,11 +93,14 @@ def risk_coverage_curve(
     array([0.5 , 0.75, 1.  ])
     >>> curve.risk
     array([0.  , 0.  , 0.25])
+    >>> prices, predicted, std = [10.0, 20.0, 30.0], [11.0, 20.0, 24.0], [0.5, 0.1, 2.0]
+    >>> risk_coverage_curve(prices, predicted, std, loss="absolute_error").risk
+    array([0.        , 0.5       , 2.33333333])
     """
-    checked = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
-    threshold, size, errors = _tie_blocks(*checked)
+    checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
+    threshold, size, losses = _tie_blocks(*checked)
     answered = np.cumsum(size)
-    return RiskCoverage(answered / answered[-1], np.cumsum(errors) / answered, threshold)
+    return RiskCoverage(answered / answered[-1], np.cumsum(losses) / answered, threshold)
 
 
 def area_under_risk_coverage(
@@ -91,16 +108,17 @@ def area_under_risk_coverage(
     y_pred: ArrayLike,
     uncertainty: ArrayLike,
     *,
+    loss: Loss = "zero_one",
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
     Samples of equal uncertainty count as if in random order: each carries the mean
-    error of its tie block, which gives the expected value over that order.
+    loss of its tie block, which gives the expected value over that order.
 
     Parameters
     ----------
-    y_true, y_pred, uncertainty
+    y_true, y_pred, uncertainty, loss
         As in `risk_coverage_curve`.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Coverage starts at one sample,
@@ -110,7 +128,13 @@ def area_under_risk_coverage(
     Returns
     -------
     float
-        In [0, 1]; 0 is best. The error rate if `uncertainty` is constant.
+        Mean loss of all samples if `uncertainty` is constant, less if it ranks well; 0 is best.
+        In [0, 1] for labels; for quantities in squared units of the target, or in its units.
+
+    Raises
+    ------
+    ValueError
+        As `risk_coverage_curve`.
 
     References
     ----------
@@ -125,26 +149,26 @@ def area_under_risk_coverage(
     >>> area_under_risk_coverage([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.2, 0.8])
     0.0625
     """
-    wrong, scores, weight = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
-    _, size, errors = _tie_blocks(wrong, scores, weight)
+    checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
+    _, size, losses = _tie_blocks(*checked)
     if sample_weight is None:
-        expected_error = np.repeat(errors / size, size.astype(np.int64))  # least uncertain first
-        return float((np.cumsum(expected_error) / np.arange(1, len(wrong) + 1)).mean())
-    # The sum over a block of n samples with error rate r, after N samples with E errors, of
+        expected_loss = np.repeat(losses / size, size.astype(np.int64))  # least uncertain first
+        return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
+    # The sum over a block of n samples with mean loss r, after N samples with summed loss E, of
     # (E + j r) / (N + j) for j = 1 .. n, written for n and N that need not be integers.
-    before, errors_before = np.cumsum(size) - size, np.cumsum(errors) - errors
+    before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
     harmonic = digamma(before + size + 1) - digamma(before + 1)
-    risk = errors + (errors_before - errors / size * before) * harmonic
+    risk = losses + (losses_before - losses / size * before) * harmonic
     return float(risk.sum() / size.sum())
 
 
 def _tie_blocks(
-    wrong: BoolArray, scores: FloatArray, weight: FloatArray
+    losses: NDArray[Any], scores: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Distinct uncertainties in increasing order, and the weights of samples and errors at each."""
+    """Distinct uncertainties in increasing order, the weight of samples and summed loss at each."""
     threshold, block = np.unique(scores, return_inverse=True)
-    size, errors = (np.bincount(block, weights=share) for share in (weight, weight * wrong))
-    return threshold, size.astype(np.float64), errors.astype(np.float64)
+    size, summed = (np.bincount(block, weights=share) for share in (weight, weight * losses))
+    return threshold, size.astype(np.float64), summed.astype(np.float64)
 
 
 class Detection(NamedTuple):
@@ -249,7 +273,8 @@ def misclassification_detection(
     Parameters
     ----------
     y_true, y_pred, uncertainty, sample_weight
-        As in `risk_coverage_curve`.
+        As in `risk_coverage_curve`; labels only, because a predicted quantity is neither right
+        nor wrong.
 
     Returns
     -------
@@ -259,7 +284,8 @@ def misclassification_detection(
     Raises
     ------
     ValueError
-        If all predictions are right or all are wrong: there is nothing to tell apart.
+        If all predictions are right or all are wrong: there is nothing to tell apart. Or if a
+        label is a number with decimals.
 
     Examples
     --------
@@ -294,7 +320,7 @@ def misclassification_auroc(
     Parameters
     ----------
     y_true, y_pred, uncertainty, sample_weight
-        As in `risk_coverage_curve`.
+        As in `misclassification_detection`.
 
     Returns
     -------

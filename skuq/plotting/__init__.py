@@ -10,7 +10,9 @@ from skuq.plotting._calibration import (
     ConfidenceDensityDisplay,
     ReliabilityDisplay,
 )
+from skuq.plotting._distributions import ErrorByUncertaintyDisplay, PITDisplay
 from skuq.plotting._guarantees import CertifiedRangeDisplay, FeatureEffectsDisplay
+from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
 from skuq.plotting._ood import OODDisplay
 from skuq.plotting._risk_and_histogram import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.plotting._training import AgentTrainingDisplay
@@ -21,8 +23,12 @@ __all__ = [
     "CalibrationAuditDisplay",
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
+    "CoverageBySizeDisplay",
+    "ErrorByUncertaintyDisplay",
     "FeatureEffectsDisplay",
+    "IntervalsByWidthDisplay",
     "OODDisplay",
+    "PITDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",

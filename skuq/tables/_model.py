@@ -19,14 +19,11 @@ from skuq.ood import Combination
 from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, check_training_columns
-from skuq.tables._conformal_intervals import (
-    halves,
-    interval_scores,
-    prediction_sets,
-    set_scores,
-)
 from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
+from skuq.tables._prediction_sets import halves, prediction_sets, set_scores
+from skuq.tables._quantities import Quantities
 from skuq.tables._target import is_regression, target_unit, target_values
+from skuq.tables._target_scale import TargetScale
 from skuq.tables._training import (
     LEARNERS,
     Comparison,
@@ -53,6 +50,7 @@ OUTPUTS = (
     "total",
     "aleatoric",
     "epistemic",
+    "std",
     "conformal_p_value",
     "prediction_set",
     "lower",
@@ -86,9 +84,10 @@ OUTPUTS = (
         "held_out_": pd.DataFrame,
         "combination_": Combination,
         "held_out_proba_": NDArray[Any] | None,
+        "quantities_": Quantities | None,
+        "_held_out_quantiles": NDArray[Any] | None,
         "notes_": list[str],
         "_typical_rows": pd.DataFrame,
-        "_conformal_scores": NDArray[Any],
     },
 )
 class TableModel:
@@ -163,6 +162,8 @@ class TableModel:
 
     classes_: Any  # None in a regression, as the next one
     held_out_proba_: Any
+    quantities_: Any  # None in a classification, as the next one
+    _held_out_quantiles: Any
 
     def __init__(
         self,
@@ -261,15 +262,17 @@ class TableModel:
             self.estimator, columns, regression, self.random_state, self.n_jobs, self.progress
         )
         trained = training.run(parts.X, parts.y)
-        self.encoder_, self.estimator_, self.name_, self.comparison_ = trained
+        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = trained
         self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
+        if scale is not None and (note := scale.note(target)):
+            found.append(note)
         if self.encoder_ is None and held_out is None:
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
-        self._calibrate(parts.X_held, parts.y_held)
+        self._calibrate(parts.X_held, parts.y_held, scale)
         self.notes_ = found + self._leakage_warnings(parts)
         return self
 
@@ -295,7 +298,8 @@ class TableModel:
         DataFrame
             One row per row, in order. The id column, if there is one; ``prediction``;
             ``confidence``, the largest probability (classification); ``total``, ``aleatoric`` and
-            ``epistemic``; ``conformal_p_value``, the share of rows that are at least as unusual,
+            ``epistemic``, in a regression variances, in squared units of the target, with
+            ``std``, the root of the total; ``conformal_p_value``, the share of rows that are at least as unusual,
             among the held-out ones and the row itself: of rows from the distribution of the
             training rows, at most a share p is expected to have a p-value of p or less;
             ``prediction_set``, or ``lower`` and ``upper``; ``unseen``, columns with a category (or
@@ -313,13 +317,12 @@ class TableModel:
         """
         check_share(coverage)
         X = self._rows(table)
-        scored, outputs = self._scored(X)
+        scored, outputs, disagreement = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
-        scores = _scores(unsupported.sum(axis=1), scored["epistemic"])
+        scores = _scores(unsupported.sum(axis=1), disagreement)
         p_values = self.combination_.p_values(self.combination_.statistic(scores))
         scored["conformal_p_value"] = p_values
-        limit = conformal_limit(self._conformal_scores, coverage)
-        scored = scored.assign(**self._regions(scored, outputs, limit))
+        scored = scored.assign(**self._regions(outputs, coverage))
         scored["unseen"] = marked_names(self.training_values_.unseen(X))
         scored["out_of_range"] = marked_names(self.training_values_.out_of_range(X))
         first = rows_to_explain(p_values, scored["epistemic"].to_numpy(), n_explained)
@@ -400,23 +403,35 @@ class TableModel:
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Whether each held-out row is covered, and the size of its set or interval, or NaN."""
         check_share(coverage)
-        n_rows = len(self._conformal_scores)
+        labels, n_rows = self.held_out_["label"].to_numpy(), len(self.held_out_)
         covered, size = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
         if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
             return covered, size
         first, second = halves(n_rows, self.random_state)
         for calibrate, measure in ((first, second), (second, first)):
-            limit = conformal_limit(self._conformal_scores[calibrate], coverage)
-            held = self.held_out_.iloc[measure]
+            limit = self._limit(coverage, calibrate)
             if self.held_out_proba_ is None:
-                covered[measure] = self._conformal_scores[measure] <= limit
-                size[measure] = 2 * limit * held["scale"].to_numpy()
+                quantiles = self._held_out_quantiles[measure]
+                lower, upper = self.quantities_.interval(quantiles, coverage, limit)
+                covered[measure] = (lower <= labels[measure]) & (labels[measure] <= upper)
+                size[measure] = upper - lower
             else:
                 sets = prediction_sets(self.held_out_proba_[measure], limit)
-                codes = codes_of(held["label"].to_numpy(), self.classes_, "label")
+                codes = codes_of(labels[measure], self.classes_, "label")
                 covered[measure] = sets[np.arange(len(sets)), codes]
                 size[measure] = sets.sum(axis=1)
         return covered, size
+
+    def _limit(self, coverage: float, rows: Any = slice(None)) -> float:
+        """Conformal limit of the scores of held-out rows."""
+        if self.quantities_ is None:
+            return conformal_limit(self._set_scores()[rows], coverage)
+        y = self.held_out_["label"].to_numpy()[rows]
+        return self.quantities_.limit(y, self._held_out_quantiles[rows], coverage)
+
+    def _set_scores(self) -> FloatArray:
+        codes = codes_of(self.held_out_["label"].to_numpy(), self.classes_, "label")
+        return set_scores(self.held_out_proba_, codes)
 
     def save(self, folder: str | os.PathLike[str], *, trust: bool = False) -> None:
         """Keep the fitted model in a new folder; see `load`.
@@ -530,24 +545,27 @@ class TableModel:
         return leakage_warnings(
             (parts.X, parts.y),
             (parts.X_held, parts.y_held),
-            self._conformal_scores,
+            self._set_scores(),
             right,
             self.columns_.numbers_,
         )
 
-    def _calibrate(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
-        scored, outputs = self._scored(X)
+    def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
+        self.quantities_ = None
+        if scale is not None:
+            self.quantities_ = Quantities(scale)
+            if self.encoder_ is None or not hasattr(self.estimator_, "predict_quantiles"):
+                with table_errors(self.name_, X):
+                    self.quantities_ = Quantities.of_held_out(
+                        self.estimator_, self._encoded(X), y, scale, self.random_state
+                    )
+        scored, outputs, disagreement = self._scored(X, held_out=True)
         scored["n_unsupported"] = self.training_values_.unsupported(X).sum(axis=1).to_numpy()
         scored["label"] = y
-        if self.task_ == "regression":
-            scored["scale"] = outputs
-            self.held_out_proba_ = None
-            self._conformal_scores = interval_scores(y, scored["prediction"].to_numpy(), outputs)
-        else:
-            self.held_out_proba_ = outputs
-            self._conformal_scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
+        self.held_out_proba_ = None if self.task_ == "regression" else outputs
+        self._held_out_quantiles = outputs if self.task_ == "regression" else None
         self.held_out_ = scored
-        scores = _scores(scored["n_unsupported"], scored["epistemic"])
+        scores = _scores(scored["n_unsupported"], disagreement)
         self.combination_ = Combination.of(scores, {name: name for name in scores})
 
     # --- prediction --------------------------------------------------------------------------
@@ -584,40 +602,35 @@ class TableModel:
             return spread
         return predict_uncertainty(self.estimator_, inputs).epistemic
 
-    def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
-        """Predictions and uncertainty; and probabilities, or the scale of the intervals."""
+    def _scored(
+        self, X: pd.DataFrame, *, held_out: bool = False
+    ) -> tuple[pd.DataFrame, FloatArray, FloatArray]:
+        """Predictions and uncertainty; probabilities or quantiles; and what ranks unusual rows."""
         inputs = self._encoded(X)
         with table_errors(self.name_, X):
-            frame = predict_uncertainty(self.estimator_, inputs).to_frame()
-            if self.task_ == "regression":
-                frame.insert(0, "prediction", self.estimator_.predict(inputs))
-                return frame, self._scale(inputs)
+            if self.quantities_ is not None:
+                return self.quantities_.predict(self.estimator_, inputs, held_out=held_out)
+            uncertainty = predict_uncertainty(self.estimator_, inputs)
             proba = self.estimator_.predict_proba(inputs)
+        frame = uncertainty.to_frame()
         frame.insert(0, "prediction", self.classes_[proba.argmax(axis=1)])
         frame.insert(1, "confidence", proba.max(axis=1))
-        return frame, proba
+        return frame, proba, uncertainty.epistemic
 
-    def _scale(self, inputs: Any) -> FloatArray:
-        """Standard deviation of noise and models together, in units of the target."""
-        if not hasattr(self.estimator_, "predict_model_std"):
-            return np.ones(len(inputs))
-        variance = self.estimator_.predict_model_std(inputs) ** 2
-        scale: FloatArray = np.sqrt(variance + self.estimator_.noise_variance_)
-        return scale
-
-    def _regions(self, scored: pd.DataFrame, outputs: FloatArray, limit: float) -> dict[str, Any]:
+    def _regions(self, outputs: FloatArray, coverage: float) -> dict[str, Any]:
         """Columns with prediction sets or intervals."""
-        if self.classes_ is None:
-            half = limit * outputs
-            return {"lower": scored["prediction"] - half, "upper": scored["prediction"] + half}
+        limit = self._limit(coverage)
+        if self.quantities_ is not None:
+            lower, upper = self.quantities_.interval(outputs, coverage, limit)
+            return {"lower": lower, "upper": upper}
         names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 
 
-def _scores(n_unsupported: pd.Series, epistemic: pd.Series) -> dict[str, FloatArray]:
+def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, FloatArray]:
     """What makes rows unusual, larger for more unusual ones; (n_rows,) each."""
     return {
         "support": n_unsupported.to_numpy(dtype=np.float64),
-        "epistemic": epistemic.to_numpy(dtype=np.float64),
+        "epistemic": np.asarray(disagreement, np.float64),
     }

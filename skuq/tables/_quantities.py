@@ -96,7 +96,9 @@ class Quantities:
         if self.noise is None:
             alone = {"model_std": np.zeros(len(predicted))}
             options = alone if hasattr(estimator, "predict_model_std") else {}
-            quantiles: FloatArray = estimator.predict_quantiles(inputs, _levels(estimator), **options)
+            quantiles: FloatArray = estimator.predict_quantiles(
+                inputs, _levels(estimator), **options
+            )
             return quantiles
         about = self.noise.quantiles(inputs, predicted, LEVELS)
         if held_out:

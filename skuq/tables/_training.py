@@ -25,7 +25,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from skuq.base import FloatArray
-from skuq.metrics import negative_log_likelihood
+from skuq.metrics import interval_score, negative_log_likelihood
 from skuq.residuals import LEVELS, RowNoise, central_interval
 from skuq.stored import stored
 from skuq.tables._columns import CleanColumns, as_codes, as_indicators, as_integers
@@ -145,7 +145,9 @@ class Folds:
             return cls(X, y, numbers, regression, seed, [])
         kind = KFold if regression else StratifiedKFold
         folding = kind(n_folds, shuffle=True, random_state=seed)
-        return cls(X, y, numbers, regression, seed, list(folding.split(X, None if regression else y)))
+        return cls(
+            X, y, numbers, regression, seed, list(folding.split(X, None if regression else y))
+        )
 
     def compare(self, names: Sequence[str]) -> Comparison:
         """Losses of learners; empty if there are too few rows."""
@@ -154,7 +156,9 @@ class Folds:
         losses, seconds, n_rows = {}, {}, len(self.y)
         for name in names:
             start = time.process_time()
-            losses[name] = float(np.concatenate([self._loss(name, *part) for part in self.parts]).mean())
+            losses[name] = float(
+                np.concatenate([self._loss(name, *part) for part in self.parts]).mean()
+            )
             seconds[name] = (time.process_time() - start) / ((len(self.parts) - 1) * n_rows)
         guessing = _guessing(self.y, self.regression)
         return Comparison(losses, guessing, n_rows, len(self.parts), seconds)

@@ -22,11 +22,13 @@ from skuq.metrics import (
     uncertainty_scorer,
 )
 
-SCORERS = {
-    name: getattr(metrics, name)
-    for name in metrics.__all__
-    if name.endswith("_scorer") and name != "uncertainty_scorer"
-}
+OF_CLASSIFIERS = (
+    "misclassification_auroc_scorer",
+    "neg_area_under_risk_coverage_scorer",
+    "neg_expected_calibration_error_scorer",
+    "neg_log_likelihood_scorer",
+)
+SCORERS = {name: getattr(metrics, name) for name in OF_CLASSIFIERS}
 
 
 class EntropicLogisticRegression(LogisticRegression):

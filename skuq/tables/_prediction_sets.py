@@ -1,4 +1,4 @@
-"""Conformal prediction sets and intervals, from the scores of held-out rows of a table.
+"""Conformal prediction sets, from the scores of held-out rows of a table.
 
 Held-out rows and new rows of the same distribution are exchangeable, so that a quantile of the
 scores of the former bounds that of the latter, whatever the model (Vovk, Gammerman, Shafer,
@@ -31,12 +31,6 @@ def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
     inside: BoolArray = 1 - proba <= limit
     inside[np.arange(len(proba)), proba.argmax(axis=1)] = True
     return inside
-
-
-def interval_scores(y: FloatArray, predicted: FloatArray, scale: FloatArray) -> FloatArray:
-    """Distance of the target from the prediction, in units of each row's scale; (n_rows,)."""
-    scores: FloatArray = np.abs(y - predicted) / scale
-    return scores
 
 
 def halves(n: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
