@@ -45,7 +45,7 @@ class ResidualForest:
     Attributes
     ----------
     forest : RandomForestRegressor
-        A forest that predicts residuals.
+        A forest that predicts residuals and their size.
     residuals : ndarray of shape (n_rows,), float64
         Residuals of training rows, in ascending order.
     weight : ndarray of shape (n_rows,), float64
@@ -83,14 +83,18 @@ class ResidualForest:
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))[:MAX_ROWS]
         rows = rows[np.argsort(residuals[rows], kind="stable")]
         features, residuals, weight = features[rows], residuals[rows], weight[rows]
+        n_features = features.shape[1]
         forest = RandomForestRegressor(
             N_TREES,
             min_samples_leaf=min(_LEAF, max(1, len(rows) // 2)),
-            max_features=min(math.ceil(features.shape[1] / 3), _MOST_FEATURES),
+            max_features=min(max(2, math.ceil(n_features / 3)), n_features, _MOST_FEATURES),
             random_state=seed,
             n_jobs=n_jobs,
         )
-        forest.fit(features, residuals, sample_weight=weight)
+        # Splits look for differences of the mean, of which residuals have few, and of the size.
+        size = np.abs(residuals)
+        unit = np.std(size) / (np.std(residuals) or 1.0) or 1.0
+        forest.fit(features, np.column_stack([residuals, size / unit]), sample_weight=weight)
         in_bag = np.zeros((len(rows), N_TREES), dtype=bool)
         for k, drawn in enumerate(forest.estimators_samples_):
             in_bag[drawn, k] = True

@@ -115,10 +115,11 @@ OF_MODELS = {"setting": "selected", "mixture": "dirac", "gamma": 10.0, "temperat
 UNTARGETED = Refusal("search__targeted", False, {}, "targeted=False has no effect on a regressor")
 
 
-def of_fraction(context, match):
-    return Refusal(
-        "validation_fraction", 0.3, context, rf"validation_fraction=0\.3 has no .*{match}"
-    )
+ESTIMATED = "unless noise='heteroscedastic' or 'homoscedastic'"
+
+
+def of_folds(context, match):
+    return Refusal("cv", 3, context, f"cv=3 has no .*{match}")
 
 
 def in_half(X):
@@ -207,14 +208,17 @@ CASES = {
             "search": PointwiseSearch(n_steps=6),
             "estimator": clone(REGRESSION_NET).set_params(alpha=0.1),
             "noise": 0.3,
-            "validation_fraction": 0.3,
+            "cv": 3,
             "attack": "divergence",
         },
         (
             UNTARGETED,
-            of_fraction({"noise": 0.3}, "unless noise='homoscedastic'"),
-            of_fraction({"estimator": None, "noise": "learned"}, "unless noise='homoscedastic'"),
-            of_fraction({"estimator": FROZEN_REGRESSION_NET}, "taken as it is"),
+            of_folds({"noise": 0.3}, ESTIMATED),
+            of_folds(
+                {"estimator": None, "noise": "learned"},
+                "unless noise='heteroscedastic' or 'homoscedastic'",
+            ),
+            of_folds({"estimator": FROZEN_REGRESSION_NET}, "taken as it is"),
         ),
     ),
     "QUAMRegressor, pointwise": Case(
@@ -233,12 +237,12 @@ CASES = {
             "search__shares": (0.4,),
             "estimator": Ridge(),
             "noise": 0.3,
-            "validation_fraction": 0.3,
+            "cv": 3,
         },
         (
             Refusal("attack", "divergence", {}, "attack='divergence' has no effect on learners"),
             Refusal("device", "cuda", {}, "has no effect on DecisionTreeRegressor"),
-            of_fraction({"noise": 0.3}, "unless noise='homoscedastic'"),
+            of_folds({"noise": 0.3}, ESTIMATED),
         ),
     ),
     "DeepEnsembleClassifier": Case(

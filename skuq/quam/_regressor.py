@@ -23,6 +23,7 @@ from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._refit_search import RefitProblem, RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors, gaussians
 from skuq.quam._tasks import Regression, mean_loss
+from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, RowNoise, stretched, widened
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective
@@ -423,7 +424,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         >>> bool((high - low)[1] > 3 * (high - low)[0])
         True
         """
-        levels = _checked_levels(levels)
+        levels = LEVELS if levels is None else checked_levels(levels)
         std = self.predict_model_std(X) if model_std is None else np.asarray(model_std, np.float64)
         inputs = self._inputs(X)
         outputs = np.asarray(self._outputs(inputs), np.float64)
@@ -462,6 +463,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         trees of the forest have not seen. This is no guarantee: for one that holds for any model,
         see `skuq.tables.TableModel`, which holds out rows.
         """
+        check_coverage(coverage)
         tail = (1 - coverage) / 2
         lower, upper = self.predict_quantiles(X, [tail, 1 - tail]).T
         if self._noise is not None:
@@ -489,15 +491,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))
-
-
-def _checked_levels(levels: ArrayLike | None) -> FloatArray:
-    if levels is None:
-        return LEVELS
-    checked = np.asarray(levels, np.float64)
-    if checked.ndim != 1 or not ((checked > 0) & (checked < 1)).all():
-        raise ValueError(f"`levels` must be numbers between 0 and 1, got {levels!r}.")
-    return checked
 
 
 def _output_bias(fitted: FittedSearch) -> Any:

@@ -8,14 +8,16 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 
-from skuq.base import FloatArray, predict_uncertainty
+from skuq.base import FloatArray, PredictionInterval, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.labels import codes_of
 from skuq.ood import Combination
+from skuq.quantities import checked_levels
+from skuq.residuals import LEVELS, interpolated
 from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, check_training_columns
@@ -299,9 +301,10 @@ class TableModel:
             One row per row, in order. The id column, if there is one; ``prediction``;
             ``confidence``, the largest probability (classification); ``total``, ``aleatoric`` and
             ``epistemic``, in a regression variances, in squared units of the target, with
-            ``std``, the root of the total; ``conformal_p_value``, the share of rows that are at least as unusual,
-            among the held-out ones and the row itself: of rows from the distribution of the
-            training rows, at most a share p is expected to have a p-value of p or less;
+            ``std``, the root of the total; ``conformal_p_value``, the share of rows that are at
+            least as unusual, among the held-out ones and the row itself: of rows from the
+            distribution of the training rows, at most a share p is expected to have a p-value of p
+            or less;
             ``prediction_set``, or ``lower`` and ``upper``; ``unseen``, columns with a category (or
             a missing number) that no training row has; ``out_of_range``, columns with numbers
             beyond those of the training rows; ``reasons``, up to three columns with their values:
@@ -333,6 +336,59 @@ class TableModel:
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         return scored
+
+    def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
+        """Predict quantiles of a quantity, which are calibrated only where `predict` returns them.
+
+        Parameters
+        ----------
+        table : DataFrame of shape (n_rows, n_columns)
+            Rows; columns that were not trained on are ignored.
+        levels : array-like of shape (n_levels,), default=None
+            Levels between 0 and 1; None takes 25 from 0.005 to 0.995, beyond which the outermost
+            quantiles are returned.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_levels), float64
+            Quantiles, in units of the target.
+
+        Raises
+        ------
+        ValueError
+            In a classification, which has no quantiles, and for other levels.
+        """
+        if self.quantities_ is None:
+            raise ValueError("Classes have no quantiles; use `predict`.")
+        wanted = LEVELS if levels is None else checked_levels(levels)
+        quantiles = self._scored(self._rows(table))[1]
+        return interpolated(quantiles, LEVELS, wanted)
+
+    def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
+        """Predict the intervals of a quantity, as in the columns ``lower`` and ``upper``.
+
+        Parameters
+        ----------
+        table : DataFrame of shape (n_rows, n_columns)
+            Rows; columns that were not trained on are ignored.
+        coverage : float, default=0.9
+            Probability that an interval holds the true value.
+
+        Returns
+        -------
+        PredictionInterval
+            Ends of the intervals, in units of the target.
+
+        Raises
+        ------
+        ValueError
+            In a classification, which has no intervals, and if `coverage` is not between 0 and 1.
+        """
+        check_share(coverage)
+        if self.quantities_ is None:
+            raise ValueError("Classes have no intervals; use `predict`.")
+        outputs = self._scored(self._rows(table))[1]
+        return PredictionInterval(**self._regions(outputs, coverage))
 
     def count(self, table: pd.DataFrame) -> pd.DataFrame:
         """Count what is special about each column of a table; counts of parts can be added up.

@@ -89,11 +89,10 @@ def test_rows_unlike_the_data_are_more_uncertain(related, name):
 def test_coverage_on_diabetes():
     X, y = load_diabetes(return_X_y=True)
     forest = RandomForestRegressor(20, min_samples_leaf=5, random_state=0)
-    quam = QUAMRegressor(forest, validation_fraction=0.3, random_state=0).fit(X[:300], y[:300])
-    scale = np.sqrt(quam.noise_variance_ + quam.predict_model_std(X[300:]) ** 2)
-    distance = np.abs(quam.predict(X[300:]) - y[300:]) / scale
-    assert 0.6 < (distance < 1).mean() < 0.85  # nominally 0.68
-    assert 0.85 < (distance < 1.645).mean() < 0.98  # nominally 0.9
+    quam = QUAMRegressor(forest, random_state=0).fit(X[:300], y[:300])
+    for coverage, low, high in ((0.68, 0.58, 0.85), (0.9, 0.83, 0.98)):
+        lower, upper = quam.predict_interval(X[300:], coverage)
+        assert low < np.mean((lower <= y[300:]) & (y[300:] <= upper)) < high
 
 
 @pytest.mark.parametrize("learner", [LinearRegression(), Ridge(), BayesianRidge()])

@@ -1,0 +1,158 @@
+"""Noise that differs from input to input: quantiles of residuals, and intervals made of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+from skuq.residuals import (
+    LEVELS,
+    ResidualForest,
+    RowNoise,
+    central_interval,
+    interpolated,
+    interval_scores,
+    mean_and_variance,
+    stretched,
+    widened,
+)
+
+WANTED = np.array([0.05, 0.3, 0.5, 0.95])
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """Features, and residuals whose spread is the first feature, longer on the upper side."""
+    rng = np.random.default_rng(0)
+    features = rng.uniform(0.1, 2, size=(1500, 2))
+    return features, features[:, 0] * (rng.exponential(size=1500) - 1)
+
+
+@pytest.fixture(scope="module")
+def fitted(noisy):
+    return ResidualForest.fit(*noisy, seed=1)
+
+
+def brute_force(forest, features, row, levels, *, trees=slice(None), without=None):
+    """Meinshausen 2006: the smallest y with F >= u, F by weights that a leaf divides equally."""
+    weights = np.zeros(len(forest.residuals))
+    kept = np.arange(len(forest.forest.estimators_))[trees]
+    for k in kept:
+        tree = forest.forest.estimators_[k]
+        leaf = tree.apply(row[None].astype(np.float32))[0]
+        known = tree.apply(features[forest.rows].astype(np.float32)) == leaf
+        weights += forest.weight * known / (forest.weight * known).sum()
+    if without is not None:
+        weights[without] = 0
+    share = np.cumsum(weights) / weights.sum()
+    return [forest.residuals[np.searchsorted(share, level - 1e-12)] for level in levels]
+
+
+def test_quantiles_are_those_of_the_residuals_that_share_leaves(noisy, fitted):
+    new = np.random.default_rng(3).uniform(0.1, 2, size=(5, 2))
+    found = fitted.quantiles(new, WANTED)
+    for row, quantiles in zip(new, found, strict=True):
+        np.testing.assert_allclose(quantiles, brute_force(fitted, noisy[0], row, WANTED))
+
+
+def test_out_of_bag_quantiles_leave_a_row_and_its_trees_out(noisy, fitted):
+    found = fitted.out_of_bag_quantiles(WANTED)
+    for k in (0, 700, 1499):
+        unseen = np.flatnonzero(~fitted.in_bag[k])
+        row = noisy[0][fitted.rows[k]]
+        expected = brute_force(fitted, noisy[0], row, WANTED, trees=unseen, without=k)
+        np.testing.assert_allclose(found[k], expected)
+
+
+def test_quantiles_follow_the_spread_and_the_form_of_the_noise(noisy, fitted):
+    new = np.array([[0.3, 1.0], [1.7, 1.0]])
+    found = fitted.quantiles(new, np.array([0.05, 0.95]))
+    truth = new[:, :1] * (-np.log1p([-0.05, -0.95]) - 1)
+    np.testing.assert_allclose(found, truth, rtol=0.3)
+    assert -found[1, 0] < found[1, 1] / 1.5  # longer above
+
+
+def test_rows_without_weight_do_not_count_and_weights_are_copies(noisy):
+    features, residuals = (part[:60] for part in noisy)
+    weight = np.arange(60) % 3
+    forest = ResidualForest.fit(features, residuals, weight.astype(float))
+    assert set(forest.rows) == set(np.flatnonzero(weight))
+    row = features[0]
+    expected = brute_force(forest, features, row, WANTED)
+    np.testing.assert_allclose(forest.quantiles(row[None], WANTED)[0], expected)
+
+
+@pytest.mark.parametrize("n", [2, 3, 15])
+def test_few_residuals_have_one_distribution(n):
+    residuals = np.arange(n) - n / 2
+    forest = ResidualForest.fit(np.zeros((n, 1)), residuals)
+    found = forest.quantiles(np.zeros((1, 1)), np.array([0.01, 0.99]))
+    np.testing.assert_array_equal(found, [[residuals[0], residuals[-1]]])
+
+
+def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, noisy):
+    monkeypatch.setattr("skuq.residuals.MAX_ROWS", 200)
+    forest = ResidualForest.fit(*noisy)
+    assert len(forest.residuals) == len(set(forest.rows)) == 200
+    np.testing.assert_array_equal(noisy[1][forest.rows], forest.residuals)
+
+
+@pytest.mark.parametrize("kind", ["table", "texts", "polars"])
+def test_inputs_of_any_kind_have_noise(kind):
+    rng = np.random.default_rng(0)
+    town = rng.choice(["Ulm", "Linz"], size=400)
+    residuals = np.where(town == "Ulm", 5, 0.5) * rng.normal(size=400)
+    inputs = pd.DataFrame({"town": town, "age": rng.uniform(size=400)})
+    predicted = np.zeros(400)
+    if kind == "texts":
+        inputs, predicted = town.astype(object), np.where(town == "Ulm", 1.0, 0.0)
+    elif kind == "polars":
+        inputs = pytest.importorskip("polars").from_pandas(inputs)
+    noise = RowNoise.fit(inputs, predicted, residuals, np.ones(400), seed=0, n_jobs=None)
+    std = np.sqrt(noise.variance(inputs, predicted))
+    assert std[town == "Ulm"].min() > 5 * std[town == "Linz"].max()
+
+
+def test_equal_residuals_have_some_variance():
+    residuals = np.append(np.zeros(399), 1.0)
+    noise = RowNoise.fit(
+        np.zeros((400, 1)), np.arange(400.0), residuals, np.ones(400), seed=0, n_jobs=None
+    )
+    assert noise.variance(np.zeros((1, 1)), np.zeros(1))[0] > 0
+
+
+def test_limit_makes_intervals_cover():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(3000, 1))
+    residuals = X[:, 0] * rng.normal(size=3000)
+    noise = RowNoise.fit(X[:1000], X[:1000, 0], residuals[:1000], np.ones(1000), seed=0, n_jobs=1)
+    for coverage in (0.5, 0.9):
+        ends = noise.quantiles(X[1000:], X[1000:, 0], LEVELS)
+        lower, upper = stretched(*central_interval(ends, LEVELS, coverage), noise.limit(coverage))
+        covered = np.mean((lower <= residuals[1000:]) & (residuals[1000:] <= upper))
+        assert covered == pytest.approx(coverage, abs=0.03)
+
+
+def test_normal_noise_and_normal_models_add_up():
+    noise = 3 * norm.ppf(LEVELS)[None]
+    found = widened(noise + 7, np.array([7.0]), LEVELS, np.array([4.0]))
+    np.testing.assert_allclose(found, 7 + 5 * norm.ppf(LEVELS)[None])
+    mean, variance = mean_and_variance(found, LEVELS)
+    assert mean == pytest.approx(7)
+    assert variance == pytest.approx(25, rel=0.05)  # the tails beyond the levels are cut
+
+
+def test_levels_between_are_linear_and_those_beyond_are_the_outermost():
+    found = interpolated(LEVELS[None] * 10, LEVELS, np.array([0.001, 0.33, 0.5, 0.9999]))
+    np.testing.assert_allclose(found, [[0.05, 3.3, 5.0, 9.95]])
+
+
+def test_scores_are_limits_of_stretched_intervals():
+    rng = np.random.default_rng(0)
+    lower, upper, y = rng.normal(size=50), 3 + rng.normal(size=50) ** 2, 4 * rng.normal(size=50)
+    scores = interval_scores(y, lower, upper)
+    for limit in (-0.3, 0.0, 0.8):
+        low, high = stretched(lower, upper, limit)
+        np.testing.assert_array_equal((low <= y) & (y <= high), scores <= limit)
+    low, high = stretched(lower, upper, -3.0)
+    np.testing.assert_allclose(low, high)  # never less than the middle
