@@ -140,7 +140,7 @@ def test_intervals_are_sorted_by_width_with_the_values_they_hold():
     assert legend_texts(display) == [
         f"interval (mean width {np.mean(upper - lower):.3g})",
         f"inside: {inside.mean():.1%} (85% asked)",
-        f"outside: {(~inside).sum()} of 400 rows",
+        f"outside: {(~inside).sum()} of 400",
     ]
     held, missed = (points.get_offsets().data for points in display.ax_.collections[-2:])
     np.testing.assert_allclose(
@@ -199,7 +199,7 @@ def test_groups_that_differ_from_what_was_asked_are_marked():
     display = CoverageBySizeDisplay.from_predictions(Y, MEAN - 60, MEAN + 60, MEAN, unit="EUR")
     assert legend_texts(display) == [
         "90% asked",
-        "coverage (40 rows each)",
+        "group of 40 rows",
         "differs beyond chance",
     ]
     off = (display.covered_high < 0.9) | (display.covered_low > 0.9)
@@ -209,7 +209,7 @@ def test_groups_that_differ_from_what_was_asked_are_marked():
     assert display.ax_.get_xlabel() == "prediction (EUR)"
     assert display.ax_.get_xticklabels()[-1].get_text() == f"{MEAN.max():.3g}"
     honest = CoverageBySizeDisplay.from_predictions(Y, MEAN - 1.645 * STD, MEAN + 1.645 * STD)
-    assert legend_texts(honest) == ["90% asked", "coverage (40 rows each)"]
+    assert legend_texts(honest) == ["90% asked", "group of 40 rows"]
     assert honest.ax_.get_xlabel() == "middle of the interval"
 
 
