@@ -223,7 +223,7 @@ class PITDisplay(Display):
         self.ax_.set(
             xlim=(0, 1),
             ylim=(0, 1.08 * max(self.share.max(), self.band[1])),
-            xlabel="share of the predicted distribution below the true value (PIT)",
+            xlabel="predicted probability of a smaller value (PIT)",
             ylabel="share of the rows",
         )
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))

@@ -10,6 +10,7 @@ from sklearn.linear_model import BayesianRidge, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from skuq import Uncertainty
 from skuq.metrics import area_under_risk_coverage, risk_coverage_curve
 from skuq.plotting import (
     CoverageBySizeDisplay,
@@ -33,7 +34,11 @@ def close_figures():
 
 
 class GaussianRidge(BayesianRidge):
-    """Regressor with intervals and quantiles of its Gaussian."""
+    """Regressor with intervals, quantiles and variances of its Gaussian."""
+
+    def predict_uncertainty(self, X):
+        _, std = self.predict(X, return_std=True)
+        return Uncertainty.from_parts(aleatoric=0 * std, epistemic=std**2)
 
     def predict_quantiles(self, X, levels):
         mean, std = self.predict(X, return_std=True)
@@ -358,6 +363,12 @@ def test_displays_of_estimators_are_those_of_their_predictions(fitted):
     mean, std = model.predict(inputs, return_std=True)
     limits, levels = model.predict_interval(inputs, 0.8), [0.2, 0.8]
     wide = {"coverage": 0.8, "unit": "m"}
+    absolute = {"loss": "absolute_error", "unit": "m"}
+    ranked = RiskCoverageDisplay.from_estimator(pipe, X, y, part="epistemic", **absolute)
+    risk = RiskCoverageDisplay.from_predictions(y, mean, std, name="Pipeline", **absolute)
+    assert ranked.area == pytest.approx(risk.area)
+    assert legend_texts(ranked) == legend_texts(risk)
+    assert ranked.ax_.get_ylabel() == risk.ax_.get_ylabel()
     pairs = [
         (
             IntervalsByWidthDisplay.from_estimator(pipe, X, y, **wide),
