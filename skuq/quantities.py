@@ -110,14 +110,15 @@ def predicted_quantiles(estimator: Any, X: Any, levels: ArrayLike) -> FloatArray
 def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of each input, as Gaussian processes of scikit-learn do."""
     missing = _missing("predict(X, return_std=True)")
-    model, inputs = walk_to(estimator, X, predicts_std, missing)
+    model, inputs = walk_to(estimator, X, _predicts_std, missing)
     mean, std = model.predict(inputs, return_std=True)
     return mean, std
 
 
-def predicts_std(estimator: Any) -> bool:
+def _predicts_std(estimator: Any) -> bool:
     """Whether an estimator itself predicts standard deviations."""
-    return "return_std" in signature(getattr(estimator, "predict", print)).parameters
+    predict = getattr(estimator, "predict", None)
+    return predict is not None and "return_std" in signature(predict).parameters
 
 
 def _has(method: str) -> Callable[[Any], bool]:

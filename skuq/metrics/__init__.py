@@ -4,6 +4,12 @@ Every metric is a pure function of arrays. Labels may be numbers, booleans or
 strings. Probabilities are one row per sample and one column per class.
 """
 
+from skuq.metrics._detection import (
+    Detection,
+    detection_metrics,
+    misclassification_auroc,
+    misclassification_detection,
+)
 from skuq.metrics._probabilities import (
     CalibrationTable,
     brier_score,
@@ -28,15 +34,6 @@ from skuq.metrics._quantity_scorers import (
     neg_crps_gaussian_scorer,
     quantile_scorer,
 )
-from skuq.metrics._ranking import (
-    Detection,
-    RiskCoverage,
-    area_under_risk_coverage,
-    detection_metrics,
-    misclassification_auroc,
-    misclassification_detection,
-    risk_coverage_curve,
-)
 from skuq.metrics._scorers import (
     certified_accuracy,
     misclassification_auroc_scorer,
@@ -45,6 +42,11 @@ from skuq.metrics._scorers import (
     neg_log_likelihood_scorer,
     predicted_part,
     uncertainty_scorer,
+)
+from skuq.metrics._selective_prediction import (
+    RiskCoverage,
+    area_under_risk_coverage,
+    risk_coverage_curve,
 )
 
 __all__ = [

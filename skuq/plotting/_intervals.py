@@ -152,7 +152,7 @@ class IntervalsByWidthDisplay(Display):
         )
         held = f"inside: {self.inside.mean():.1%} ({self.coverage:.3%} asked)".replace(".000%", "%")
         self._plot_values(distance, self.inside, reach, COLOURS[0], "o", held)
-        missed = f"outside: {np.count_nonzero(~self.inside)} of {counted_rows(n)}"
+        missed = f"outside: {np.count_nonzero(~self.inside)} of {n}"
         self._plot_values(distance, ~self.inside, reach, COLOURS[1], "D", missed)
         self.ax_.set(
             xlim=(0.5, n + 0.5),
@@ -339,7 +339,7 @@ class CoverageBySizeDisplay(Display):
         asked = f"{self.coverage:.3%} asked".replace(".000%", "%")
         self.ax_.axhline(self.coverage, linestyle="--", color="0.3", linewidth=1, label=asked)
         off = (self.covered_high < self.coverage) | (self.covered_low > self.coverage)
-        self._plot_points(~off, f"coverage ({self._rows()})", COLOURS[0], "o")
+        self._plot_points(~off, f"group of {self._rows()}", COLOURS[0], "o")
         self._plot_points(off, "differs beyond chance", COLOURS[1], "D")
         lowest = min(self.covered_low.min(), self.coverage)
         places = np.arange(len(self.group_edges))
@@ -362,7 +362,7 @@ class CoverageBySizeDisplay(Display):
 
     def _rows(self) -> str:
         least, most = self.count.min(), self.count.max()
-        return f"{counted_rows(least)} each" if least == most else f"{least} to {most} rows each"
+        return counted_rows(least) if least == most else f"{least} to {most} rows"
 
     def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
         if not chosen.any():

@@ -10,6 +10,7 @@ from sklearn.linear_model import BayesianRidge, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from skuq import Uncertainty
 from skuq.metrics import area_under_risk_coverage, risk_coverage_curve
 from skuq.plotting import (
     CoverageBySizeDisplay,
@@ -33,7 +34,11 @@ def close_figures():
 
 
 class GaussianRidge(BayesianRidge):
-    """Regressor with intervals and quantiles of its Gaussian."""
+    """Regressor with intervals, quantiles and variances of its Gaussian."""
+
+    def predict_uncertainty(self, X):
+        _, std = self.predict(X, return_std=True)
+        return Uncertainty.from_parts(aleatoric=0 * std, epistemic=std**2)
 
     def predict_quantiles(self, X, levels):
         mean, std = self.predict(X, return_std=True)
@@ -140,7 +145,7 @@ def test_intervals_are_sorted_by_width_with_the_values_they_hold():
     assert legend_texts(display) == [
         f"interval (mean width {np.mean(upper - lower):.3g})",
         f"inside: {inside.mean():.1%} (85% asked)",
-        f"outside: {(~inside).sum()} of 400 rows",
+        f"outside: {(~inside).sum()} of 400",
     ]
     held, missed = (points.get_offsets().data for points in display.ax_.collections[-2:])
     np.testing.assert_allclose(
@@ -199,7 +204,7 @@ def test_groups_that_differ_from_what_was_asked_are_marked():
     display = CoverageBySizeDisplay.from_predictions(Y, MEAN - 60, MEAN + 60, MEAN, unit="EUR")
     assert legend_texts(display) == [
         "90% asked",
-        "coverage (40 rows each)",
+        "group of 40 rows",
         "differs beyond chance",
     ]
     off = (display.covered_high < 0.9) | (display.covered_low > 0.9)
@@ -209,7 +214,7 @@ def test_groups_that_differ_from_what_was_asked_are_marked():
     assert display.ax_.get_xlabel() == "prediction (EUR)"
     assert display.ax_.get_xticklabels()[-1].get_text() == f"{MEAN.max():.3g}"
     honest = CoverageBySizeDisplay.from_predictions(Y, MEAN - 1.645 * STD, MEAN + 1.645 * STD)
-    assert legend_texts(honest) == ["90% asked", "coverage (40 rows each)"]
+    assert legend_texts(honest) == ["90% asked", "group of 40 rows"]
     assert honest.ax_.get_xlabel() == "middle of the interval"
 
 
@@ -358,6 +363,12 @@ def test_displays_of_estimators_are_those_of_their_predictions(fitted):
     mean, std = model.predict(inputs, return_std=True)
     limits, levels = model.predict_interval(inputs, 0.8), [0.2, 0.8]
     wide = {"coverage": 0.8, "unit": "m"}
+    absolute = {"loss": "absolute_error", "unit": "m"}
+    ranked = RiskCoverageDisplay.from_estimator(pipe, X, y, part="epistemic", **absolute)
+    risk = RiskCoverageDisplay.from_predictions(y, mean, std, name="Pipeline", **absolute)
+    assert ranked.area == pytest.approx(risk.area)
+    assert legend_texts(ranked) == legend_texts(risk)
+    assert ranked.ax_.get_ylabel() == risk.ax_.get_ylabel()
     pairs = [
         (
             IntervalsByWidthDisplay.from_estimator(pipe, X, y, **wide),

@@ -1,4 +1,4 @@
-"""Predicted distributions of quantities: where true values fall in them, and errors beside them."""
+"""Where true values fall in the distributions that were predicted for them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
-from scipy.stats import binom, chi2
+from scipy.stats import binom
 
 from skuq.base import FloatArray
-from skuq.plotting._display import (
-    COLOURS,
-    Display,
-    check_drawable,
-    counted_rows,
-    equal_groups,
-    legend_above,
-    plain_text,
-    with_unit,
-)
+from skuq.plotting._display import COLOURS, Display, counted_rows, legend_above, plain_text
 from skuq.quantities import (
     predicted_gaussian,
     predicted_quantiles,
@@ -31,8 +22,7 @@ from skuq.validation import check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MISSED = 0.05  # probability that chance alone leads out of a band, anywhere
-LOG_RATIO = 10.0  # of the deviations or errors of groups, above which axes are logarithmic
+MISSED = 0.05  # probability that chance alone leads any bar out of the band
 
 
 class PITDisplay(Display):
@@ -233,181 +223,10 @@ class PITDisplay(Display):
         self.ax_.set(
             xlim=(0, 1),
             ylim=(0, 1.08 * max(self.share.max(), self.band[1])),
-            xlabel="share of the predicted distribution below the true value (PIT)",
+            xlabel="predicted probability of a smaller value (PIT)",
             ylabel="share of the rows",
         )
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
-
-
-class ErrorByUncertaintyDisplay(Display):
-    """Errors of predicted quantities against the standard deviations that were predicted for them.
-
-    Each dot is a row. The points are groups of equally many rows, by their deviation: root mean
-    squared error against root mean squared deviation. On the dashed line errors are as large as
-    was said, above it larger: there the model is overconfident. The bars are those of chance for
-    Gaussian errors, which any group leaves with a probability of 5% at most. A point that lies
-    far above others may be the work of a single row. Axes are logarithmic if the groups differ by
-    more than a factor of ten.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n_samples,)
-        True and predicted values.
-    std : array-like of shape (n_samples,)
-        Predicted standard deviations of the values, in units of the target, the noise included;
-        ``std > 0``.
-    n_groups : int, default=10
-        Number of groups, of about equally many rows; rows of equal deviation stay together.
-    unit : str, optional
-        Unit of the target.
-    name : str, optional
-        Title.
-
-    Attributes
-    ----------
-    error, std : ndarray of shape (n_samples,), float64
-        Absolute errors, and the deviations as given.
-    group_error, group_std : ndarray of shape (n_groups,), float64
-        Root mean squares of both in each group; ties make fewer groups.
-    count : ndarray of shape (n_groups,), int64
-        Number of rows of each group.
-    log : bool
-        Whether the axes are logarithmic.
-    unit, name
-        As given.
-    ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
-
-    References
-    ----------
-    .. [1] Levi, Gispan, Giladi, Fetaya, "Evaluating and Calibrating Uncertainty Prediction in
-       Regression Tasks", Sensors 22(15), 2022.
-
-    Examples
-    --------
-    >>> from skuq.plotting import ErrorByUncertaintyDisplay
-    >>> display = ErrorByUncertaintyDisplay.from_predictions(
-    ...     [1.0, 2.0, 8.0, 5.0], [1.5, 2.0, 4.0, 9.0], std=[1.0, 1.0, 4.0, 5.0], n_groups=2
-    ... )
-    >>> display.group_error.round(2), display.group_std.round(2)
-    (array([0.35, 4.  ]), array([1.  , 4.53]))
-    """
-
-    size = (5.4, 5.4)
-
-    def __init__(
-        self,
-        y_true: ArrayLike,
-        y_pred: ArrayLike,
-        std: ArrayLike,
-        *,
-        n_groups: int = 10,
-        unit: str | None = None,
-        name: str | None = None,
-    ) -> None:
-        truth, predicted, self.std = values_and_gaussian(y_true, y_pred, std, mean_name="y_pred")
-        check_drawable(y_true=truth, y_pred=predicted, std=self.std)
-        self.error: FloatArray = np.abs(truth - predicted)
-        group = equal_groups(self.std, n_groups)
-        self.count = np.bincount(group)
-        self.group_error, self.group_std = (
-            _root_mean_squares(values, group, self.count) for values in (self.error, self.std)
-        )
-        positive = np.concatenate([self.group_error[self.group_error > 0], self.group_std])
-        self.log = bool(positive.max() > LOG_RATIO * positive.min())
-        self.unit = unit
-        self.name = name
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        *,
-        n_groups: int = 10,
-        unit: str | None = None,
-        name: str | None = None,
-        ax: Axes | None = None,
-    ) -> Self:
-        """Predict means and standard deviations, and draw the errors against these.
-
-        Parameters
-        ----------
-        estimator : object
-            Fitted regressor with ``predict(X, return_std=True)``, alone or in a pipeline or search.
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True values.
-        n_groups, unit
-            As in the class.
-        name : str, optional
-            Title. Default: the class of the estimator.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        ErrorByUncertaintyDisplay
-        """
-        gaussian = predicted_gaussian(estimator, X)
-        name = type(estimator).__name__ if name is None else name
-        return cls.from_predictions(y, *gaussian, n_groups=n_groups, unit=unit, name=name, ax=ax)
-
-    def _draw(self) -> None:
-        n = len(self.error)
-        self.ax_.scatter(
-            self.std,
-            self.error,
-            s=np.clip(4000 / n, 4, 25),
-            color="0.55",
-            linewidths=0,
-            alpha=0.5,
-            rasterized=n > 1000,
-            label="row",
-        )
-        tail = MISSED / 2 / len(self.count)
-        low, high = (self.group_std * np.sqrt(chi2.ppf(p, self.count) / self.count)
-                     for p in (tail, 1 - tail))  # fmt: skip
-        self.ax_.vlines(
-            self.group_std, low, high, color=COLOURS[4], linewidth=7, alpha=0.5, label="chance"
-        )
-        self.ax_.plot(
-            self.group_std,
-            self.group_error,
-            "o-",
-            color=COLOURS[0],
-            linewidth=1.5,
-            zorder=3,
-            label="group of rows",
-        )
-        self.ax_.axline(
-            (self.group_std[0],) * 2,
-            (2 * self.group_std[0],) * 2,
-            linestyle="--",
-            color="0.3",
-            linewidth=1,
-            label="error = deviation",
-        )
-        self._set_axes(max(high.max(), self.group_error.max()))
-        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
-
-    def _set_axes(self, highest: float) -> None:
-        """Axes that hold the groups and their deviations; rows without an error lie below."""
-        right, top = 1.05 * self.std.max(), 1.05 * max(highest, self.error.max())
-        if self.log:
-            positive = self.group_error[self.group_error > 0]
-            bottom = min(self.group_std.min(), *positive) / 10
-            self.ax_.set(xscale="log", yscale="log", ylim=(bottom, 1.2 * top))
-        else:
-            spread = self.std.max() - self.std.min()
-            left = max(0.0, self.std.min() - max(0.05 * spread, 0.05 * self.std.min()))
-            self.ax_.set(xlim=(left, right), ylim=(0, top))
-        self.ax_.set(
-            xlabel=with_unit("predicted standard deviation", self.unit),
-            ylabel=with_unit("absolute error, RMSE of groups", self.unit),
-        )
 
 
 def _share_of_bins(low: FloatArray, high: FloatArray, n_bins: int) -> FloatArray:
@@ -420,10 +239,3 @@ def _share_of_bins(low: FloatArray, high: FloatArray, n_bins: int) -> FloatArray
     # Share of each range below each edge, (n_ranges, n_bins + 1).
     below = (np.clip(edges, first, last) - first) / (last - first)
     return (count + np.diff(below, axis=1).sum(axis=0)) / len(low)
-
-
-def _root_mean_squares(values: FloatArray, group: Any, count: Any) -> FloatArray:
-    """Root mean square in each group; squares of the values themselves might overflow."""
-    unit = values.max() or 1.0
-    mean: FloatArray = np.bincount(group, weights=(values / unit) ** 2) / count
-    return unit * np.sqrt(mean)
