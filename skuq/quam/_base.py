@@ -133,7 +133,6 @@ class QUAMBase(ModelMixin, ABC):
     _problem: Any  # a FittedSearch or a RefitProblem
     _found: Found  # unless points are searched
     _pool: Any
-    _noise: Any = None  # a RowNoise, if the noise of a regressor differs from input to input
     _background: Any
 
     @abstractmethod
@@ -541,18 +540,8 @@ class QUAMBase(ModelMixin, ABC):
         inputs = self._inputs(X)
         reference = self._outputs(inputs).numpy()
         x = self._problem.features(inputs, self._device).numpy()
-        noise = None
-        if self._noise is not None:
-            noise = self._noise.variance(inputs, np.asarray(reference[:, 0], np.float64))
         return [
-            SearchedPoints(
-                problem,
-                settings,
-                task,
-                x[rows],
-                reference[rows],
-                None if noise is None else noise[rows],
-            )
+            SearchedPoints(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
         ]
 
@@ -565,14 +554,7 @@ class QUAMBase(ModelMixin, ABC):
         chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // of_each))
         size = chunk * (1 if self.n_jobs in (None, 1) else _CHUNKS_PER_JOB)
         return [
-            EvaluatedRows(
-                _safe_indexing(rows, part),
-                self.model_,
-                self._found,
-                self.device,
-                chunk,
-                self._noise,
-            )
+            EvaluatedRows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
             for part in gen_batches(_num_samples(rows), size)
         ]
 

@@ -26,7 +26,6 @@ class SearchedPoints(NamedTuple):
     task: Task
     x: NDArray[Any]
     reference: NDArray[Any]  # (n_points, n_outputs)
-    noise_variance: NDArray[Any] | None  # (n_points,), if it differs
 
     def outputs(self) -> Iterator[Outputs]:
         """The models met by the searches; trajectories never leave the process."""
@@ -38,8 +37,7 @@ class SearchedPoints(NamedTuple):
         objective = self.task.point_objective(reference)
         models = search_batch(self.problem, self.settings, self.x, objective)
         targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
-        reference = on_device(self.reference, "cpu")
-        yield Outputs(reference, models, targets, noise_variance=self.noise_variance)
+        yield Outputs(on_device(self.reference, "cpu"), models, targets)
 
 
 class EvaluatedRows(NamedTuple):
@@ -50,7 +48,6 @@ class EvaluatedRows(NamedTuple):
     found: Found
     device: Any
     chunk: int
-    noise: Any  # a RowNoise, if the noise of inputs differs
 
     def outputs(self) -> Iterator[Outputs]:
         """What all models predict, chunk by chunk."""
@@ -63,16 +60,11 @@ class EvaluatedRows(NamedTuple):
                 xp.broadcast_to(xp.asarray(each), (len(outputs), *each.shape))
                 for each in (self.found.excess_loss, self.found.targets)
             )
-            reference = xp.asarray(reference, dtype=xp.float64)
-            noise_variance = None
-            if self.noise is not None:
-                noise_variance = self.noise.variance(inputs, np.asarray(reference[:, 0]))
             yield Outputs(
-                reference,
+                xp.asarray(reference, dtype=xp.float64),
                 Trajectories(outputs, excess),
                 None if self.found.targets[0] < 0 else targets,
                 self.found.centre(inputs),
-                noise_variance,
             )
 
 

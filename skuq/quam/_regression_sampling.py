@@ -46,16 +46,12 @@ class Gaussians(NamedTuple):
     variance: Any
 
 
-def gaussians(outputs: Any, noise_variance: Any) -> Gaussians:
+def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
     """Read outputs as normal distributions.
 
-    Shapes: `outputs` (..., n_outputs), `noise_variance` a number or (n_points,), of the first axis;
-    returns (...).
+    Shapes: `outputs` (..., n_outputs); returns (...).
     """
     xp, mean = array_namespace(outputs), outputs[..., 0]
-    if noise_variance is not None and np.ndim(noise_variance):
-        of_points = xp.asarray(noise_variance).reshape(-1, *[1] * (mean.ndim - 1))
-        return Gaussians(mean, xp.zeros_like(mean) + of_points)
     if noise_variance is not None:
         return Gaussians(mean, xp.full_like(mean, noise_variance))
     # Gradients of quotients have the cube of a variance, which float32 (of MPS) holds up to e^29.
@@ -115,7 +111,7 @@ class _Visited(NamedTuple):
     excess_loss: Any  # (n_points, 2, n_steps)
 
     @classmethod
-    def of(cls, reference: Any, found: Trajectories, noise_variance: Any) -> _Visited:
+    def of(cls, reference: Any, found: Trajectories, noise_variance: float | None) -> _Visited:
         given = gaussians(reference[:, None, None], noise_variance)
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
@@ -152,12 +148,11 @@ def gaussian_uncertainty(
     trajectories: Trajectories,
     sampling: ImportanceSampling,
     *,
-    noise_variance: Any,
+    noise_variance: float | None,
 ) -> Decomposition:
     """Weigh the models visited by the searches and take the quantities of the setting over them.
 
-    Shapes: `reference` (n_points, n_outputs), `noise_variance` a number or (n_points,); returns
-    (n_points,).
+    Shapes: `reference` (n_points, n_outputs); returns (n_points,).
     """
     visited = _Visited.of(reference, trajectories, noise_variance)
     models, weights = visited.weighted(sampling)
@@ -179,7 +174,7 @@ def estimate_spread(
     trajectories: Trajectories,
     sampling: ImportanceSampling,
     *,
-    noise_variance: Any,
+    noise_variance: float | None,
 ) -> FloatArray:
     """Standard deviation of the models' means; parameters of `gaussian_uncertainty`.
 
@@ -196,7 +191,7 @@ def estimate_spread(
 
 
 def best_adversarial_regressors(
-    reference: Any, trajectories: Trajectories, gamma: float, *, noise_variance: Any
+    reference: Any, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
     """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`."""
     visited, feasible = _Visited.of(reference, trajectories, noise_variance).best(gamma)

@@ -18,6 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
+from skuq.information import gaussian_entropy
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._refit_search import RefitProblem, RefitSearch
@@ -154,6 +155,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         "cv": [Interval(Integral, 2, None, closed="left")],
     }
     signed_uncertainty = True  # a differential entropy
+    _noise: RowNoise | None
 
     def __init__(
         self,
@@ -361,7 +363,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             If `X` does not fit the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
-        return Uncertainty.from_parts(*self._over(X, self._task.uncertainty, sampling))
+        aleatoric, epistemic = self._over(X, self._task.uncertainty, sampling)
+        if self._noise is not None:
+            inputs = self._inputs(X)
+            predicted = np.asarray(self._outputs(inputs), np.float64)[:, 0]
+            aleatoric = gaussian_entropy(self._noise.variance(inputs, predicted))
+        return Uncertainty.from_parts(aleatoric, epistemic)
 
     def predict_model_std(self, X: Any) -> FloatArray:
         """Measure how far the means of adversarial models spread at each input.

@@ -141,7 +141,6 @@ class Outputs(NamedTuple):
     models: Trajectories
     targets: Any = None  # (n_points, n_searches), classes; None if none were asked for
     centre: Any = None  # (n_points, n_outputs), of the model that the others vary
-    noise_variance: Any = None  # (n_points,), of the noise at each input, if it differs
 
 
 class Task(ABC):
@@ -330,13 +329,13 @@ class Regression(Task):
 
     def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
         return gaussian_uncertainty(
-            *self._centred(outputs, sampling), sampling, noise_variance=self._noise_at(outputs)
+            *self._centred(outputs, sampling), sampling, noise_variance=self.noise_variance
         )
 
     def spread(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[FloatArray]:
         """Standard deviation of the models' means, in units of the target."""
         found = self._centred(outputs, sampling)
-        return (estimate_spread(*found, sampling, noise_variance=self._noise_at(outputs)),)
+        return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
 
     def _centred(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[Any, Trajectories]:
         around = sampling.setting != "selected" and outputs.centre is not None
@@ -344,9 +343,5 @@ class Regression(Task):
 
     def best_models(self, outputs: Outputs, gamma: float) -> AdversarialRegressors:
         return best_adversarial_regressors(
-            outputs.reference, outputs.models, gamma, noise_variance=self._noise_at(outputs)
+            outputs.reference, outputs.models, gamma, noise_variance=self.noise_variance
         )
-
-    def _noise_at(self, outputs: Outputs) -> Any:
-        """Variance of the noise at each input, (n_points,), or of all of them."""
-        return self.noise_variance if outputs.noise_variance is None else outputs.noise_variance
