@@ -81,7 +81,7 @@ def test_sparse_inputs_give_what_dense_ones_give(table, estimator):
     found = []
     for threshold in (1.0, 0.0):
         pipe = make_pipeline(encoded(sparse_threshold=threshold), estimator).fit(X, y)
-        found.append([*predict_uncertainty(pipe, X), pipe.predict(X)])
+        found.append([*predict_uncertainty(pipe, X).parts, pipe.predict(X)])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
 
 
