@@ -40,6 +40,7 @@ class Parts(NamedTuple):
     X_held: pd.DataFrame
     y_held: NDArray[Any]
     notes: list[str]  # what was done
+    held: NDArray[np.intp]  # positions of the held-out rows in their table
 
 
 def hold_out_part(
@@ -56,7 +57,7 @@ def hold_out_part(
     found = [notes.split_note(len(fit), len(held))]
     found += repetition_notes(table, copies, id_column)
     X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
-    return Parts(X_fit, y[fit], X_held, y[held], found)
+    return Parts(X_fit, y[fit], X_held, y[held], found, held)
 
 
 def drop_overlap(
@@ -71,7 +72,8 @@ def drop_overlap(
     found = [notes.given_note(int(new.sum()))]
     if not new.all():
         found.append(overlap_note(int((~new).sum()), len(new)))
-    return Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found)
+    X_new = X_held[new].reset_index(drop=True)
+    return Parts(X, y, X_new, y_held[new], found, np.flatnonzero(new))
 
 
 def _with_target(X: pd.DataFrame, y: NDArray[Any]) -> pd.DataFrame:

@@ -325,7 +325,7 @@ class Training:
         else:
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
             estimator = self._quam(frozen)
-            name = f"{GIVEN}{type(given).__name__}"
+            name = f"{GIVEN}{type(frozen.estimator).__name__}"
             action = f"searching models that contradict {name}"
         self.tell(2, f"{action}.{self._estimate(X, y, name, comparison)}")
         if encoder is not None:
