@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skuq.base import PARTS, FloatArray, Uncertainty, UncertaintyMixin
 from skuq.labels import as_text
-from skuq.tables._inputs import as_frame, with_target
+from skuq.tables._inputs import as_frame, true_values
 
 NEW = "table to predict"
 ESTIMATOR_TYPES = {"classification": "classifier", "regression": "regressor"}
@@ -28,7 +28,7 @@ def _may_classify(model: BaseEstimator) -> bool:
 class TableEstimator(UncertaintyMixin, BaseEstimator):
     """Protocol of scikit-learn and skuq for a model whose inputs are tables."""
 
-    # Parameters of the usual arguments X and y, which have other names here.
+    # The usual arguments X and y, which have other names here, are no metadata to be routed.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
@@ -37,6 +37,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
     estimator: Any
     task: str
     classes_: Any  # None in a regression
+    predict: Callable[..., Any]
     _rows: Callable[[pd.DataFrame], pd.DataFrame]
     _scored: Callable[[pd.DataFrame], tuple[pd.DataFrame, FloatArray]]
 
@@ -74,8 +75,8 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
-        scored, _ = self._scored(self._rows(as_frame(table, NEW)))
-        return Uncertainty(*(scored[name].to_numpy(dtype=np.float64) for name in PARTS))
+        rows = self.predict(as_frame(table, NEW), n_explained=0)
+        return Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
 
     @available_if(_may_classify)
     def predict_proba(self, table: Any) -> FloatArray:
@@ -123,9 +124,9 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
-        frame, name = with_target(as_frame(table, NEW), target, NEW)
-        predicted = self._scored(self._rows(frame))[0]["prediction"]
-        truth = frame[name]
+        frame = as_frame(table, NEW)
+        truth = true_values(frame, target, NEW)
+        predicted = self.predict(frame, n_explained=0)["prediction"]
         if self.classes_ is None:
             return float(r2_score(truth.to_numpy(dtype=float), predicted))
         # By their text, as classes of two tables are compared.

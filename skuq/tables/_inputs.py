@@ -20,23 +20,21 @@ def as_frame(table: Any, which: str) -> pd.DataFrame:
     Errors call it `which`.
     """
     if isinstance(table, pd.DataFrame):
-        frame = table
-    elif _is_table(table):
-        # Of pyarrow, a name that two columns have cannot be looked up.
-        check_names(pd.DataFrame(columns=_names(table)), which)
-        frame = as_pandas(table)
-    elif isinstance(table, np.ndarray) and table.ndim == 2:
-        names = [f"x{k}" for k in range(table.shape[1])]
-        frame = pd.DataFrame(table, columns=names).infer_objects()
-    else:
-        of_rows = isinstance(table, pd.Series | np.ndarray)
-        hint = "table[:1] is a table of one row" if of_rows else "pandas.DataFrame(...) makes one"
-        raise TableError(
-            f"The {which} must be a DataFrame of pandas or Polars, a pyarrow Table or an array of "
-            f"two dimensions, got {_described(table)}; {hint}."
-        )
-    check_names(frame, which)
-    return frame
+        return table
+    if _is_table(table):
+        # A name that two columns of pyarrow have cannot be looked up.
+        names = getattr(table, "column_names", table.columns)
+        check_names(pd.DataFrame(columns=list(names)), which)
+        frame: pd.DataFrame = as_pandas(table)
+        return frame
+    if isinstance(table, np.ndarray) and table.ndim == 2:
+        return pd.DataFrame(table).add_prefix("x").infer_objects()
+    of_rows = isinstance(table, pd.Series | np.ndarray)
+    hint = "table[:1] is a table of one row" if of_rows else "pandas.DataFrame(...) makes one"
+    raise TableError(
+        f"The {which} must be a DataFrame of pandas or Polars, a pyarrow Table or an array of "
+        f"two dimensions, got {_described(table)}; {hint}."
+    )
 
 
 def in_library_of(table: Any, frame: pd.DataFrame, same: Sequence[str]) -> Any:
@@ -51,6 +49,28 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     """
     if isinstance(target, str):
         return table, target
+    column = true_values(table, target, which)
+    name = getattr(target, "name", None)
+    name = name if isinstance(name, str) and name else TARGET
+    if name in table and table[name].equals(column):
+        raise TableError(
+            f"The target that was given as values is also the column {name!r} of the {which}; give "
+            "its name instead of the values, or leave the column out."
+        )
+    name = name if name not in table else TARGET  # a Series that was made of a column has its name
+    if name in table:
+        raise TableError(
+            f"The {which} has a column {name!r} that is not the target given as values; rename it."
+        )
+    return table.assign(**{name: column}), name
+
+
+def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
+    """The target of each row of a table, by its name or as values."""
+    if isinstance(target, str):
+        if target not in table:
+            raise TableError(f"The {which} has no column {target!r}.")
+        return table[target]
     values: Any = target.array if isinstance(target, pd.Series) else np.asarray(target)
     if np.ndim(values) != 1:
         raise TableError(
@@ -59,14 +79,7 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
         )
     if len(values) != len(table):
         raise TableError(f"There are {len(values)} targets for {len(table)} rows of the {which}.")
-    name = getattr(target, "name", None)
-    name = name if isinstance(name, str) and name else TARGET
-    if name in table:
-        raise TableError(
-            f"The {which} has a column {name!r}, and so is the target called that was given as "
-            f"values. Give its name instead, as in fit(table, {name!r}), or leave the column out."
-        )
-    return table.assign(**{name: pd.Series(values, index=table.index)}), name
+    return pd.Series(values, index=table.index)
 
 
 def _is_table(table: Any) -> bool:
@@ -74,10 +87,6 @@ def _is_table(table: Any) -> bool:
     kind = type(table)
     library = kind.__module__.partition(".")[0]
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"))
-
-
-def _names(table: Any) -> list[str]:
-    return list(getattr(table, "column_names", table.columns))
 
 
 def _described(value: Any) -> str:

@@ -44,6 +44,7 @@ from skuq.tables._training import (
 )
 from skuq.tables._validation import (
     TableError,
+    check_names,
     check_share,
     check_sizes,
     feature_names,
@@ -242,6 +243,7 @@ class TableModel(StorageMixin, TableEstimator):
         self._check_estimator()
         train = as_frame(train, "training table")
         held_out = None if held_out is None else as_frame(held_out, "held-out table")
+        check_names(train, "training table")
         train, target = with_target(train, target, "training table")
         features = feature_names(train, target, drop, id_column)
         given = is_given(self.estimator)
@@ -335,9 +337,9 @@ class TableModel(StorageMixin, TableEstimator):
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
+        given, table = table, as_frame(table, NEW)
         check_share(coverage)
-        frame = as_frame(table, NEW)
-        X = self._rows(frame)
+        X = self._rows(table)
         scored, outputs = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
         scores = _scores(unsupported.sum(axis=1), scored["epistemic"])
@@ -353,9 +355,9 @@ class TableModel(StorageMixin, TableEstimator):
             X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
         )
         if self.id_ is not None:
-            scored.insert(0, self.id_, frame[self.id_].to_numpy())
+            scored.insert(0, self.id_, table[self.id_].to_numpy())
         same = [] if self.id_ is None else [self.id_]
-        return in_library_of(table, scored.set_axis(frame.index), same)
+        return in_library_of(given, scored.set_axis(table.index), same)
 
     def count(self, table: Any) -> pd.DataFrame:
         """Count what is special about each column of a table; counts of parts can be added up.
@@ -370,7 +372,8 @@ class TableModel(StorageMixin, TableEstimator):
         pandas.DataFrame of int
             One row per column; ``missing``, ``unseen`` and ``out_of_range``.
         """
-        X = self._rows(as_frame(table, NEW))
+        table = as_frame(table, NEW)
+        X = self._rows(table)
         return pd.DataFrame(
             {
                 "missing": X.isna().sum(),
@@ -491,6 +494,7 @@ class TableModel(StorageMixin, TableEstimator):
     ) -> Parts:
         """Training rows and those of another table, without the ones that are in both."""
         which = "held-out table"
+        check_names(table, which)
         X_held = self._clean(self.columns_, table, which)
         y_held = target_values(table, self.target_, self.task_ == "regression", which, known=y)
         ids = None
@@ -537,11 +541,13 @@ class TableModel(StorageMixin, TableEstimator):
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
         """Clean rows of a table to predict."""
         check_is_fitted(self)
+        which = NEW
+        check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
-            raise TableError(f"The {NEW} has no column {self.id_!r} (--id).")
-        X = self._clean(self.columns_, table, NEW)
+            raise TableError(f"The {which} has no column {self.id_!r} (--id).")
+        X = self._clean(self.columns_, table, which)
         if self.missing == "refuse":
-            notes.missing_notes(X, NEW, self.missing)
+            notes.missing_notes(X, which, self.missing)
         return X
 
     def _encoded(self, X: pd.DataFrame) -> Any:
