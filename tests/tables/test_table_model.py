@@ -721,7 +721,7 @@ def test_refusing_missing_values_changes_nothing_if_there_are_none(train, table)
 
 
 def test_an_unknown_way_with_missing_values_is_refused(train, table):
-    with pytest.raises(ValueError, match="'missing' parameter .* Got 'drop'"):
+    with pytest.raises(ValueError, match=r"'missing' parameter .* Got 'drop'"):
         quantify(train, table, missing="drop")
 
 
