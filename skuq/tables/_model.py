@@ -294,7 +294,7 @@ class TableModel(StorageMixin, TableEstimator):
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)
-        self.held_out_.index = (train if held_out is None else held_out).index[parts.held]
+        self.held_out_.index = parts.labels
         self.notes_ = found + self._leakage_warnings(parts)
         return self
 
@@ -500,7 +500,7 @@ class TableModel(StorageMixin, TableEstimator):
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return drop_overlap(X, y, X_held, y_held, ids)
+        return drop_overlap(X, y, X_held, y_held, ids, table.index)
 
     def _leakage_warnings(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":

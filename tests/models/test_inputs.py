@@ -193,6 +193,26 @@ def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
     )
 
 
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize("wrap", [lambda learner: learner, FrozenEstimator])
+def test_categories_of_any_library_reach_a_learner_that_takes_them(table, library, wrap):
+    imported = pytest.importorskip(library)
+    frame = table[0].assign(town=pd.Categorical(np.resize(["Ulm", "Linz", "Wien"], 60)))
+    frame = frame[["size", "town"]]
+    if library == "pyarrow":
+        X = imported.Table.from_pandas(frame)
+    else:
+        X = imported.DataFrame(frame.astype({"town": str}).to_dict("list"))
+        X = X.with_columns(imported.col("town").cast(imported.Categorical))
+    learner = HistGradientBoostingClassifier(max_iter=3).fit(frame, table[1])
+    given = wrap(learner if wrap is FrozenEstimator else clone(learner))
+    found, expected = (
+        QUAMClassifier(given, random_state=0).fit(each, table[1]).predict_uncertainty(each)
+        for each in (X, frame)
+    )
+    np.testing.assert_allclose(found.parts, expected.parts, rtol=1e-6, atol=1e-9)
+
+
 def test_a_pool_is_a_table_of_the_same_library(table):
     pyarrow = pytest.importorskip("pyarrow")
     X = pyarrow.table(table[0].to_dict("list"))
