@@ -19,6 +19,7 @@ from sklearn.utils import estimator_checks, get_tags
 import skuq
 from skuq.reporting import table_report
 from skuq.tables import TableError, TableModel
+from skuq.testing import check_uncertainty_estimator
 
 PARTS = ["total", "aleatoric", "epistemic"]
 OF_PARAMETERS = [
@@ -65,6 +66,11 @@ def numbered(model, people):
 @pytest.mark.parametrize("estimator", ["auto", LogisticRegression()], ids=["auto", "given"])
 def test_parameters_are_those_of_a_scikit_learn_estimator(check, estimator):
     getattr(estimator_checks, check)("TableModel", TableModel(estimator))
+
+
+@pytest.mark.parametrize(("task", "target"), [("classification", "moved"), ("regression", "rent")])
+def test_it_conforms_to_the_protocol_of_uncertainty(task, target, people, X):
+    check_uncertainty_estimator(TableModel("logistic", task=task), X=X, y=people[target])
 
 
 def test_clone_copies_parameters_and_nothing_that_was_learnt(model):
