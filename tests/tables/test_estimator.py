@@ -68,7 +68,13 @@ def test_parameters_are_those_of_a_scikit_learn_estimator(check, estimator):
     getattr(estimator_checks, check)("TableModel", TableModel(estimator))
 
 
-@pytest.mark.parametrize(("task", "target"), [("classification", "moved"), ("regression", "rent")])
+@pytest.mark.parametrize(
+    ("task", "target"),
+    [
+        ("classification", "moved"),
+        pytest.param("regression", "rent", marks=pytest.mark.slow),
+    ],
+)
 def test_it_conforms_to_the_protocol_of_uncertainty(task, target, people, X):
     check_uncertainty_estimator(TableModel("logistic", task=task), X=X, y=people[target])
 
