@@ -250,6 +250,10 @@ LABELS = {
 }
 
 
+def tables_of_report(model, rows, counts):
+    return re.findall("<table.*?</table>", table_report(model, rows, counts).html(), re.DOTALL)
+
+
 @pytest.mark.parametrize("labels", LABELS)
 def test_results_have_the_labels_of_their_rows(labels, model, people, numbered):
     table = people.set_index(pd.Index(LABELS[labels]))
@@ -263,8 +267,16 @@ def test_results_have_the_labels_of_their_rows(labels, model, people, numbered):
         assert (beside["prediction"].to_numpy() == numbered["prediction"].iloc[rows]).all()
 
 
+@pytest.mark.parametrize("labels", ["texts", "pairs", "repeated"])
+def test_reports_number_rows_in_their_order(labels, model, people, numbered):
+    table = people.set_index(pd.Index(LABELS[labels]))
+    chunks = [model.predict(table[:30], n_explained=0), model.predict(table[30:], n_explained=0)]
+    shown = tables_of_report(model, pd.concat(chunks), model.count(table))
+    assert shown == tables_of_report(model, numbered.assign(reasons=""), model.count(people))
+
+
 @pytest.mark.parametrize("labels", LABELS)
-def test_held_out_rows_have_their_labels_and_reports_number_rows(labels, people, tmp_path):
+def test_held_out_rows_have_their_labels_until_they_are_saved(labels, people, tmp_path):
     table = people.set_index(pd.Index(LABELS[labels])).assign(place=np.arange(80) * 1.0)
     fitted = TableModel("logistic").fit(table, "moved", drop=["rent"], id_column="place")
     held = fitted.held_out_
@@ -274,8 +286,6 @@ def test_held_out_rows_have_their_labels_and_reports_number_rows(labels, people,
         assert (table["moved"].loc[held.index] == held["label"]).all()
         other = fitted.fit(table[:50], "moved", drop=["rent"], held_out=table[40:]).held_out_
         assert other.index.equals(table.index[50:])  # the first ten trained
-    rows = fitted.predict(table, n_explained=2)
-    table_report(fitted, rows, fitted.count(table)).write(tmp_path / "report.html")
     fitted.save(tmp_path / "kept")
     loaded = TableModel.load(tmp_path / "kept")
     pd.testing.assert_frame_equal(loaded.held_out_, fitted.held_out_.reset_index(drop=True))
@@ -317,11 +327,8 @@ def test_tables_of_other_libraries_give_tables_of_these(library, people):
     assert fitted.predict_uncertainty(table) == expected.predict_uncertainty(frame)
     assert fitted.score(table, "moved") == expected.score(frame, "moved")
     assert fitted.score(table, table["moved"]) == expected.score(frame, "moved")
-    reports = [
-        table_report(fitted, rows, fitted.count(table)).html() for rows in (as_pandas, result)
-    ]
-    ours, theirs = (re.findall("<table.*?</table>", each, re.DOTALL) for each in reports)
-    assert ours == theirs
+    counts = fitted.count(table)
+    assert tables_of_report(fitted, result, counts) == tables_of_report(fitted, as_pandas, counts)
 
 
 def test_an_array_has_columns_with_numbers(people):
