@@ -322,7 +322,20 @@ def as_pandas(X: Any) -> Any:
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X
     names = X.columns if names is None else names
-    return pd.DataFrame({name: np.asarray(X[name]) for name in names})
+    return pd.DataFrame({name: _as_column(X[name]) for name in names})
+
+
+def _as_column(values: Any) -> Any:
+    """A column of another library for pandas: categories stay such, and times in their zone."""
+    if type(values).__module__.startswith("pyarrow"):
+        return values.to_pandas()
+    array, dtype = np.asarray(values), values.dtype
+    if str(dtype).startswith("Enum"):
+        return pd.Categorical(array, dtype.categories.to_list())
+    if str(dtype).startswith("Categorical"):  # whose categories may be those of other tables too
+        return pd.Categorical(array)
+    zone = getattr(dtype, "time_zone", None)
+    return pd.Series(array).dt.tz_localize("UTC").dt.tz_convert(zone) if zone else array
 
 
 def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
@@ -337,7 +350,7 @@ def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
         return frame
     values = {name: frame[name].astype(object) for name in frame}
     lists = {name: column.where(column.notna(), None).tolist() for name, column in values.items()}
-    kept = {name: dtype for name, dtype in X.schema.items() if not dtype.is_numeric()}
+    kept = {n: dtype for n, dtype in X.schema.items() if n in frame and not dtype.is_numeric()}
     return type(X)(lists, schema_overrides=kept, strict=False)
 
 
