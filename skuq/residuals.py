@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ LEVELS: FloatArray = np.array(
 )
 MAX_ROWS = 10_000  # residuals that a distribution is made of
 N_TREES = 100
-_LEAF = 10  # rows of a leaf, at least
+_MOST_COMPARED = 2000  # rows by which the form of a forest is chosen
+_COMPARED_COVERAGE = 0.9
 _MOST_FEATURES = 50  # that a split looks at
 _AT_ONCE = 1000  # rows whose weights are held in memory
 _LEAST = 1e-6  # of the average variance
@@ -45,7 +46,7 @@ class ResidualForest:
     Attributes
     ----------
     forest : RandomForestRegressor
-        A forest that predicts residuals and their size.
+        A forest that predicts residuals, or these and their size.
     residuals : ndarray of shape (n_rows,), float64
         Residuals of training rows, in ascending order.
     weight : ndarray of shape (n_rows,), float64
@@ -80,26 +81,18 @@ class ResidualForest:
         Shapes: `features` (n_rows, n_features), `residuals` and `weight` (n_rows,).
         """
         weight = np.ones(len(residuals)) if weight is None else weight
-        rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))[:MAX_ROWS]
-        rows = rows[np.argsort(residuals[rows], kind="stable")]
-        features, residuals, weight = features[rows], residuals[rows], weight[rows]
-        n_features = features.shape[1]
-        forest = RandomForestRegressor(
-            N_TREES,
-            min_samples_leaf=min(_LEAF, max(1, len(rows) // 2)),
-            max_features=min(max(2, math.ceil(n_features / 3)), n_features, _MOST_FEATURES),
-            random_state=seed,
-            n_jobs=n_jobs,
-        )
-        # Splits look for differences of the mean, of which residuals have few, and of the size.
-        size = np.abs(residuals)
-        unit = np.std(size) / (np.std(residuals) or 1.0) or 1.0
-        forest.fit(features, np.column_stack([residuals, size / unit]), sample_weight=weight)
-        in_bag = np.zeros((len(rows), N_TREES), dtype=bool)
-        for k, drawn in enumerate(forest.estimators_samples_):
-            in_bag[drawn, k] = True
-        leaves = forest.apply(features) + _first_nodes(forest)
-        return cls(forest, residuals, weight, leaves.astype(np.int64), in_bag, rows)
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))
+        some = _Rows.of(features, residuals, weight, rows[:_MOST_COMPARED])
+        scores = {form: some.forest(form, seed, n_jobs)._out_of_bag_score() for form in _FORMS}
+        best = min(_FORMS, key=scores.__getitem__)
+        return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(best, seed, n_jobs)
+
+    def _out_of_bag_score(self) -> float:
+        """Mean interval score of the rows of `fit`, by trees that have not seen them."""
+        y, tail = self.residuals, (1 - _COMPARED_COVERAGE) / 2
+        lower, upper = self.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
+        beyond = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+        return float(np.average(upper - lower + beyond / tail, weights=self.weight))
 
     def quantiles(self, features: FloatArray, levels: FloatArray) -> FloatArray:
         """Quantiles of the residuals of other rows; (n_rows, n_levels)."""
@@ -148,6 +141,55 @@ class ResidualForest:
         at = np.clip(at, shares.indptr[:-1, None], shares.indptr[1:, None] - 1)
         quantiles: FloatArray = self.residuals[shares.indices[at]]
         return quantiles
+
+
+class _Form(NamedTuple):
+    """What a forest splits by, and how far."""
+
+    leaf: int  # rows of a leaf, at least
+    by_size: bool  # differences of the size of residuals count, beside those of the mean
+
+
+# Large leaves suit noise that is alike for many inputs; splits by size find where it is small.
+_FORMS = [_Form(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
+
+
+class _Rows(NamedTuple):
+    """Some training rows, by ascending residuals."""
+
+    features: FloatArray
+    residuals: FloatArray
+    weight: FloatArray
+    rows: IntArray
+
+    @classmethod
+    def of(
+        cls, features: FloatArray, residuals: FloatArray, weight: FloatArray, rows: IntArray
+    ) -> _Rows:
+        rows = rows[np.argsort(residuals[rows], kind="stable")]
+        return cls(features[rows], residuals[rows], weight[rows], rows)
+
+    def forest(self, form: _Form, seed: int, n_jobs: int | None) -> ResidualForest:
+        """Fit a forest of a form."""
+        n_rows, n_features = self.features.shape
+        forest = RandomForestRegressor(
+            N_TREES,
+            min_samples_leaf=min(form.leaf, max(1, n_rows // 2)),
+            max_features=min(max(2, math.ceil(n_features / 3)), n_features, _MOST_FEATURES),
+            random_state=seed,
+            n_jobs=n_jobs,
+        )
+        targets = self.residuals
+        if form.by_size:
+            size = np.abs(targets)
+            unit = np.std(size) / (np.std(targets) or 1.0) or 1.0
+            targets = np.column_stack([targets, size / unit])
+        forest.fit(self.features, targets, sample_weight=self.weight)
+        in_bag = np.zeros((n_rows, N_TREES), dtype=bool)
+        for k, drawn in enumerate(forest.estimators_samples_):
+            in_bag[drawn, k] = True
+        leaves = (forest.apply(self.features) + _first_nodes(forest)).astype(np.int64)
+        return ResidualForest(forest, self.residuals, self.weight, leaves, in_bag, self.rows)
 
 
 def _first_nodes(forest: RandomForestRegressor) -> IntArray:
