@@ -24,6 +24,7 @@ from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, check_training_columns
 from skuq.tables._estimator import NEW, TableEstimator
+from skuq.tables._groups import by_group, groups_in
 from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
 from skuq.tables._inputs import as_frame, in_library_of, with_target
 from skuq.tables._prediction_sets import halves, prediction_sets, set_scores
@@ -93,6 +94,7 @@ OUTPUTS = (
         "held_out_proba_": NDArray[Any] | None,
         "quantities_": Quantities | None,
         "_held_out_quantiles": NDArray[Any] | None,
+        "_held_out_groups": pd.DataFrame,
         "notes_": list[str],
         "_typical_rows": pd.DataFrame,
     },
@@ -298,6 +300,7 @@ class TableModel(StorageMixin, TableEstimator):
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
+        self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, parts.y_held, scale)
         self.held_out_.index = parts.labels
         self.notes_ = found + self._leakage_warnings(parts)
@@ -441,11 +444,20 @@ class TableModel(StorageMixin, TableEstimator):
             }
         )
 
-    def measured_coverage(self, coverage: float = 0.9) -> tuple[float, float]:
+    def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
         """Measure prediction sets or intervals on held-out rows that did not calibrate them.
 
         Each half of the held-out rows is measured with the limit of the other. Both are NaN if
         a half has too few rows to limit anything, fewer than ``coverage / (1 - coverage)``.
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Probability that sets or intervals are meant to hold the true value.
+        by : str, default=None
+            Whom to measure apart: "prediction" takes tenths of the rows by the size of a predicted
+            quantity, or predicted classes; the name of a column of up to 20 categories takes these.
+            They are covered with the probability `coverage` on average, not each.
 
         Returns
         -------
@@ -453,10 +465,21 @@ class TableModel(StorageMixin, TableEstimator):
             Share of the rows whose true value is covered.
         size : float
             Mean number of classes in a set, or median width of the intervals.
+
+        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and of
+        quantities ``lowest`` and ``highest`` prediction.
+
+        Raises
+        ------
+        ValueError
+            If `coverage` is not between 0 and 1, or rows cannot be grouped so.
         """
         covered, size = self._measured(coverage)
         middle = np.median if self.classes_ is None else np.mean
-        return float(covered.mean()), float(middle(size))
+        if by is None:
+            return float(covered.mean()), float(middle(size))
+        regression = self.classes_ is None
+        return by_group(self.held_out_, self._held_out_groups, covered, size, by, regression)
 
     def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
         """Measure predictions and prediction sets on the held-out rows of each true class.

@@ -5,12 +5,8 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from skuq.calibration import conformal_limit
-from skuq.tables._conformal_intervals import (
-    halves,
-    interval_scores,
-    prediction_sets,
-    set_scores,
-)
+from skuq.residuals import interval_scores, stretched
+from skuq.tables._prediction_sets import halves, prediction_sets, set_scores
 
 
 class GivenProba(ClassifierMixin, BaseEstimator):
@@ -69,10 +65,11 @@ def test_intervals_are_those_of_mapie(coverage):
     random = np.random.default_rng(0)
     predicted = random.normal(size=120)
     y, new = predicted + random.standard_t(3, size=120), random.normal(size=(20, 1))
-    limit = conformal_limit(interval_scores(y, predicted, np.ones(120)), coverage)
+    scores = interval_scores(y, predicted - 0.5, predicted + 0.5)
+    ours = stretched(new - 0.5, new + 0.5, conformal_limit(scores, coverage))
     peer = mapie.SplitConformalRegressor(GivenMean().fit(), confidence_level=coverage, prefit=True)
     _, intervals = peer.conformalize(predicted[:, None], y).predict_interval(new)
-    np.testing.assert_allclose(intervals[:, :, 0], np.hstack([new - limit, new + limit]))
+    np.testing.assert_allclose(intervals[:, :, 0], np.hstack(ours))
 
 
 def test_limits_cover_on_average_what_they_promise():

@@ -7,7 +7,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from skuq.tables import TableError, TableModel
 from skuq.tables._target import is_regression
-from skuq.tables._training import SAFEST, compare_learners
+from skuq.tables._training import SAFEST, Folds
 
 
 def table(kind, n=600, seed=0):
@@ -18,6 +18,10 @@ def table(kind, n=600, seed=0):
     return X, signal.to_numpy() * 3, random
 
 
+def compared(X, y, *, regression, names):
+    return Folds.of(X, y, list(X), regression, 0).compare(names)
+
+
 @pytest.mark.parametrize(("kind", "best"), [("line", "logistic"), ("corners", "hgb")])
 @pytest.mark.parametrize("regression", [False, True])
 def test_the_learner_that_knows_the_truth_is_chosen(kind, best, regression):
@@ -25,7 +29,7 @@ def test_the_learner_that_knows_the_truth_is_chosen(kind, best, regression):
     noisy = signal + random.normal(size=len(X))
     y = noisy if regression else noisy > 0
     names = ("hgb", "logistic")
-    found = compare_learners(X, y, list(X), regression=regression, names=names)
+    found = compared(X, y, regression=regression, names=names)
     assert found.best == best
     assert found.losses[best] < 0.9 * found.guessing
     assert (found.n_rows, found.n_folds) == (600, 3)
@@ -34,7 +38,7 @@ def test_the_learner_that_knows_the_truth_is_chosen(kind, best, regression):
 def test_guessing_is_as_good_as_any_learner_where_there_is_nothing_to_learn():
     X, _, random = table("line")
     y = random.choice(["x", "y"], size=len(X), p=[0.9, 0.1])
-    found = compare_learners(X, y, list(X), regression=False, names=("logistic",))
+    found = compared(X, y, regression=False, names=("logistic",))
     share = (y == "x").mean()
     assert found.guessing == pytest.approx(-share * np.log(share) - (1 - share) * np.log1p(-share))
     assert found.losses["logistic"] == pytest.approx(found.guessing, rel=0.1)
@@ -42,13 +46,13 @@ def test_guessing_is_as_good_as_any_learner_where_there_is_nothing_to_learn():
 
 def test_where_rows_are_too_few_nothing_is_compared():
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0]})
-    found = compare_learners(X, np.array(["x", "x", "y"]), ["a"], regression=False)
+    found = compared(X, np.array(["x", "x", "y"]), regression=False, names=("hgb", "logistic"))
     assert (found.losses, found.best) == ({}, SAFEST)
 
 
 def test_large_tables_are_compared_on_a_part():
     X, signal, _ = table("line", n=4000)
-    found = compare_learners(X, signal > 0, list(X), regression=False, names=("logistic",))
+    found = compared(X, signal > 0, regression=False, names=("logistic",))
     assert found.n_rows == 3000
 
 

@@ -1,0 +1,167 @@
+"""Quantities of tables: intervals that fit each row, on the scale that suits, within limits."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.frozen import FrozenEstimator
+
+from skuq import AnchoredQuantileRegressor, Uncertainty
+from skuq.tables import TableModel
+from skuq.tables._target_scale import TargetScale
+
+
+def prices(n, seed=0, whole=False):
+    """Prices whose spread grows with them: few are large."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"area": rng.uniform(20, 200, size=n), "old": rng.integers(0, 2, size=n)})
+    frame["town"] = rng.choice(["Ulm", "Linz", "Wien"], size=n)
+    level = 0.012 * frame["area"] + 0.5 * (frame["town"] == "Wien") - 0.2 * frame["old"]
+    price = np.exp(level + 0.3 * rng.normal(size=n))
+    return frame.assign(price=np.round(10 * price) if whole else price)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return TableModel("logistic", task="regression").fit(prices(1500), "price")
+
+
+def test_intervals_follow_the_row_and_cover_small_and_large_predictions(model):
+    new = prices(1500, seed=1)
+    rows = model.predict(new, n_explained=0)
+    inside = new["price"].between(rows["lower"], rows["upper"]).to_numpy()
+    assert inside.mean() == pytest.approx(0.9, abs=0.04)
+    tenths = np.array_split(inside[np.argsort(rows["prediction"])], 10)
+    assert min(tenth.mean() for tenth in tenths) > 0.78
+    width = rows["upper"] - rows["lower"]
+    assert width.std() > 0.4 * width.mean()
+    assert (rows["upper"] - rows["prediction"]).sum() > (rows["prediction"] - rows["lower"]).sum()
+
+
+def test_parts_are_variances_in_the_square_of_the_unit_of_the_target(model):
+    new = prices(300, seed=1)
+    rows = model.predict(new, n_explained=0)
+    np.testing.assert_allclose(rows["total"], rows["aleatoric"] + rows["epistemic"])
+    np.testing.assert_allclose(rows["std"], np.sqrt(rows["total"]))
+    ratio = (new["price"] - rows["prediction"]) / rows["std"]
+    assert ratio.std() == pytest.approx(1, abs=0.2)
+    assert rows["aleatoric"].std() > 0.3 * rows["aleatoric"].mean()
+
+
+def test_the_unit_of_the_target_does_not_matter(model):
+    scaled = prices(1500).assign(price=lambda t: 1000 * t["price"])
+    other = TableModel("logistic", task="regression").fit(scaled, "price")
+    new = prices(50, seed=1)
+    first, second = (each.predict(new, n_explained=0) for each in (model, other))
+    for name, unit in (("lower", 1e3), ("upper", 1e3), ("std", 1e3), ("epistemic", 1e6)):
+        np.testing.assert_allclose(second[name], unit * first[name], rtol=2e-2, err_msg=name)
+
+
+def test_a_skewed_target_is_learnt_on_the_scale_that_suits_and_is_told(model):
+    assert model.quantities_.scale.power == 0
+    assert any("logarithm" in note for note in model.notes_)
+    straight = prices(600).assign(price=lambda t: t["area"] + np.arange(600) % 7)
+    plain = TableModel("logistic", task="regression").fit(straight, "price")
+    assert plain.quantities_.scale.power == 1
+    assert not any("logarithm" in note for note in plain.notes_)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_limits_are_values_that_can_be(whole):
+    train, new = prices(500, whole=whole), prices(300, seed=1, whole=whole)
+    rows = TableModel("hgb", task="regression").fit(train, "price").predict(new, n_explained=0)
+    assert (rows["lower"] >= 0).all()
+    assert (rows["lower"] <= rows["upper"]).all()
+    if whole:
+        np.testing.assert_array_equal(rows[["lower", "upper"]] % 1, 0)
+
+
+def test_whole_limits_hold_the_same_whole_numbers():
+    scale = TargetScale.of(np.arange(30.0))
+    lower, upper = np.array([2.3, 4.2, -5.0]), np.array([7.9, 4.4, 0.5])
+    found = np.transpose(scale.possible(lower, upper))
+    np.testing.assert_array_equal(found, [[3, 7], [4, 4], [0, 0]])
+
+
+def test_values_that_pile_up_are_limits():
+    y = np.append(np.linspace(-3, 5, 400), np.full(10, 5.0))
+    scale = TargetScale.of(y)
+    assert (scale.low, scale.high, scale.whole) == (-np.inf, 5.0, False)
+    assert TargetScale.of(y[:400]).high == np.inf
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, 0.0])
+def test_scales_are_inverted(power):
+    y = np.linspace(0.5, 90, 50)
+    scale = TargetScale(power, 0.0, np.inf, False, 0.5, 90.0)
+    np.testing.assert_allclose(scale.inverse(scale.transformed(y)), y)
+    step = 1e-6
+    slope = (scale.inverse(scale.transformed(y) + step) - y) / step
+    np.testing.assert_allclose(scale.slope(y), slope, rtol=1e-3)
+    assert np.isfinite(scale.inverse(np.array([-1e9, 1e9]))).all()
+
+
+def test_a_given_model_and_one_of_another_kind_have_intervals_of_their_own():
+    train, held_out, new = prices(600), prices(600, seed=2), prices(800, seed=1)
+    numbers = ["area", "old"]
+    forest = RandomForestRegressor(random_state=0).fit(train[numbers], train["price"])
+    given = TableModel(FrozenEstimator(forest)).fit(train, "price", held_out=held_out)
+    rows = given.predict(new, n_explained=0)
+    np.testing.assert_allclose(rows["prediction"], forest.predict(new[numbers]))
+    width = rows["upper"] - rows["lower"]
+    assert width.std() > 0.3 * width.mean()
+    assert new["price"].between(rows["lower"], rows["upper"]).mean() == pytest.approx(0.9, abs=0.05)
+
+
+class MeanAndDoubt(RegressorMixin, BaseEstimator):
+    """A regressor of somebody else, whose uncertainty has a unit of its own."""
+
+    def fit(self, X, y):
+        self.mean_ = np.mean(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.mean_)
+
+    def predict_uncertainty(self, X):
+        return Uncertainty.from_parts(np.full(len(X), 2.0), np.arange(len(X)))
+
+
+@pytest.mark.parametrize(
+    "estimator", [MeanAndDoubt(), AnchoredQuantileRegressor(max_epochs=5, random_state=0)]
+)
+def test_other_estimators_keep_their_parts(estimator):
+    new = prices(200, seed=1)
+    model = TableModel(estimator).fit(prices(500), "price")
+    rows = model.predict(new, n_explained=0)
+    if isinstance(estimator, MeanAndDoubt):
+        np.testing.assert_array_equal(rows["epistemic"], np.arange(200))
+    else:
+        np.testing.assert_allclose(rows["std"] ** 2, rows["total"])
+    inside = new["price"].between(rows["lower"], rows["upper"])
+    assert inside.mean() == pytest.approx(0.9, abs=0.08)
+
+
+def test_quantiles_and_intervals_are_those_of_the_results(model):
+    new = prices(40, seed=1)
+    rows = model.predict(new, coverage=0.8, n_explained=0)
+    interval = model.predict_interval(new, 0.8)
+    np.testing.assert_array_equal(np.transpose(interval), rows[["lower", "upper"]])
+    quantiles = model.predict_quantiles(new, [0.1, 0.5, 0.9])
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    with pytest.raises(ValueError, match="no quantiles"):
+        TableModel("logistic").fit(prices(100), "town").predict_quantiles(new)
+
+
+def test_coverage_is_measured_by_size_and_by_group(model):
+    by_size = model.measured_coverage(0.9, by="prediction")
+    assert len(by_size) == 10
+    assert by_size["rows"].sum() == len(model.held_out_)
+    assert (by_size["coverage"].between(0.6, 1)).all()
+    mean = np.average(by_size["coverage"], weights=by_size["rows"])
+    assert mean == pytest.approx(model.measured_coverage(0.9)[0])
+    by_town = model.measured_coverage(0.9, by="town")
+    assert by_town.index.tolist() == ["Linz", "Ulm", "Wien"]
+    with pytest.raises(ValueError, match=r"by='area' .*'prediction', .*'town'"):
+        model.measured_coverage(0.9, by="area")
