@@ -12,7 +12,7 @@ from skuq.base import FloatArray
 from skuq.stored import stored
 
 SKEWED = 1.0  # skewness from which on other scales are tried
-SMALLEST_GAIN = 0.02  # of the interval score, for which another scale is taken
+SMALLEST_GAIN = 0.01  # of the interval score, for which another scale is taken
 # A smallest or largest value that this share of the rows have, and so many, is a limit.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
 NAMES = {1.0: "as it is", 0.5: "its square root", 0.0: "its logarithm"}

@@ -15,8 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq.networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
+from skuq.quantities import check_coverage
+from skuq.residuals import widened
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
 from skuq.validation import checked_widths, refuse_ineffective
@@ -265,6 +267,40 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         if levels is None:
             return quantiles
         return _interpolated(quantiles, self.quantile_levels_, np.asarray(levels, np.float64))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
+        """Predict an interval for the target of each input.
+
+        It lies between two quantiles, which are moved apart where the networks disagree: as far as
+        the sum of two independent deviations is. It is not calibrated: in the middle of the data
+        it holds rather more targets than asked for.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        coverage : float, default=0.9
+            Probability of the interval, from 0 to the difference of the outer `quantile_levels_`.
+
+        Returns
+        -------
+        PredictionInterval
+            Ends of the intervals, in units of the target.
+
+        Raises
+        ------
+        ValueError
+            If the networks did not learn quantiles so far out.
+        """
+        check_coverage(coverage)
+        tail = (1 - coverage) / 2
+        levels = np.array([tail, 0.5, 1 - tail])
+        networks = self._quantiles(X)
+        ordered = np.sort(networks.mean(axis=0), axis=-1)
+        quantiles = _interpolated(ordered, self.quantile_levels_, levels)
+        std = np.sqrt(epistemic_variance(networks))
+        lower, _, upper = widened(quantiles, quantiles[:, 1], levels, std).T
+        return PredictionInterval(lower, upper)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Estimate both variances of the prediction.

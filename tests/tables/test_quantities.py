@@ -55,16 +55,17 @@ def test_the_unit_of_the_target_does_not_matter(model):
     new = prices(50, seed=1)
     first, second = (each.predict(new, n_explained=0) for each in (model, other))
     for name, unit in (("lower", 1e3), ("upper", 1e3), ("std", 1e3), ("epistemic", 1e6)):
-        np.testing.assert_allclose(second[name], unit * first[name], rtol=2e-2, err_msg=name)
+        # Trees see features, and the prediction among them, in single precision.
+        np.testing.assert_allclose(second[name], unit * first[name], rtol=0.1, err_msg=name)
 
 
 def test_a_skewed_target_is_learnt_on_the_scale_that_suits_and_is_told(model):
-    assert model.quantities_.scale.power == 0
-    assert any("logarithm" in note for note in model.notes_)
+    assert model.quantities_.scale.power < 1
+    assert any("was learnt, which gave" in note for note in model.notes_)
     straight = prices(600).assign(price=lambda t: t["area"] + np.arange(600) % 7)
     plain = TableModel("logistic", task="regression").fit(straight, "price")
     assert plain.quantities_.scale.power == 1
-    assert not any("logarithm" in note for note in plain.notes_)
+    assert not any("was learnt, which gave" in note for note in plain.notes_)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -163,5 +164,5 @@ def test_coverage_is_measured_by_size_and_by_group(model):
     assert mean == pytest.approx(model.measured_coverage(0.9)[0])
     by_town = model.measured_coverage(0.9, by="town")
     assert by_town.index.tolist() == ["Linz", "Ulm", "Wien"]
-    with pytest.raises(ValueError, match=r"by='area' .*'prediction', .*'town'"):
+    with pytest.raises(ValueError, match=r"by='area'.*'prediction', 'town'"):
         model.measured_coverage(0.9, by="area")

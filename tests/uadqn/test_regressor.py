@@ -55,6 +55,20 @@ def test_interval_on_unseen_data_covers_what_it_says(fitted):
     assert 0.75 < ((low <= y) & (y <= high)).mean() < 0.85
 
 
+def test_intervals_widen_where_networks_disagree(fitted):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(2000, 1))
+    y = 10 + np.sin(3 * X[:, 0]) + noise(X[:, 0]) * rng.normal(size=2000)
+    lower, upper = fitted.predict_interval(X, 0.8)
+    assert 0.76 < ((lower <= y) & (y <= upper)).mean() < 0.9
+    inner = fitted.predict_quantiles(X, [0.1, 0.9])
+    assert (np.column_stack([inner[:, 0] - lower, upper - inner[:, 1]]) > 0).all()
+    far = fitted.predict_interval([[3.0]], 0.8)
+    assert (far.upper - far.lower)[0] > 3 * (upper - lower).max()
+    with pytest.raises(ValueError, match="`coverage`"):
+        fitted.predict_interval(X, 1.0)
+
+
 @pytest.mark.slow
 def test_interval_on_diabetes_is_not_far_from_what_it_says():
     X, y = load_diabetes(return_X_y=True)
