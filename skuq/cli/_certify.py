@@ -19,6 +19,7 @@ from skuq.cli._files import (
     check_outputs,
     classes_as_written,
     csv_options,
+    raw_text_option,
     refusing_tables,
     refusing_writes,
     require_plots,
@@ -81,6 +82,7 @@ INDUCING = 200  # points that represent more of them
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(-1), default=1, show_default=True, help="Processes.")
 @csv_options
+@raw_text_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def certify(
     *,
@@ -99,6 +101,7 @@ def certify(
     seed: int,
     jobs: int,
     csv_format: CsvOptions,
+    raw_text: bool,
     quiet: bool,
 ) -> None:
     """Prove how far rows of a table keep their class.
@@ -136,7 +139,7 @@ def certify(
         rows.insert(0, id_column, new[id_column].to_numpy())
     pages = [] if report is None else [_report(rows, max_radius, norm, [*held, *still], about)]
     with refusing_writes():
-        count = write_table(out, [rows])
+        written = write_table(out, [rows], raw_text=raw_text)
         if report is not None:
             pages[0].write(report)
     if not quiet:
@@ -145,7 +148,9 @@ def certify(
         if still:
             say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
         proven = int((rows["certified_radius"] > 0).sum())
-        say(f"{count} rows; {proven} have a class that is proven within some radius.")
+        if written.note:
+            say(written.note)
+        say(f"{written.rows} rows; {proven} have a class that is proven within some radius.")
         say(about)
         say(f"Certificates: {out}")
         if report is not None:

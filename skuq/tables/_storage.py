@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from copy import copy
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 from zipfile import ZIP_DEFLATED
 
@@ -39,7 +42,29 @@ HARMLESS = frozenset(
 
 def _skops() -> Any:
     """Skops, which stores estimators without code; an error names the extra."""
-    return import_optional("skops.io", extra="skops")
+    with _NotImported("torch", "dask", "pytest"):
+        return import_optional("skops.io", extra="skops")
+
+
+class _NotImported(MetaPathFinder):
+    """A context in which this thread does not import certain packages for the first time.
+
+    To list the estimators of scikit-learn, skops imports all its modules. Those that adapt arrays
+    of other packages are not needed, take seconds, and are passed over where their package is missing.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        self._packages, self._thread = packages, get_ident()
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *error: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname in self._packages and get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
