@@ -154,7 +154,7 @@ def quantify(
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
-        notes += model.notes_
+        notes += [] if load else model.notes_  # which were said when the model was trained
         if new is not None and out is not None:
             notes += _scored(model, new, out, report, coverage, raw_text)
     if not quiet:
@@ -333,7 +333,7 @@ def _scored(
     from skuq.table_files import write_table
     from skuq.tables import coverage_notes, table_notes
 
-    kinds = _kinds(model)
+    kinds = columns_as_text(model)
     has_truth = model.target_ in table.columns  # which an audit of the results needs
     if has_truth:
         kinds[model.target_] = str
@@ -375,7 +375,7 @@ def _scored(
     return [*said, f"{written.rows} rows were predicted."]
 
 
-def _kinds(model: TableModel) -> dict[str, type[str]]:
+def columns_as_text(model: TableModel) -> dict[str, type[str]]:
     """Columns that are text whatever they look like: those of the training table, and names."""
     # Units, marks of thousands among them, are read from the text as it was written.
     read = {*model.columns_.numbers_, *model.columns_.dates_}

@@ -50,7 +50,7 @@ class _NotImported(MetaPathFinder):
     """A context in which this thread does not import certain packages for the first time.
 
     To list the estimators of scikit-learn, skops imports all its modules. Those that adapt arrays
-    of other packages are not needed, take seconds, and are passed over where their package is missing.
+    of other packages are not needed and take seconds; without these packages they are passed over.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -233,14 +233,18 @@ def _unknown_types(skops: Any, path: Path) -> list[str]:
 
 def _read_skops(path: Path, *, trust: bool) -> Any:
     skops = _skops()
+    refused = import_optional("skops.io.exceptions", extra="skops").UntrustedTypesFoundException
     try:
-        unknown = _unknown_types(skops, path)
-        if unknown and not trust:
-            raise TableError(
-                f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
-                f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
-            )
-        return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
+        try:  # which looks at all types before it makes anything
+            return skops.load(path, trusted=sorted(HARMLESS))
+        except refused as error:
+            unknown = _unknown_types(skops, path)
+            if not trust:
+                raise TableError(
+                    f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
+                    f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
+                ) from error
+            return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
     except TableError:
         raise
     except Exception as error:  # whatever a damaged file leads to
