@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from skuq.gpc import RobustGPC
 
-RESULTS = ("class", "probability", "certified_radius", "counterexample_radius")
+RESULTS = ("class", "probability", "certified_radius", "counterexample_radius", "whole")
 EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing says otherwise
 INDUCING = 200  # points that represent more of them
 
@@ -51,6 +50,13 @@ INDUCING = 200  # points that represent more of them
     default="",
     metavar="COLUMN,COLUMN",
     help="Columns that cannot change, such as age,sex; all others may.",
+)
+@click.option(
+    "--bounds",
+    type=click.Choice(["data", "none"]),
+    default="data",
+    show_default=True,
+    help="Whether columns stay within the values of the training rows, or may take any.",
 )
 @click.option(
     "--max-radius",
@@ -94,6 +100,7 @@ def certify(
     id_column: str | None,
     drop: tuple[str, ...],
     fixed: str,
+    bounds: str,
     max_radius: float,
     norm: str,
     max_regions: int,
@@ -106,8 +113,10 @@ def certify(
 ) -> None:
     """Prove how far rows of a table keep their class.
 
-    A Gaussian-process classifier (RobustGPC) is trained on another table. Columns are numbers,
-    and are scaled to a standard deviation of 1.
+    A Gaussian-process classifier (RobustGPC) is trained on the columns of another table that hold
+    numbers, scaled to a standard deviation of 1; all others are left out. What is proven concerns
+    changes within the values of the training rows; columns of whole numbers stay whole in
+    counterexamples.
     """
     check_outputs([out, report], [train, predict])
     if report is not None:
@@ -126,15 +135,22 @@ def certify(
             f"{train}: column {target} has missing classes; leave out these rows. (Words such as "
             "None and NA count as missing: rename a class of such a name.)"
         )
-    X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
+    X, X_new = known[names].to_numpy(dtype=float), _numbers(new[names], predict)
     free, constant = _free_and_constant(X, free, train)
     still = [names[index] for index in constant]
+    if not quiet:
+        say(
+            f"Training a Gaussian process on {len(X):,} rows and {len(names)} columns ...", err=True
+        )
     options = {"n_inducing": inducing, "random_state": seed, "n_jobs": jobs}
-    gpc, scaler = _fitted(X, known[target].to_numpy(), train, verbose=int(not quiet), **options)
-    about = _about(gpc, len(X))
+    gpc, scaler = _fitted(X, known[target].to_numpy(), train, **options)
+    gpc.set_params(verbose=int(not quiet))  # one bar, for the certificates
+    about = _about(gpc, len(X), bounds)
     request = {"max_radius": max_radius, "norm": norm, "features": free}
     request["precision"] = min(0.01, max_radius / 100)
-    rows = _certified(gpc, scaler, X_new, names, request, max_regions)
+    request["max_regions"] = max_regions
+    table = _Columns(names, X, X_new)
+    rows = _certified(gpc, scaler, table, request, bounds == "data")
     if id_column:
         rows.insert(0, id_column, new[id_column].to_numpy())
     pages = [] if report is None else [_report(rows, max_radius, norm, [*held, *still], about)]
@@ -166,26 +182,45 @@ def _read(
     csv_format: CsvOptions,
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str], list[str]]:
     """Both tables, the columns of both to learn from, and how the files were read."""
-    from skuq.table_files import UNNAMED, CsvFormat, open_table
+    from skuq.table_files import CsvFormat, open_table
 
     kinds = {id_column: str} if id_column else {}
     with refusing_tables():
         training = open_table(train, CsvFormat(*csv_format))
         training.require([target, *drop])
-        names = [name for name in training.columns if name not in {target, *drop, *kinds}]
-        if nameless := [name for name in names if name.startswith(UNNAMED)]:
-            raise InputError(
-                f"{train} has a column without a name, {nameless[0]!r}, which may number the rows; "
-                f"leave it out (--drop {quote(nameless[0])}), or give it a name."
-            )
-        table = open_table(predict, CsvFormat(*csv_format))
-        table.require([*names, *kinds])
         codes = {target: str} if target in training.codes else {}
         known = classes_as_written(training, training.read(dtype=codes), target)
+        columns = [name for name in training.columns if name not in {target, *drop, *kinds}]
+        names, notes = _columns_of_numbers(known[columns])
+        if not names:
+            why = " ".join([f"{train} has no column of numbers besides {target}.", *notes])
+            raise InputError(why)
+        table = open_table(predict, CsvFormat(*csv_format))
+        table.require([*names, *kinds])
         new = table.read(dtype=kinds, text_columns=kinds)
-    if not names:
-        raise InputError(f"{train} has no columns left to learn from besides {target}.")
-    return known, new, names, [note for note in (training.note, table.note) if note]
+    return known, new, names, [*(note for note in (training.note, table.note) if note), *notes]
+
+
+def _columns_of_numbers(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Columns that a Gaussian process can take, and notes on the others."""
+    import numpy as np
+    from pandas.api.types import is_numeric_dtype
+
+    from skuq.table_files import UNNAMED
+
+    left_out: dict[str, list[str]] = {}
+    for name, column in frame.items():
+        if str(name).startswith(UNNAMED):
+            left_out.setdefault("without a name", []).append(str(name))
+        elif not is_numeric_dtype(column):
+            left_out.setdefault("that hold no numbers", []).append(str(name))
+        elif not np.isfinite(column.to_numpy(dtype=float, na_value=np.nan)).all():
+            left_out.setdefault("with missing or infinite values", []).append(str(name))
+    out = {name for names in left_out.values() for name in names}
+    notes = [
+        f"Columns {which} were left out: {', '.join(names)}." for which, names in left_out.items()
+    ]
+    return [str(name) for name in frame if name not in out], notes
 
 
 def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
@@ -246,13 +281,14 @@ def _fitted(
     return gpc, scaler
 
 
-def _about(gpc: RobustGPC, n_rows: int) -> str:
-    """Which posterior approximation the certificates are about."""
+def _about(gpc: RobustGPC, n_rows: int, bounds: str) -> str:
+    """Which posterior approximation, and which changes, the certificates are about."""
     basis = "the training rows"
     if gpc.n_inducing is not None:
         n_points = len(gpc.posterior_.inputs)
         basis = f"{n_points:,} inducing points instead of {n_rows:,} training rows"
-    return f"Certificates are about the posterior by Laplace's method on {basis}."
+    within = ", and about values within those of the training rows" if bounds == "data" else ""
+    return f"Certificates are about the posterior by Laplace's method on {basis}{within}."
 
 
 def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
@@ -276,20 +312,36 @@ def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
     return values
 
 
+class _Columns(NamedTuple):
+    """Names of the inputs, and their values in training and in new rows, (n_rows, n_columns)."""
+
+    names: list[str]
+    train: np.ndarray[Any, Any]
+    new: np.ndarray[Any, Any]
+
+
 def _certified(
     gpc: RobustGPC,
     scaler: StandardScaler,
-    X: np.ndarray[Any, Any],
-    names: list[str],
+    table: _Columns,
     request: dict[str, Any],
-    max_regions: int,
+    is_bounded: bool,
 ) -> pd.DataFrame:
     """One row for each: class, probability, proven radius, and a counterexample beyond it."""
+    import numpy as np
     import pandas as pd
 
-    points = scaler.transform(X)
+    points = scaler.transform(table.new)
     labels, proba = gpc.predict(points), gpc.predict_proba(points)
-    found = gpc.certified_radius(points, labels, max_regions=max_regions, **request)
+    domain: Any = None
+    limits: Any = (-np.inf, np.inf)
+    if is_bounded:  # by what is known, to which a new row adds its own values
+        limits = (
+            np.minimum(table.train.min(axis=0), table.new),
+            np.maximum(table.train.max(axis=0), table.new),
+        )
+        domain = tuple(map(scaler.transform, limits))
+    found = gpc.certified_radius(points, labels, domain=domain, **request)
     rows = pd.DataFrame(
         {
             "class": labels,
@@ -298,10 +350,63 @@ def _certified(
             "counterexample_radius": found.upper,
         }
     )
-    examples = scaler.inverse_transform(found.counterexample)
+    # Between the limits, which scaling may leave by a rounding error.
+    examples = np.clip(scaler.inverse_transform(found.counterexample), *limits)
+    whole = [
+        index
+        for index in request["features"]
+        if (table.train[:, index] % 1 == 0).all() and (table.new[:, index] % 1 == 0).all()
+    ]
+    if whole:
+        is_found = np.isfinite(found.upper)
+        examples, is_whole = _made_whole(gpc, scaler, table.new, examples, labels, whole)
+        moved = np.abs(scaler.transform(examples) - points)
+        order = {"linf": np.inf, "l2": 2, "l1": 1}[request["norm"]]
+        radii = np.linalg.norm(moved, ord=order, axis=1)
+        rows["counterexample_radius"] = np.where(is_found & is_whole, radii, found.upper)
+        rows["whole"] = np.where(is_found, np.where(is_whole, "yes", "no"), "")
     for index in request["features"]:
-        rows[f"counterexample_{names[index]}"] = examples[:, index]
+        rows[f"counterexample_{table.names[index]}"] = examples[:, index]
     return rows
+
+
+def _made_whole(
+    gpc: RobustGPC,
+    scaler: StandardScaler,
+    X: np.ndarray[Any, Any],
+    examples: np.ndarray[Any, Any],
+    labels: np.ndarray[Any, Any],
+    whole: list[int],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Counterexamples with whole numbers in columns, and which of them still are some.
+
+    Rounded to the nearest, else away from the row, else left as they are. Limits are whole in
+    columns of whole numbers, so that no rounding leaves them.
+    """
+    import numpy as np
+
+    made, is_whole = examples.copy(), np.zeros(len(X), dtype=bool)
+    near, own = examples[:, whole], X[:, whole]
+    away = np.where(near > own, np.ceil(near - 1e-9), np.floor(near + 1e-9))
+    for rounded in (np.round(near), away):
+        tried = examples.copy()
+        tried[:, whole] = rounded
+        rows = np.flatnonzero(np.isfinite(tried).all(axis=1) & ~is_whole)
+        if len(rows):
+            rows = rows[gpc.predict(scaler.transform(tried[rows])) != labels[rows]]
+            made[rows], is_whole[rows] = tried[rows], True
+    return made, is_whole
+
+
+def _whole_notes(rows: pd.DataFrame) -> list[str]:
+    """Say of how many rows the counterexample is not whole."""
+    broken = int((rows["whole"] == "no").sum()) if "whole" in rows else 0
+    if not broken:
+        return []
+    return [
+        f"Of {broken} rows the counterexample has fractions in columns of whole numbers (whole = "
+        "no): the nearest whole ones keep the class."
+    ]
 
 
 def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], about: str) -> Any:
