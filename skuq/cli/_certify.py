@@ -444,10 +444,16 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
         narrow.assign(
             certified_radius=_shown(narrow["certified_radius"], np.floor),
             counterexample_radius=_shown(narrow["counterexample_radius"], np.ceil),
-        ),
+        ).rename(columns=_heading),
         "A change by the counterexample's radius is enough for another class.",
     )
     return page
+
+
+def _heading(name: str) -> str:
+    """Name of a column of the result, in words that a narrow column can divide."""
+    is_ours = name in RESULTS or name.startswith("counterexample_")
+    return name.replace("_", " ", 1) if is_ours else name
 
 
 def _shown(radii: pd.Series, rounding: Callable[[Any], Any]) -> pd.Series:

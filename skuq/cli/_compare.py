@@ -110,7 +110,7 @@ def _shown(measures: pd.DataFrame) -> pd.DataFrame:
     shown = measures[["a", "b", "difference"]].map(_n)
     shown["95% interval"] = interval
     shown["p"] = measures["p_value"].map(lambda p: "below 0.0001" if p < 1e-4 else f"{p:.2g}")
-    shown["better"] = measures["better"].replace("", "chance explains it")
+    shown["better"] = measures["better"].replace("", "neither")
     return shown.rename(columns={"a": "A", "b": "B", "difference": "A minus B"})
 
 

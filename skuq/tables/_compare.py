@@ -31,6 +31,7 @@ INTERVAL = 0.95  # level of the intervals of differences
 N_RESAMPLES = 400
 FEWEST = 10  # rows of a part that is compared
 MOST_VALUES = 20  # of a column by whose values rows are divided
+MOST_NAMED = 5  # parts, in a sentence
 QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 
 
@@ -68,9 +69,13 @@ class ModelComparison(NamedTuple):
             f"{_number(first['b'])} for B (p {_p(first['p_value'])})."
         ]
         for better in ("A", "B"):
-            where = self.parts[self.parts["better"] == better]
+            where = self.parts[self.parts["better"] == better].sort_values("p_value", kind="stable")
             if len(where):
-                shown = [f"{by} {part}" for by, part in where[["by", "part"]].to_numpy()[:5]]
+                shown = [
+                    f"{by} {part}" for by, part in where[["by", "part"]].to_numpy()[:MOST_NAMED]
+                ]
+                more = len(where) - len(shown)
+                shown += [f"and {more} more of {len(self.parts)} parts"] if more else []
                 told.append(f"{better} is better where: {', '.join(shown)}.")
         if not self.parts["better"].any():
             told.append("In no part of the rows do they differ beyond chance.")

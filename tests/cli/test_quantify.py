@@ -155,6 +155,8 @@ def test_a_model_that_was_kept_says_the_same_of_the_same_rows(folder):
     result = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "out2.csv")
     assert result.exit_code == 0, result.output
     pd.testing.assert_frame_equal(pd.read_csv("out2.csv", keep_default_na=False), first)
+    assert "training table" not in result.output  # of which all was said when it was trained
+    assert "Missing values in the table to predict" in result.stdout
     result = run("quantify", "--train", "known.csv", "--target", "species", "--save", "kept")
     assert "kept exists already" in refused(result, folder, files(folder))
 
