@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq._version import __version__
 from skuq.torch_devices import DeviceMixin
-from skuq.wrappers import unwrap
+from skuq.wrappers import unwrap, walk_to
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,23 +26,36 @@ BoolArray = NDArray[np.bool_]
 
 _STAMP = "_skuq_version"  # in pickles
 
-#: Names of the parts of `Uncertainty`, in the order in which they are unpacked.
+_N_SHOWN = 10  # rows of a result in a notebook
+
+#: Names of the parts of `Uncertainty`, in the order of its attribute `parts`.
 PARTS = ("total", "aleatoric", "epistemic")
+
+
+class UncertaintyRow(NamedTuple):
+    """Uncertainty of one input, as iteration over `Uncertainty` gives it."""
+
+    total: float
+    aleatoric: float
+    epistemic: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Uncertainty:
     """Predictive uncertainty of a batch of inputs, split by its source.
 
-    It has one row per input: ``len(u)`` counts them, and ``u[rows]`` takes some of them, by a
-    mask, numbers or a slice. Unpacking and iteration go over the three parts instead:
-    ``total, aleatoric, epistemic = u``. Two are equal if their parts are.
+    It is a container of rows, one per input: ``len(u)`` counts them, iteration and ``u[3]`` give
+    one as a named tuple of three numbers, and a mask, several numbers or a slice give some of them
+    as another `Uncertainty`. The parts of all rows are attributes. Two results are equal if their
+    parts are.
 
     Attributes
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
         ``total == aleatoric + epistemic`` within 1e-8 relative. Quantity and unit
         (nats, probability, squared return) are stated by the estimator.
+    parts : tuple of three ndarrays of shape (n_samples,), float64
+        The three, to be unpacked: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
         Labels of the rows, where the inputs were a pandas object.
 
@@ -54,7 +67,9 @@ class Uncertainty:
     array([0.5 , 0.75])
     >>> u[u.epistemic > 0.1].total
     array([0.75])
-    >>> total, aleatoric, epistemic = u
+    >>> [name for name, row in zip(["one", "two"], u) if row.epistemic > 0.1]
+    ['two']
+    >>> total, aleatoric, epistemic = u.parts
     """
 
     total: FloatArray
@@ -79,27 +94,40 @@ class Uncertainty:
             )
         return cls(parts[0] + parts[1], *parts)
 
+    @property
+    def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Total, aleatoric and epistemic part of all rows."""
+        return self.total, self.aleatoric, self.epistemic
+
     def __len__(self) -> int:
         return len(self.total)
 
-    def __iter__(self) -> Iterator[FloatArray]:
-        return iter((self.total, self.aleatoric, self.epistemic))
+    def __iter__(self) -> Iterator[UncertaintyRow]:
+        return map(UncertaintyRow, *(part.tolist() for part in self.parts))
 
-    def __getitem__(self, rows: Any) -> Uncertainty:
-        """Rows of all parts; a single number gives one row, of shape (1,)."""
-        positions = np.atleast_1d(np.arange(len(self))[rows])
+    @overload
+    def __getitem__(self, rows: int) -> UncertaintyRow: ...
+
+    @overload
+    def __getitem__(self, rows: Any) -> Uncertainty: ...
+
+    def __getitem__(self, rows: Any) -> Uncertainty | UncertaintyRow:
+        """Take one row by its number, or several."""
+        positions = np.arange(len(self))[rows]
+        if isinstance(rows, int | np.integer):
+            return next(iter(self[[positions]]))
         if positions.ndim != 1:
             raise IndexError(
                 f"Rows must be selected by a number, a slice, or one-dimensional numbers or "
                 f"booleans, got an index of {positions.ndim} dimensions."
             )
         index = None if self.index is None else self.index[positions]
-        return Uncertainty(*(part[positions] for part in self), index=index)
+        return Uncertainty(*(part[positions] for part in self.parts), index=index)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Uncertainty):
             return NotImplemented
-        return all(np.array_equal(a, b) for a, b in zip(self, other, strict=True))
+        return all(map(np.array_equal, self.parts, other.parts))
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
@@ -120,7 +148,15 @@ class Uncertainty:
         import pandas as pd
 
         index = self.index if index is None else index
-        return pd.DataFrame(dict(zip(PARTS, self, strict=True)), index=index)
+        return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
+
+    def _repr_html_(self) -> str | None:
+        """Table of the first rows, for notebooks; None, and so text, for values of each action."""
+        if np.ndim(self.total) != 1:
+            return None
+        shown = self[:_N_SHOWN].to_frame().to_html()  # which escapes labels
+        first = f", the first {_N_SHOWN} of them" if len(self) > _N_SHOWN else ""
+        return f"<p>Uncertainty of {len(self)} rows{first}:</p>{shown}"
 
 
 class CredalInterval(NamedTuple):
@@ -270,22 +306,12 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     >>> predict_uncertainty(clf, X[:3]).epistemic.shape
     (3,)
     """
-    if isinstance(estimator, type):
-        raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
-    path: list[str] = []
-    inputs = X
-    while not hasattr(estimator, "predict_uncertainty"):
-        path.append(type(estimator).__name__)
-        try:
-            inside = unwrap(estimator)
-        except TypeError as error:
-            raise TypeError(" -> ".join([*path[:-1], str(error)])) from None
-        if inside is None:
-            raise TypeError(_no_method_message(path))
-        estimator = inside.estimator
-        if inside.transform is not None:
-            inputs = inside.transform(inputs)
-    return with_index_of(X, estimator.predict_uncertainty(inputs))
+
+    def has(inside: Any) -> bool:
+        return hasattr(inside, "predict_uncertainty")
+
+    model, inputs = walk_to(estimator, X, has, _no_method_message)
+    return with_index_of(X, model.predict_uncertainty(inputs))
 
 
 def _no_method_message(path: list[str]) -> str:

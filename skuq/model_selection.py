@@ -112,7 +112,7 @@ class _PredictsUncertainty(BaseEstimator):
 
     def predict(self, X: Any) -> FloatArray:
         """Parts of the uncertainty, shape (n_samples, 3)."""
-        return np.column_stack([*predict_uncertainty(self.estimator_, X)])
+        return np.column_stack(predict_uncertainty(self.estimator_, X).parts)
 
 
 class _PredictsProbabilities(_PredictsUncertainty):

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from inspect import signature
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,8 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
+#: Losses of one prediction: of labels, and two of quantities.
+Loss = Literal["zero_one", "squared_error", "absolute_error"]
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
 
@@ -27,7 +29,7 @@ def columns_and_proba(
 ) -> tuple[IntArray, NDArray[Any]]:
     """Column of each true label, and the probabilities, checked."""
     labels, checked = checked_labels(y_true, "y_true"), _probabilities(proba)
-    _check_same_length(y_true=labels, proba=checked)
+    check_same_length(y_true=labels, proba=checked)
     names = np.unique(labels) if classes is None else checked_labels(classes, "classes")
     if len(names) != checked.shape[1]:
         raise ValueError(
@@ -55,18 +57,62 @@ def errors_and_uncertainty(
     """
     truth, predicted = checked_labels(y_true, "y_true"), checked_labels(y_pred, "y_pred")
     scores = finite(uncertainty, "uncertainty")
-    _check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
+    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
     if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
         raise ValueError(
             f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
             f"{predicted.dtype}; pass predictions in the same form as the true labels."
         )
-    wrong = truth != predicted
+    _refuse_quantities(y_true=truth, y_pred=predicted)
+    return _counted(truth != predicted, scores, sample_weight)
+
+
+def losses_and_uncertainty(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    loss: Loss,
+) -> tuple[NDArray[Any], FloatArray, FloatArray]:
+    """Check the inputs; return the loss of each prediction, its uncertainty and weight.
+
+    Samples of weight 0 are left out.
+    """
+    if loss not in get_args(Loss):
+        raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
+    if loss == "zero_one":
+        return errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
+    truth, predicted = finite(y_true, "y_true"), finite(y_pred, "y_pred")
+    scores = finite(uncertainty, "uncertainty")
+    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
+    error = np.abs(predicted - truth)
+    return _counted(error**2 if loss == "squared_error" else error, scores, sample_weight)
+
+
+def _counted(
+    losses: NDArray[Any], scores: FloatArray, sample_weight: ArrayLike | None
+) -> tuple[NDArray[Any], FloatArray, FloatArray]:
+    """Losses, uncertainty and weights of the samples whose weight is not 0."""
     if sample_weight is None:
-        return wrong, scores, np.ones(len(scores))
+        return losses, scores, np.ones(len(scores))
     weight = weights(sample_weight, len(scores))
     counted = weight > 0
-    return wrong[counted], scores[counted], weight[counted]
+    return losses[counted], scores[counted], weight[counted]
+
+
+def _refuse_quantities(**arrays: NDArray[Any]) -> None:
+    """Refuse numbers with decimals, as scikit-learn does in labels: a prediction never hits one."""
+    for name, values in arrays.items():
+        fraction = values != np.floor(values) if values.dtype.kind == "f" else np.zeros(1, bool)
+        if fraction.any():
+            raise ValueError(
+                f"`{name}` must hold labels, got the quantity {values[fraction][0]:g} in row "
+                f"{fraction.argmax()}. The errors of quantities are measured by "
+                "`area_under_risk_coverage`, `risk_coverage_curve` and `RiskCoverageDisplay` with "
+                "`loss='squared_error'` or `loss='absolute_error'`, which `uncertainty_scorer` "
+                "takes too."
+            )
 
 
 def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
@@ -90,15 +136,47 @@ def sum_rounding(n_terms: int) -> float:
     return 2 * n_terms * float(np.finfo(np.float64).eps)
 
 
-def finite(values: ArrayLike, name: str) -> FloatArray:
-    """One-dimensional float64 array without NaN or infinity."""
+def weighted_mean(values: FloatArray, sample_weight: ArrayLike | None) -> float:
+    """Mean over the samples; one of weight 0 is left out, even if its value is infinite."""
+    if sample_weight is None:
+        return float(values.mean())
+    weight = weights(sample_weight, len(values))
+    counted = weight > 0
+    return float(np.average(values[counted], weights=weight[counted]))
+
+
+def numbers(values: ArrayLike, name: str) -> FloatArray:
+    """One-dimensional float64 array that is not empty."""
     array = _floats(values, name)
     _check_one_dimensional(array, name)
+    return array
+
+
+def finite(values: ArrayLike, name: str) -> FloatArray:
+    """One-dimensional float64 array without NaN or infinity."""
+    array = numbers(values, name)
     bad = ~np.isfinite(array)
     if bad.any():
         raise ValueError(
             f"`{name}` must be finite, got {array[bad][0]} in row {bad.argmax()}; clip infinite "
             "values and drop missing ones first."
+        )
+    return array
+
+
+def finite_columns(values: ArrayLike, name: str) -> FloatArray:
+    """Two-dimensional float64 array without NaN or infinity."""
+    array = _floats(values, name)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(
+            f"`{name}` must have two dimensions, one row per sample and at least one column, got "
+            f"shape {array.shape}."
+        )
+    bad = ~np.isfinite(array)
+    if bad.any():
+        raise ValueError(
+            f"`{name}` must be finite, got {array[bad][0]} in row {bad.any(axis=1).argmax()}; drop "
+            "such rows first."
         )
     return array
 
@@ -148,9 +226,10 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
 def _floats(values: ArrayLike, name: str) -> FloatArray:
     try:
         return np.asarray(values, np.float64)
-    except TypeError as error:  # pandas.NA
+    except (TypeError, ValueError) as error:  # pandas.NA, and texts
         raise ValueError(
-            f"`{name}` must be finite, got values that are not numbers; drop missing ones first."
+            f"`{name}` must be finite, got values that are not numbers; drop missing ones first "
+            f"({error})."
         ) from error
 
 
@@ -161,7 +240,7 @@ def _check_one_dimensional(array: NDArray[Any], name: str) -> None:
         raise ValueError(f"`{name}` must not be empty, got no values.")
 
 
-def _check_same_length(**arrays: NDArray[Any]) -> None:
+def check_same_length(**arrays: NDArray[Any]) -> None:
     lengths = [len(array) for array in arrays.values()]
     if len(set(lengths)) > 1:
         raise ValueError(
@@ -243,7 +322,20 @@ def as_pandas(X: Any) -> Any:
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X
     names = X.columns if names is None else names
-    return pd.DataFrame({name: np.asarray(X[name]) for name in names})
+    return pd.DataFrame({name: _as_column(X[name]) for name in names})
+
+
+def _as_column(values: Any) -> Any:
+    """A column of another library for pandas: categories stay such, and times in their zone."""
+    if type(values).__module__.startswith("pyarrow"):
+        return values.to_pandas()
+    array, dtype = np.asarray(values), values.dtype
+    if str(dtype).startswith("Enum"):
+        return pd.Categorical(array, dtype.categories.to_list())
+    if str(dtype).startswith("Categorical"):  # whose categories may be those of other tables too
+        return pd.Categorical(array)
+    zone = getattr(dtype, "time_zone", None)
+    return pd.Series(array).dt.tz_localize("UTC").dt.tz_convert(zone) if zone else array
 
 
 def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
@@ -258,7 +350,7 @@ def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
         return frame
     values = {name: frame[name].astype(object) for name in frame}
     lists = {name: column.where(column.notna(), None).tolist() for name, column in values.items()}
-    kept = {name: dtype for name, dtype in X.schema.items() if not dtype.is_numeric()}
+    kept = {n: dtype for n, dtype in X.schema.items() if n in frame and not dtype.is_numeric()}
     return type(X)(lists, schema_overrides=kept, strict=False)
 
 

@@ -108,6 +108,54 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     return None
 
 
+def walk_to(
+    estimator: Any,
+    X: Any,
+    has: Callable[[Any], bool],
+    missing: Callable[[list[str]], str],
+) -> tuple[Any, Any]:
+    """Walk down fitted wrappers to the first estimator that has a method.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted estimator.
+    X : array-like of shape (n_samples, n_features)
+        Inputs, as `estimator.predict` takes them.
+    has : callable
+        Whether an estimator has what is wanted.
+    missing : callable
+        Message for a walk that ends without, given the names of the classes on its way.
+
+    Returns
+    -------
+    tuple
+        The estimator, and the inputs as it takes them.
+
+    Raises
+    ------
+    TypeError
+        If the walk ends at an estimator without the method, or at one that mixes several models.
+    sklearn.exceptions.NotFittedError
+        If a wrapper is not fitted.
+    """
+    if isinstance(estimator, type):
+        raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
+    path: list[str] = []
+    while not has(estimator):
+        path.append(type(estimator).__name__)
+        try:
+            inside = unwrap(estimator)
+        except TypeError as error:
+            raise TypeError(" -> ".join([*path[:-1], str(error)])) from None
+        if inside is None:
+            raise TypeError(missing(path))
+        estimator = inside.estimator
+        if inside.transform is not None:
+            X = inside.transform(X)
+    return estimator, X
+
+
 def _is_wrapper(estimator: Any) -> bool:
     return any(is_instance_of(estimator, *wrapper) for wrapper in _WRAPPERS)
 

@@ -87,7 +87,7 @@ def fitted(data):
 
 def assert_same(actual, expected):
     assert isinstance(actual, Uncertainty)
-    for part, wanted in zip(actual, expected, strict=True):
+    for part, wanted in zip(actual.parts, expected.parts, strict=True):
         np.testing.assert_array_equal(part, wanted)
 
 
@@ -392,7 +392,7 @@ def test_parts_given_add_up_to_the_total(parts):
 @given(arrays(np.float32, (2, 5), elements=st.floats(0, 1e6, width=32)))
 def test_parts_in_single_precision_are_added_in_double_precision(parts):
     u = Uncertainty.from_parts(*parts)
-    assert {part.dtype for part in u} == {np.dtype(np.float64)}
+    assert {part.dtype for part in u.parts} == {np.dtype(np.float64)}
     np.testing.assert_array_equal(u.total, parts.astype(np.float64).sum(axis=0))
 
 
@@ -407,20 +407,51 @@ def test_a_data_frame_of_the_result_has_its_fields_as_columns(fitted, X):
 
 @pytest.mark.parametrize(
     "rows",
-    [slice(1, 4), [3, 0, 3], -1, np.arange(6) % 2 == 0, pd.Series([True] * 2 + [False] * 4)],
-    ids=["slice", "numbers", "number", "mask", "series"],
+    [slice(1, 4), [3, 0, 3], np.arange(6) % 2 == 0, pd.Series([True] * 2 + [False] * 4)],
+    ids=["slice", "numbers", "mask", "series"],
 )
 def test_rows_are_taken_of_all_parts_and_of_the_index(fitted, X, rows):
     frame = pd.DataFrame(X[:6], index=list("uvwxyz"))
     u = fitted.predict_uncertainty(frame)
-    chosen = frame.to_numpy()[rows].reshape(-1, 5)
+    chosen = frame.to_numpy()[rows]
     assert_same(u[rows], fitted.predict_uncertainty(chosen))
     assert len(u) == 6
     assert len(u[rows]) == len(chosen)
-    np.testing.assert_array_equal(u[rows].index, np.atleast_1d(frame.index.to_numpy()[rows]))
+    np.testing.assert_array_equal(u[rows].index, frame.index[rows])
 
 
-@pytest.mark.parametrize("rows", [9, "total", (0, 1), [[0, 1]]])
+def test_length_iteration_and_numbers_agree_on_the_rows(fitted, X):
+    u = fitted.predict_uncertainty(pd.DataFrame(X[:6], index=list("uvwxyz")))
+    rows = list(u)
+    assert [u[i] for i in range(len(u))] == rows == [*reversed(u)][::-1]
+    assert u[-1] == u[np.int64(5)] == rows[5]
+    for i, row in enumerate(rows):
+        assert row._asdict() == {name: getattr(u, name)[i] for name in row._fields}
+        assert {type(value) for value in row} == {float}
+    for part, column in zip(u.parts, zip(*rows, strict=True), strict=True):
+        np.testing.assert_array_equal(part, column)
+    np.testing.assert_array_equal(np.asarray(u), u.to_frame())
+
+
+def test_pandas_takes_the_rows_with_the_names_of_their_parts(fitted, X):
+    u = fitted.predict_uncertainty(X[:5])
+    pd.testing.assert_frame_equal(pd.DataFrame(u), u.to_frame())
+    assert pd.Series(u).tolist() == list(u)
+
+
+def test_notebooks_show_the_first_rows_and_escape_their_labels(fitted, X):
+    frame = pd.DataFrame(X[:25], index=[f"<i>{i}</i>" for i in range(25)])
+    shown = fitted.predict_uncertainty(frame)._repr_html_()
+    assert "Uncertainty of 25 rows, the first 10 of them:" in shown
+    assert "&lt;i&gt;9&lt;/i&gt;" in shown
+    assert "<i>" not in shown
+    assert "10&lt;" not in shown
+    assert all(f"<th>{name}</th>" in shown for name in ("total", "aleatoric", "epistemic"))
+    of_actions = Uncertainty.from_parts(np.zeros((3, 2)), np.zeros((3, 2)))
+    assert of_actions._repr_html_() is None
+
+
+@pytest.mark.parametrize("rows", [9, -4, "total", (0, 1), [[0, 1]]])
 def test_rows_that_are_none_are_refused(fitted, X, rows):
     with pytest.raises(IndexError):
         fitted.predict_uncertainty(X[:3])[rows]

@@ -21,7 +21,7 @@ def slow_loop(X, y, splits, **params):
     for train, test in splits:
         fold = {key: value[train] for key, value in params.items()}
         model = pipeline().fit(X[train], y[train], **fold)
-        parts[:, test] = list(predict_uncertainty(model, X[test]))
+        parts[:, test] = predict_uncertainty(model, X[test]).parts
     return Uncertainty(*parts)
 
 

@@ -37,6 +37,7 @@ from skuq import (
 from skuq.evidential import EvidenceLoss, NodeBatches
 from skuq.networks import MLP
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
+from skuq.tables import TableModel
 
 #: Parameters that change no result, and why they are there.
 INFRASTRUCTURE = {
@@ -47,6 +48,7 @@ INFRASTRUCTURE = {
     "max_memory": "how much memory it takes, and how many classes: tests/quam/test_cost.py",
     "verbose": "what is printed",
     "callbacks": "the user's own code in training",
+    "progress": "the user's own code in training",
 }
 #: Estimators without an entry below, and where their parameters are tested.
 ELSEWHERE = {"UADQN": "tests/uadqn/test_estimator.py: it learns from an environment"}
@@ -89,6 +91,12 @@ FROZEN_NET = FrozenEstimator(clone(NET).fit(*FLOWERS))
 FROZEN_REGRESSION_NET = FrozenEstimator(clone(REGRESSION_NET).fit(*PATIENTS))
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 REGRESSION_TREE = DecisionTreeRegressor(max_depth=3, random_state=0)
+
+
+def holed():
+    X, y = flowers()
+    X[0, 0] = np.nan
+    return X, y
 
 
 def small_pool(X):
@@ -435,6 +443,12 @@ CASES |= {
         (FLOWERS[0][:34], FLOWERS[1][:34]),
         {"inference": "ep", "likelihood": "softmax", "optimizer": None},
     ),
+    "TableModel": Case(
+        TableModel("logistic"),
+        holed(),
+        {"estimator": "forest", "task": "regression"},
+        (Refusal("missing", "refuse", {}, "has missing values"),),
+    ),
 }
 POSTERIORS = pytest.mark.skipif(find_spec("posteriors") is None, reason="needs posteriors")
 NEEDED = {"SGMCMCClassifier": POSTERIORS}
@@ -513,7 +527,7 @@ def without_entry(cls, prefix, names):
 def test_no_parameter_is_forgotten():
     forgotten = {
         name: missing
-        for name, cls in all_estimators()
+        for name, cls in [*all_estimators(), ("TableModel", TableModel)]
         if cls.__module__.startswith("skuq.")
         and name not in ELSEWHERE
         and (missing := without_entry(cls, "", cls._get_param_names()))

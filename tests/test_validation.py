@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from skuq.validation import (
+    as_pandas,
     columns_and_proba,
     errors_and_uncertainty,
     finite,
@@ -148,3 +149,28 @@ def test_a_float32_softmax_over_many_classes_is_accepted_and_its_dtype_kept(dtyp
     proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     _, checked = columns_and_proba(np.arange(50), proba, range(5000))
     assert checked.dtype == dtype
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_categories_and_time_zones_of_other_libraries_are_kept(library):
+    imported = pytest.importorskip(library)
+    times = pd.date_range("2026-03-29", periods=3, freq="h", tz="Europe/Berlin")
+    frame = pd.DataFrame(
+        {"town": pd.Categorical(["Ulm", None, "Linz"]), "n": [1, 2, 3], "seen": times}
+    )
+    if library == "pyarrow":
+        table = imported.Table.from_pandas(frame)
+    else:
+        kinds = {"town": imported.Categorical, "seen": imported.Datetime("us", "Europe/Berlin")}
+        values = {"town": ["Ulm", None, "Linz"], "n": [1, 2, 3], "seen": times.tolist()}
+        table = imported.DataFrame(values, schema_overrides=kinds)
+        listed = table.with_columns(imported.col("town").cast(imported.Enum(["Ulm", "Linz"])))
+        assert as_pandas(listed)["town"].cat.categories.tolist() == ["Ulm", "Linz"]
+    found = as_pandas(table)
+    assert found["seen"].tolist() == times.tolist()
+    assert found["seen"].dt.hour.tolist() == [0, 1, 3]
+    pd.testing.assert_series_equal(
+        found["town"], frame["town"], check_dtype=False, check_categorical=False
+    )
+    assert isinstance(found["town"].dtype, pd.CategoricalDtype)
+    assert as_pandas(frame) is frame

@@ -16,6 +16,7 @@ from skuq.calibration._region_search import Region, RegionSearch, search_regions
 from skuq.calibration._scan import (
     Finding,
     Scan,
+    clopper_pearson,
     detectable_gap,
     largest_evidence,
     planned_threshold,
@@ -40,6 +41,7 @@ __all__ = [
     "bin_edges",
     "bin_sums",
     "choose_alpha",
+    "clopper_pearson",
     "conditions_of",
     "conformal_limit",
     "conformal_p_values",

@@ -274,7 +274,33 @@ def _disjoint(runs: list[Finding]) -> list[Finding]:
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Exact limits for a probability, each missed with probability at most `tail`."""
+    """Exact binomial limits for a probability, each missed with probability at most `tail`.
+
+    Parameters
+    ----------
+    successes, trials : array-like of shape (n,)
+        Numbers of successes and of trials.
+    tail : float
+        Probability that the lower limit lies above the true value, and that the upper one lies
+        below it, in (0, 1).
+
+    Returns
+    -------
+    low, high : ndarray of shape (n,), float64
+        Limits in [0, 1].
+
+    References
+    ----------
+    .. [1] Clopper, Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of
+       the Binomial", Biometrika 26(4), 1934.
+
+    Examples
+    --------
+    >>> from skuq.calibration import clopper_pearson
+    >>> low, high = clopper_pearson([0, 45], [50, 50], tail=0.025)
+    >>> low.round(3), high.round(3)
+    (array([0.   , 0.782]), array([0.071, 0.967]))
+    """
     successes, trials = np.asarray(successes), np.asarray(trials)
     with np.errstate(invalid="ignore"):
         low = beta.ppf(tail, successes, trials - successes + 1)

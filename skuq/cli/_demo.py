@@ -68,8 +68,8 @@ def run_digits_demo(
     # One call for all groups: one progress bar, and processes are started once.
     together = classifier.predict_uncertainty(np.concatenate([*groups.values()]))
     ends = np.cumsum([len(X) for X in groups.values()])[:-1]
-    parts = zip(*(np.split(values, ends) for values in together), strict=True)
-    uncertainty = {name: Uncertainty(*part) for name, part in zip(groups, parts, strict=True)}
+    rows = np.split(np.arange(len(together)), ends)
+    uncertainty = {name: together[part] for name, part in zip(groups, rows, strict=True)}
     accuracy = float(classifier.score(data.X_test, data.y_test))
     classifier.set_params(verbose=0)  # what follows is quick
     detector = fitted_detector(classifier, X, y, X_held_out, random_state)

@@ -17,7 +17,7 @@ from skuq.calibration import (
     bin_sums,
     top_label_predictions,
 )
-from skuq.validation import columns_and_proba, weights
+from skuq.validation import columns_and_proba, weighted_mean, weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,7 +255,7 @@ def brier_score(
     column, checked = columns_and_proba(y_true, proba, classes)
     residual = checked.astype(np.float64)
     residual[np.arange(len(column)), column] -= 1.0
-    return _mean(np.einsum("ij,ij->i", residual, residual), sample_weight)
+    return weighted_mean(np.einsum("ij,ij->i", residual, residual), sample_weight)
 
 
 def negative_log_likelihood(
@@ -287,9 +287,4 @@ def negative_log_likelihood(
     column, checked = columns_and_proba(y_true, proba, classes)
     likelihood = checked[np.arange(len(column)), column]
     clipped = np.clip(likelihood.astype(np.float64), np.finfo(likelihood.dtype).eps, 1.0)
-    return _mean(-np.log(clipped), sample_weight)
-
-
-def _mean(losses: FloatArray, sample_weight: ArrayLike | None) -> float:
-    weight = None if sample_weight is None else weights(sample_weight, len(losses))
-    return float(np.average(losses, weights=weight))
+    return weighted_mean(-np.log(clipped), sample_weight)

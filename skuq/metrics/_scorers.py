@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
+from skuq.metrics._detection import misclassification_auroc
 from skuq.metrics._probabilities import expected_calibration_error, negative_log_likelihood
-from skuq.metrics._ranking import area_under_risk_coverage, misclassification_auroc
-from skuq.wrappers import is_instance_of
+from skuq.metrics._selective_prediction import area_under_risk_coverage
+from skuq.validation import weighted_mean
+from skuq.wrappers import walk_to
 
 Metric = Callable[..., float]
 
@@ -52,7 +53,7 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class _Scorer:
+class Scorer:
     """Scorer that metadata can be routed to; a class, so that it can be pickled."""
 
     # The request, as scikit-learn defines it.
@@ -92,23 +93,26 @@ class _Scorer:
 
 
 @dataclass(frozen=True)
-class _UncertaintyScorer(_Scorer):
+class _UncertaintyScorer(Scorer):
     """Scorer of predictions and their uncertainty."""
 
     metric: Metric
     part: str
     sign: int
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __call__(
         self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> float:
         uncertainty = predicted_part(estimator, X, self.part)
-        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return self.sign * self.metric(y, estimator.predict(X), uncertainty, **weight)
+        settings = dict(self.settings)
+        if sample_weight is not None:
+            settings["sample_weight"] = sample_weight
+        return self.sign * self.metric(y, estimator.predict(X), uncertainty, **settings)
 
 
 def uncertainty_scorer(
-    metric: Metric, *, part: str = "total", greater_is_better: bool = True
+    metric: Metric, *, part: str = "total", greater_is_better: bool = True, **settings: Any
 ) -> _UncertaintyScorer:
     """Make a scorer of uncertainty for searches such as ``GridSearchCV(scoring=...)``.
 
@@ -121,6 +125,9 @@ def uncertainty_scorer(
         Which part of ``skuq.predict_uncertainty(estimator, X)`` the metric is given.
     greater_is_better : bool, default=True
         False for a loss: the scorer then returns minus the metric.
+    **settings
+        More arguments of `metric`, such as ``loss="squared_error"`` of
+        `area_under_risk_coverage` for quantities.
 
     Returns
     -------
@@ -151,11 +158,11 @@ def uncertainty_scorer(
     True
     """
     _check_part(part)
-    return _UncertaintyScorer(metric, part, 1 if greater_is_better else -1)
+    return _UncertaintyScorer(metric, part, 1 if greater_is_better else -1, settings)
 
 
 @dataclass(frozen=True)
-class _ProbabilityLossScorer(_Scorer):
+class _ProbabilityLossScorer(Scorer):
     """Scorer of predicted probabilities: minus a loss, with the column order of the classes."""
 
     loss: Callable[..., float]
@@ -168,7 +175,7 @@ class _ProbabilityLossScorer(_Scorer):
 
 
 @dataclass(frozen=True)
-class _CertifiedAccuracyScorer(_Scorer):
+class _CertifiedAccuracyScorer(Scorer):
     """Scorer of the share of samples that provably stay correct."""
 
     request: dict[str, Any] = field(hash=False)
@@ -176,17 +183,20 @@ class _CertifiedAccuracyScorer(_Scorer):
     def __call__(
         self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> float:
-        if is_instance_of(estimator, "sklearn.pipeline", "Pipeline"):
-            X = estimator[:-1].transform(X) if len(estimator) > 1 else X
-            estimator = estimator[-1]
-        if not hasattr(estimator, "certify"):
-            raise TypeError(
-                f"Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
-                f"{type(estimator).__name__} has none."
-            )
+        estimator, X = walk_to(estimator, X, _certifies, _no_certificates)
         safe = estimator.certify(X, y, **self.request).status == "safe"
-        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        return float(np.average(safe, weights=weight))
+        return weighted_mean(safe, sample_weight)
+
+
+def _certifies(estimator: Any) -> bool:
+    return hasattr(estimator, "certify")
+
+
+def _no_certificates(path: list[str]) -> str:
+    return (
+        "Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
+        f"{' -> '.join(path)} has none."
+    )
 
 
 def certified_accuracy(
@@ -231,7 +241,7 @@ neg_expected_calibration_error_scorer = _ProbabilityLossScorer(expected_calibrat
 #: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
 neg_log_likelihood_scorer = _ProbabilityLossScorer(negative_log_likelihood)
 
-#: Scorer: minus the area under the risk-coverage curve by total uncertainty, in [-1, 0].
+#: Scorer: minus the area under the risk-coverage curve by total uncertainty, in [-1, 0]; of labels.
 neg_area_under_risk_coverage_scorer = uncertainty_scorer(
     area_under_risk_coverage, greater_is_better=False
 )

@@ -64,8 +64,9 @@ class RowOutputs:
             if getattr(first, name) is not None:
                 together = partial(vstack, format="csr") if issparse(arrays[0]) else np.concatenate
                 found[name] = together(arrays)
-        if first.uncertainty is not None:
-            columns = zip(*(part.uncertainty or () for part in parts), strict=True)
+        results = [part.uncertainty.parts for part in parts if part.uncertainty is not None]
+        if results:
+            columns = zip(*results, strict=True)
             found["uncertainty"] = Uncertainty(*map(np.concatenate, columns))
         return cls(X, **found)
 

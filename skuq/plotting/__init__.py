@@ -10,8 +10,11 @@ from skuq.plotting._calibration import (
     ConfidenceDensityDisplay,
     ReliabilityDisplay,
 )
+from skuq.plotting._error_by_uncertainty import ErrorByUncertaintyDisplay
 from skuq.plotting._guarantees import CertifiedRangeDisplay, FeatureEffectsDisplay
+from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
 from skuq.plotting._ood import OODDisplay
+from skuq.plotting._pit import PITDisplay
 from skuq.plotting._risk_and_histogram import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.plotting._training import AgentTrainingDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
@@ -21,8 +24,12 @@ __all__ = [
     "CalibrationAuditDisplay",
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
+    "CoverageBySizeDisplay",
+    "ErrorByUncertaintyDisplay",
     "FeatureEffectsDisplay",
+    "IntervalsByWidthDisplay",
     "OODDisplay",
+    "PITDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, IntArray
 from skuq.extras import import_optional
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MIN_WIDTH = 0.005  # of a bar, where bins are this narrow
 LONGEST_NAME = 32  # characters of a name that was not chosen here
 LONGEST_LABEL = 48  # characters that fit along an axis
+LARGEST = 1e300  # beyond, an axis around the values is too wide for floating-point numbers
 BESIDE = 1.3  # widest legend, as a multiple of the axes; a layout gives them more room
 LOW, BETWEEN = 0.2, 0.04  # height of axes below others and of the gap, as shares of theirs
 
@@ -58,6 +59,45 @@ def check_groups(groups: Mapping[str, Any]) -> None:
         raise TypeError(f"`groups` must map names to arrays, got {type(groups).__name__}.")
     if not groups:
         raise ValueError("`groups` must have at least one group, got none.")
+
+
+def too_large(names: str, largest: float) -> str:
+    """Message for values that no axis can show."""
+    return (
+        f"The {names} must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
+        "value; divide them by a constant."
+    )
+
+
+def check_drawable(**arrays: FloatArray) -> None:
+    """Refuse values that no axis can show."""
+    for name, values in arrays.items():
+        if (largest := np.abs(values).max()) > LARGEST:
+            raise ValueError(too_large(f"values of `{name}`", largest))
+
+
+def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
+    """Number from 0 of the group of each sample, of about equally many; equal values stay together.
+
+    Ties make fewer groups.
+    """
+    if not isinstance(n_groups, int | np.integer) or n_groups < 1:
+        raise ValueError(f"`n_groups` must be an integer >= 1, got {n_groups!r}.")
+    _, block, size = np.unique(values, return_inverse=True, return_counts=True)
+    middle = np.cumsum(size) - size / 2  # of each block of equal values, counted in samples
+    group = (middle * n_groups / len(values)).astype(np.int64)
+    numbered: IntArray = np.unique(group, return_inverse=True)[1]
+    return numbered[block]
+
+
+def counted_rows(n: int) -> str:
+    """Number of rows in words."""
+    return f"{n} row" if n == 1 else f"{n} rows"
+
+
+def short_number(value: float) -> str:
+    """Number of about three digits, as ticks show it."""
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def with_unit(label: str, unit: str | None) -> str:

@@ -10,24 +10,37 @@ from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
 from skuq.metrics import RiskCoverage, area_under_risk_coverage, predicted_part, risk_coverage_curve
-from skuq.plotting._display import COLOURS, Display, check_groups, plain_text, with_unit
-from skuq.validation import finite
+from skuq.plotting._display import (
+    COLOURS,
+    LARGEST,
+    Display,
+    check_groups,
+    plain_text,
+    too_large,
+    with_unit,
+)
+from skuq.validation import Loss, finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NO_RISK = 1e-9  # error rates below are 0 but for rounding
+LONGEST_UNIT = 16  # characters of a unit that fit beside the name of a risk
+RISKS = {
+    "zero_one": "error rate",
+    "squared_error": "mean squared error",
+    "absolute_error": "mean absolute error",
+}
 # Of the histogram:
 N_BINS = 40
 LOG_RATIO = 100.0  # a longer tail than this hides everything else on a linear axis
-LARGEST = 1e300  # beyond, an axis around the values is too wide for floating-point numbers
 LOG_RANGE = 1e12  # values this far below the largest are rounding noise
 
 
 class RiskCoverageDisplay(Display):
-    """Error rate among the least uncertain samples against their share of all samples.
+    """Error among the least uncertain samples against their share of all samples.
 
-    Several curves can be drawn on the same axes. The dashed line is the error rate if
+    Several curves of the same loss can be drawn on the same axes. The dashed line is the error if
     every sample is answered.
 
     Parameters
@@ -36,12 +49,16 @@ class RiskCoverageDisplay(Display):
         Points of the curve.
     area : float
         Area under it (AURC).
+    loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
+        Loss that the risk is the mean of, as in `skuq.metrics.risk_coverage_curve`.
+    unit : str, optional
+        Unit of the target, for quantities.
     name : str, optional
         Name in the legend.
 
     Attributes
     ----------
-    curve, area, name
+    curve, area, loss, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
@@ -56,9 +73,26 @@ class RiskCoverageDisplay(Display):
     0.0625
     """
 
-    def __init__(self, curve: RiskCoverage, area: float, *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        curve: RiskCoverage,
+        area: float,
+        *,
+        loss: Loss = "zero_one",
+        unit: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        if loss not in RISKS:
+            raise ValueError(f"`loss` must be one of {tuple(RISKS)}, got {loss!r}.")
+        if loss == "zero_one" and unit is not None:
+            raise ValueError(
+                f"unit={unit!r} has no effect: an error rate has none. Quantities need "
+                "`loss='squared_error'` or `loss='absolute_error'`."
+            )
         self.curve = curve
         self.area = area
+        self.loss = loss
+        self.unit = unit
         self.name = name
 
     @classmethod
@@ -69,21 +103,25 @@ class RiskCoverageDisplay(Display):
         y: ArrayLike,
         *,
         part: str = "total",
+        loss: Loss = "zero_one",
+        unit: str | None = None,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Predict labels and uncertainty, and draw their risk-coverage curve.
+        """Predict labels or quantities and their uncertainty, and draw the risk-coverage curve.
 
         Parameters
         ----------
         estimator : object
-            Fitted classifier, as `skuq.predict_uncertainty` takes it.
+            Fitted estimator, as `skuq.predict_uncertainty` takes it.
         X : array-like of shape (n_samples, n_features)
             Inputs.
         y : array-like of shape (n_samples,)
-            True labels.
+            True labels or quantities.
         part : {"total", "aleatoric", "epistemic"}, default="total"
             Which part of the uncertainty ranks the samples.
+        loss, unit
+            As in the class; quantities need another loss than the default.
         name : str, optional
             Name in the legend. Default: the class of the estimator.
         ax : matplotlib Axes, optional
@@ -95,7 +133,8 @@ class RiskCoverageDisplay(Display):
         """
         name = type(estimator).__name__ if name is None else name
         uncertainty = predicted_part(estimator, X, part)
-        return cls.from_predictions(y, estimator.predict(X), uncertainty, name=name, ax=ax)
+        settings: dict[str, Any] = {"loss": loss, "unit": unit, "name": name, "ax": ax}
+        return cls.from_predictions(y, estimator.predict(X), uncertainty, **settings)
 
     @classmethod
     def from_predictions(  # type: ignore[override]  # takes what the curve is made from
@@ -104,6 +143,8 @@ class RiskCoverageDisplay(Display):
         y_pred: ArrayLike,
         uncertainty: ArrayLike,
         *,
+        loss: Loss = "zero_one",
+        unit: str | None = None,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
@@ -112,9 +153,11 @@ class RiskCoverageDisplay(Display):
         Parameters
         ----------
         y_true, y_pred : array-like of shape (n_samples,)
-            True and predicted labels.
+            True and predicted labels, or quantities.
         uncertainty : array-like of shape (n_samples,)
             Finite, larger where the prediction is less certain.
+        loss, unit
+            As in the class; quantities need another loss than the default.
         name : str, optional
             Name in the legend.
         ax : matplotlib Axes, optional
@@ -124,12 +167,12 @@ class RiskCoverageDisplay(Display):
         -------
         RiskCoverageDisplay
         """
-        curve = risk_coverage_curve(y_true, y_pred, uncertainty)
-        area = area_under_risk_coverage(y_true, y_pred, uncertainty)
-        return super().from_predictions(curve, area, name=name, ax=ax)
+        curve = risk_coverage_curve(y_true, y_pred, uncertainty, loss=loss)
+        area = area_under_risk_coverage(y_true, y_pred, uncertainty, loss=loss)
+        return super().from_predictions(curve, area, loss=loss, unit=unit, name=name, ax=ax)
 
     def _draw(self) -> None:
-        reference = "error rate if all are answered"
+        reference = f"{RISKS[self.loss]} if all are answered"
         labels = self.ax_.get_legend_handles_labels()[1]
         drawn = [label for label in labels if label != reference]
         if reference not in labels:  # one entry explains the dashed lines of all curves
@@ -142,11 +185,22 @@ class RiskCoverageDisplay(Display):
         label = area if self.name is None else f"{plain_text(self.name)} ({area})"
         self.ax_.plot(coverage, risk, color=colour, linewidth=2, label=label)
         self.ax_.axhline(self.curve.risk[-1], linestyle="--", linewidth=1, color=colour)
-        self.ax_.set(xlabel="coverage", ylabel="selective risk (error rate)", xlim=(0, 1))
+        risk_name = f"selective risk ({RISKS[self.loss]}{self._unit_of_risk()})"
+        self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above every curve
         highest = self.ax_.dataLim.ymax
-        self.ax_.set_ylim(0, headroom * (highest if highest > NO_RISK else 1.0))
+        # Of labels: the risk of quantities may be small for its unit.
+        least = NO_RISK if self.loss == "zero_one" else 0.0
+        self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
+
+    def _unit_of_risk(self) -> str:
+        if self.unit is None:
+            return ""
+        unit = plain_text(self.unit, LONGEST_UNIT)
+        if self.loss == "absolute_error":
+            return f", {unit}"
+        return f", {unit}²" if self.unit.isalpha() else f", ({unit})²"
 
 
 class UncertaintyHistogramDisplay(Display):
@@ -198,10 +252,7 @@ class UncertaintyHistogramDisplay(Display):
         self.groups = {name: finite(values, name) for name, values in groups.items()}
         together = np.concatenate(list(self.groups.values()))
         if (largest := np.abs(together).max()) > LARGEST:
-            raise ValueError(
-                f"The values of `groups` must lie within plus and minus {LARGEST}, got "
-                f"{largest:.3g} in absolute value; divide them by a constant."
-            )
+            raise ValueError(too_large("values of `groups`", largest))
         self.label = label
         self.unit = unit
         self.bin_edges, self.log = _histogram_bins(together)

@@ -20,6 +20,7 @@ from skuq.reporting._audit import audit_data
 from skuq.reporting._phrases import counted, listed
 from skuq.reporting._report import Report, cells, picture
 from skuq.tables import TableModel, table_notes
+from skuq.validation import as_pandas
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
@@ -40,7 +41,7 @@ def table_report(
     ----------
     model : TableModel
         The fitted model.
-    rows : DataFrame
+    rows : DataFrame or pyarrow Table
         What its `predict` returned; several parts may have been joined.
     counts : DataFrame
         What its `count` returned for the same table; counts of parts may have been added up.
@@ -52,7 +53,7 @@ def table_report(
     Report
         Ready to be written; needs matplotlib (extra ``plot``).
     """
-    rows = rows.reset_index(drop=True)
+    rows = as_pandas(rows).reset_index(drop=True)
     figures: dict[str, Any] = {
         "coverage": f"{coverage:.0%}",
         "quality": cells(_quality(model, coverage)),

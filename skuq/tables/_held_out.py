@@ -40,6 +40,7 @@ class Parts(NamedTuple):
     X_held: pd.DataFrame
     y_held: NDArray[Any]
     notes: list[str]  # what was done
+    labels: pd.Index[Any]  # of the held-out rows in their table
 
 
 def hold_out_part(
@@ -56,7 +57,7 @@ def hold_out_part(
     found = [notes.split_note(len(fit), len(held))]
     found += repetition_notes(table, copies, id_column)
     X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
-    return Parts(X_fit, y[fit], X_held, y[held], found)
+    return Parts(X_fit, y[fit], X_held, y[held], found, table.index[held])
 
 
 def drop_overlap(
@@ -65,13 +66,15 @@ def drop_overlap(
     X_held: pd.DataFrame,
     y_held: NDArray[Any],
     ids: tuple[pd.Series, pd.Series] | None,
+    labels: pd.Index[Any],
 ) -> Parts:
     """Leave out of given held-out rows those that train; `ids` name the rows of both."""
     new = ~overlapping_rows(_with_target(X, y), _with_target(X_held, y_held), ids)
     found = [notes.given_note(int(new.sum()))]
     if not new.all():
         found.append(overlap_note(int((~new).sum()), len(new)))
-    return Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found)
+    X_new = X_held[new].reset_index(drop=True)
+    return Parts(X, y, X_new, y_held[new], found, labels[new])
 
 
 def _with_target(X: pd.DataFrame, y: NDArray[Any]) -> pd.DataFrame:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.calibration import conformal_limit
@@ -25,7 +27,10 @@ from skuq.tables._conformal_intervals import (
     prediction_sets,
     set_scores,
 )
+from skuq.tables._estimator import NEW, TableEstimator
 from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
+from skuq.tables._inputs import as_frame, in_library_of, with_target
+from skuq.tables._storage import StorageMixin
 from skuq.tables._target import is_regression, target_unit, target_values
 from skuq.tables._training import (
     LEARNERS,
@@ -91,12 +96,16 @@ OUTPUTS = (
         "_conformal_scores": NDArray[Any],
     },
 )
-class TableModel:
+class TableModel(StorageMixin, TableEstimator):
     """A model of the rows of a table that says how uncertain each of its predictions is.
 
     Columns of numbers and text are prepared, a learner is chosen and trained, adversarial models
     are searched around it (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`), and a part of the training
     rows is held out to calibrate p-values, prediction sets and intervals, and to measure quality.
+
+    It is a scikit-learn estimator: `clone`, ``GridSearchCV`` and ``cross_val_score`` take it, with
+    its own `score` or a scorer of probabilities. But `predict` returns a table with all that is
+    known of each row, so a scorer of predictions, such as "accuracy", needs a function around it.
 
     Parameters
     ----------
@@ -104,8 +113,9 @@ class TableModel:
         "auto" takes the best of boosted trees, a linear model and a network in cross-validation.
         "hgb", "logistic" (for a regression: linear), "network" and "forest" name a learner. A
         fitted scikit-learn classifier, regressor or pipeline is never trained again, and gets the
-        columns of the table by name. An estimator with `predict_uncertainty` is cloned and
-        trained on scaled numbers and indicators of categories.
+        columns of the table by name; in a `FrozenEstimator` it survives `clone` too. An estimator
+        with `predict_uncertainty` is cloned and trained on scaled numbers and indicators of
+        categories.
     task : {"auto", "classification", "regression"}, default="auto"
         Whether the target is a class or a quantity. "auto" takes text, yes and no, and whole
         numbers of up to 20 values for classes, and numbers with fractions for quantities.
@@ -137,7 +147,8 @@ class TableModel:
     estimator_ : estimator
         The fitted estimator, which takes encoded columns.
     held_out_ : DataFrame
-        The held-out rows: prediction, confidence, parts of the uncertainty, and the true ``label``.
+        The held-out rows: prediction, confidence, parts of the uncertainty, and the true ``label``,
+        with the index that they have in their table. A model that `load` returns numbers them.
     combination_ : skuq.ood.Combination
         What makes rows unusual, compared with the held-out ones.
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
@@ -161,8 +172,16 @@ class TableModel:
     ['', '', 'petal width (cm)']
     """
 
-    classes_: Any  # None in a regression, as the next one
-    held_out_proba_: Any
+    held_out_proba_: Any  # None in a regression
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "estimator": "no_validation",  # by `fit`: a loaded model has the name of what was given
+        "task": [StrOptions({"auto", "classification", "regression"})],
+        "missing": [StrOptions({"impute", "refuse"})],
+        "random_state": [Interval(Integral, 0, 2**32 - 1, closed="both")],
+        "n_jobs": [Integral, None],
+        "progress": [callable, None],
+    }
 
     def __init__(
         self,
@@ -183,26 +202,27 @@ class TableModel:
 
     def fit(
         self,
-        train: pd.DataFrame,
-        target: str,
+        train: Any,
+        target: Any,
         *,
         drop: Sequence[str] = (),
         id_column: str | None = None,
-        held_out: pd.DataFrame | None = None,
+        held_out: Any = None,
     ) -> Self:
         """Train on a table.
 
         Parameters
         ----------
-        train : DataFrame of shape (n_rows, n_columns)
-            Training table.
-        target : str
-            Its column with what is to be predicted.
+        train : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+            Training table, shape (n_rows, n_columns). Columns of an array are called x0, x1, ...
+        target : str or array-like of shape (n_rows,)
+            Name of its column with what is to be predicted; or the values, in the order of the
+            rows, of which a Series may say the name, else "target".
         drop : sequence of str, default=()
             Columns to leave out.
         id_column : str, default=None
             Column that identifies rows: not learnt from, but kept in the results.
-        held_out : DataFrame, default=None
+        held_out : table as `train`, with the target as a column; default=None
             Rows with the target that calibrate and measure instead of a part of `train`. A given
             model that was trained on `train` needs such rows for honest figures. Rows that are in
             `train` too are left out of them.
@@ -219,8 +239,12 @@ class TableModel:
             task, all held-out rows are in `train`, or a given model is not fitted. It is a
             `ValueError`.
         """
-        self._check_parameters()
+        self._validate_params()
+        self._check_estimator()
+        train = as_frame(train, "training table")
+        held_out = None if held_out is None else as_frame(held_out, "held-out table")
         check_names(train, "training table")
+        train, target = with_target(train, target, "training table")
         features = feature_names(train, target, drop, id_column)
         given = is_given(self.estimator)
         found: list[str] = []
@@ -270,12 +294,11 @@ class TableModel:
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)
+        self.held_out_.index = parts.labels
         self.notes_ = found + self._leakage_warnings(parts)
         return self
 
-    def predict(
-        self, table: pd.DataFrame, *, coverage: float = 0.9, n_explained: int = 100
-    ) -> pd.DataFrame:
+    def predict(self, table: Any, *, coverage: float = 0.9, n_explained: int = 100) -> Any:
         """Predict the rows of a table, or of a part of it, and quantify the uncertainty of each.
 
         A row gets the same numbers whatever rows are predicted with it; only the choice of the
@@ -283,8 +306,8 @@ class TableModel:
 
         Parameters
         ----------
-        table : DataFrame of shape (n_rows, n_columns)
-            Rows; columns that were not trained on are ignored.
+        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
         coverage : float, default=0.9
             Probability that prediction sets or intervals hold the true value.
         n_explained : int, default=100
@@ -292,8 +315,9 @@ class TableModel:
 
         Returns
         -------
-        DataFrame
-            One row per row, in order. The id column, if there is one; ``prediction``;
+        DataFrame or pyarrow Table
+            One row per row, in order, in the library of `table`, with the index of a pandas table;
+            of pandas for an array. The id column, if there is one; ``prediction``;
             ``confidence``, the largest probability (classification); ``total``, ``aleatoric`` and
             ``epistemic``; ``conformal_p_value``, the share of rows that are at least as unusual,
             among the held-out ones and the row itself: of rows from the distribution of the
@@ -312,7 +336,10 @@ class TableModel:
         ------
         TableError
             If a column is missing or of the wrong kind.
+        sklearn.exceptions.NotFittedError
+            If the model is not fitted.
         """
+        given, table = table, as_frame(table, NEW)
         check_share(coverage)
         X = self._rows(table)
         scored, outputs = self._scored(X)
@@ -333,16 +360,23 @@ class TableModel:
             scored[probability_columns(self.classes_.tolist())] = outputs
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
-        return scored
+        same = [] if self.id_ is None else [self.id_]
+        return in_library_of(given, scored.set_axis(table.index), same)
 
-    def count(self, table: pd.DataFrame) -> pd.DataFrame:
+    def count(self, table: Any) -> pd.DataFrame:
         """Count what is special about each column of a table; counts of parts can be added up.
+
+        Parameters
+        ----------
+        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+            Rows, as `predict` takes them.
 
         Returns
         -------
-        DataFrame of int
+        pandas.DataFrame of int
             One row per column; ``missing``, ``unseen`` and ``out_of_range``.
         """
+        table = as_frame(table, NEW)
         X = self._rows(table)
         return pd.DataFrame(
             {
@@ -422,64 +456,9 @@ class TableModel:
                 size[measure] = sets.sum(axis=1)
         return covered, size
 
-    def save(self, folder: str | os.PathLike[str], *, trust: bool = False) -> None:
-        """Keep the fitted model in a new folder; see `load`.
-
-        Parameters
-        ----------
-        folder : path-like
-            New folder in an existing one.
-        trust : bool, default=False
-            Whether a model that cannot be written without code, such as one with classes of
-            another package, may be pickled. Loading such a folder needs ``trust=True`` too.
-
-        Raises
-        ------
-        TableError
-            If the folder exists, or the model cannot be written without code.
-        ImportError
-            If skops is missing (extra ``skops``).
-        """
-        from skuq.tables._storage import save
-
-        save(self, folder, trust=trust)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> Self:
-        """Load a model that `save` has kept.
-
-        Parameters
-        ----------
-        folder : path-like
-            The folder.
-        trust : bool, default=False
-            Whether a folder is loaded that can run code of whoever made it.
-
-        Returns
-        -------
-        TableModel
-            Its predictions are those of the model that was saved.
-
-        Raises
-        ------
-        TableError
-            If the folder holds no model, was written by an incompatible version, or can only be
-            loaded with `trust`.
-        """
-        from skuq.tables._storage import load
-
-        model: Self = load(cls, folder, trust=trust)
-        return model
-
     # --- training ----------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        if self.missing not in ("impute", "refuse"):
-            raise ValueError(f"`missing` must be 'impute' or 'refuse', got {self.missing!r}.")
-        if self.task not in ("auto", "classification", "regression"):
-            raise ValueError(
-                f"`task` must be 'auto', 'classification' or 'regression', got {self.task!r}."
-            )
+    def _check_estimator(self) -> None:
         names = ("auto", *LEARNERS)
         if isinstance(self.estimator, str) and self.estimator not in names:
             raise ValueError(f"`estimator` must be one of {names}, got {self.estimator!r}.")
@@ -525,7 +504,7 @@ class TableModel:
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return drop_overlap(X, y, X_held, y_held, ids)
+        return drop_overlap(X, y, X_held, y_held, ids, table.index)
 
     def _leakage_warnings(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":
@@ -565,7 +544,8 @@ class TableModel:
 
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
         """Clean rows of a table to predict."""
-        which = "table to predict"
+        check_is_fitted(self)
+        which = NEW
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
             raise TableError(f"The {which} has no column {self.id_!r} (--id).")

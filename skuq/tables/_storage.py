@@ -9,17 +9,17 @@ from copy import copy
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from threading import get_ident
-from typing import Any
+from typing import Any, Self
 from zipfile import ZIP_DEFLATED
 
 import joblib
 import sklearn
+from sklearn.utils.validation import check_is_fitted
 
 from skuq import __version__
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.stored import StoredError, from_stored, to_stored
-from skuq.tables._model import TableModel
 from skuq.tables._validation import TableError
 
 FORMAT = 8  # of the folder
@@ -99,8 +99,62 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     return _read_code(path)
 
 
-def save(model: TableModel, folder: str | os.PathLike[str], *, trust: bool) -> None:
-    """Write a fitted `TableModel`; see its `save`."""
+class StorageMixin:
+    """Mixin for `TableModel`: folders with a fitted model."""
+
+    estimator_: Any
+
+    def save(self, folder: str | os.PathLike[str], *, trust: bool = False) -> None:
+        """Keep the fitted model in a new folder; see `load`.
+
+        Parameters
+        ----------
+        folder : path-like
+            New folder in an existing one.
+        trust : bool, default=False
+            Whether a model that cannot be written without code, such as one with classes of
+            another package, may be pickled. Loading such a folder needs ``trust=True`` too.
+
+        Raises
+        ------
+        TableError
+            If the folder exists, or the model cannot be written without code.
+        ImportError
+            If skops is missing (extra ``skops``).
+        sklearn.exceptions.NotFittedError
+            If the model is not fitted.
+        """
+        check_is_fitted(self)
+        _save(self, folder, trust=trust)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> Self:
+        """Load a model that `save` has kept.
+
+        Parameters
+        ----------
+        folder : path-like
+            The folder.
+        trust : bool, default=False
+            Whether a folder is loaded that can run code of whoever made it.
+
+        Returns
+        -------
+        TableModel
+            Its predictions are those of the model that was saved.
+
+        Raises
+        ------
+        TableError
+            If the folder holds no model, was written by an incompatible version, or can only be
+            loaded with `trust`.
+        """
+        model: Self = _load(cls, folder, trust=trust)
+        return model
+
+
+def _save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
+    """Write a fitted `TableModel`."""
     check_savable(folder)
     skops = _skops()
     with atomic_path(folder) as partial:
@@ -117,7 +171,7 @@ def save(model: TableModel, folder: str | os.PathLike[str], *, trust: bool) -> N
             )
         if unknown:
             (partial / MODEL).unlink(missing_ok=True)
-            joblib.dump(_without_progress(model), partial / CODE)
+            joblib.dump(_copied(model), partial / CODE)
         about = json.dumps(_about(model, runs_code=bool(unknown)), indent=1)
         (partial / ABOUT).write_text(about + "\n", encoding="utf-8")
 
@@ -145,8 +199,8 @@ def check_savable(folder: str | os.PathLike[str]) -> None:
         raise TableError(f"The folder {path.parent} does not exist; create it first.")
 
 
-def load(kind: type[TableModel], folder: str | os.PathLike[str], *, trust: bool) -> Any:
-    """Read a `TableModel`; see its `load`."""
+def _load(kind: type[StorageMixin], folder: str | os.PathLike[str], *, trust: bool) -> Any:
+    """Read a `TableModel`."""
     folder = Path(folder)
     about = _read_about(folder)
     if about["runs_code"]:
@@ -162,14 +216,14 @@ def load(kind: type[TableModel], folder: str | os.PathLike[str], *, trust: bool)
         kept = from_stored(_read_skops(folder / MODEL, trust=False))
     except StoredError as error:
         raise TableError(f"{folder / MODEL} holds no model that skuq has saved: {error}") from error
-    if type(kept) is not TableModel or not hasattr(kept.estimator_, "predict_uncertainty"):
+    if not isinstance(kept, StorageMixin) or not hasattr(kept.estimator_, "predict_uncertainty"):
         raise TableError(f"{folder / MODEL} holds no model of a table.")
     model = kind()
     vars(model).update(vars(kept))
     return model
 
 
-def _about(model: TableModel, *, runs_code: bool) -> dict[str, Any]:
+def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
     """Facts that a reader of the folder should know, without loading the model."""
     return {
         "format": FORMAT,
@@ -204,10 +258,9 @@ def _series(version: Any) -> list[str]:
     return str(version).split(".")[:2]
 
 
-def _kept(model: TableModel) -> TableModel:
+def _kept(model: Any) -> Any:
     """A copy that holds what is saved, and nothing else."""
-    kept = TableModel()
-    vars(kept).update(vars(_without_progress(model)))
+    kept = _copied(model)
     if not isinstance(kept.estimator, str):
         kept.estimator = kept.name_  # the fitted one is there
     if hasattr(kept.estimator_, "without_training_data"):
@@ -215,10 +268,11 @@ def _kept(model: TableModel) -> TableModel:
     return kept
 
 
-def _without_progress(model: TableModel) -> TableModel:
-    """A copy without the callable that reports progress."""
+def _copied(model: Any) -> Any:
+    """A copy without the callable that reports progress and the labels of held-out rows."""
     model = copy(model)
     model.progress = None
+    model.held_out_ = model.held_out_.reset_index(drop=True)
     return model
 
 

@@ -241,8 +241,9 @@ def check_fitted(estimator: Any, row: pd.DataFrame) -> None:
         estimator.predict(row)
     except NotFittedError as error:
         raise TableError(
-            f"{type(estimator).__name__} cannot serve this table: it is not fitted. Fit "
-            "it before you save or give it."
+            f"{type(estimator).__name__} cannot serve this table: it is not fitted. Fit it before "
+            "you save or give it; in a FrozenEstimator it stays fitted in a clone, such as "
+            "cross-validation makes."
         ) from error
     except Exception:  # told when all rows are predicted
         return
@@ -325,7 +326,7 @@ class Training:
         else:
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
             estimator = self._quam(frozen)
-            name = f"{GIVEN}{type(given).__name__}"
+            name = f"{GIVEN}{type(frozen.estimator).__name__}"
             action = f"searching models that contradict {name}"
         self.tell(2, f"{action}.{self._estimate(X, y, name, comparison)}")
         if encoder is not None:

@@ -72,7 +72,7 @@ def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clo
 def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
     """The total is the sum of aleatoric and epistemic part, within 1e-8 relative."""
     estimator = fit(estimator_orig, data.X, data.y)
-    total, aleatoric, epistemic = estimator.predict_uncertainty(data.few())
+    total, aleatoric, epistemic = estimator.predict_uncertainty(data.few()).parts
     gap = np.abs(total - (aleatoric + epistemic))
     scale = np.abs(aleatoric) + np.abs(epistemic)
     require(np.all(gap <= 1e-8 * scale), f"they differ by up to {gap.max()}.")
@@ -187,10 +187,10 @@ def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None
     """Results do not depend on how rows are batched."""
     estimator = fit(estimator_orig, data.X, data.y)
     large = estimator.predict_uncertainty(data.large_batch())
-    expected = Uncertainty(*(part[: data.n_few] for part in large))
+    expected = large[: data.n_few]
     for n_batches, what in ((1, "a few rows"), (2, "halves"), (data.n_few, "single rows")):
         batches = np.array_split(np.arange(data.n_few), n_batches)
-        parts = [estimator.predict_uncertainty(data.rows(batch)) for batch in batches]
+        parts = [estimator.predict_uncertainty(data.rows(batch)).parts for batch in batches]
         joined = Uncertainty(*map(np.concatenate, zip(*parts, strict=True)))
         require_same(joined, expected, f"{what} and many rows at once")
 

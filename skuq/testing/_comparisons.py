@@ -23,7 +23,7 @@ def require(condition: Any, message: str) -> None:
 
 def require_well_formed(result: Any, n_samples: int) -> None:
     require(isinstance(result, Uncertainty), f"a {type(result).__name__} came back.")
-    for field, values in zip(PARTS, result, strict=True):
+    for field, values in zip(PARTS, result.parts, strict=True):
         require(isinstance(values, np.ndarray), f"{field} is a {type(values).__name__}.")
         require(values.dtype == np.float64, f"{field} has dtype {values.dtype}.")
         require(

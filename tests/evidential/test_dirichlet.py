@@ -40,7 +40,7 @@ def test_vacuity_measure_is_the_paper_s():
 def test_total_is_the_sum_and_no_part_is_negative(measure, alpha):
     u = dirichlet_uncertainty(alpha, measure)
     np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic, rtol=1e-8)
-    for part in u:
+    for part in u.parts:
         assert part.dtype == np.float64
         assert part.shape == (len(alpha),)
         assert (part >= 0).all()

@@ -131,7 +131,7 @@ def test_pipeline_around_the_probe():
     model = LogisticRegression().fit(X, Y)
     pipeline = make_pipeline(StandardScaler(), new_probe(model)).fit(X, Y)
     u = predict_uncertainty(pipeline, X[:7])
-    assert all(part.shape == (7,) for part in u)
+    assert all(part.shape == (7,) for part in u.parts)
     np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic)
     np.testing.assert_array_equal(pipeline.score_samples(X[:7]), -u.epistemic)
 

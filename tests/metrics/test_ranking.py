@@ -14,7 +14,7 @@ from skuq.metrics import (
     misclassification_detection,
     risk_coverage_curve,
 )
-from tests.metrics.problems import SEEDS, random_selection
+from tests.metrics.problems import SEEDS, random_quantities, random_selection
 
 # Risk and coverage
 
@@ -96,6 +96,80 @@ def test_ranking_errors_last_gives_the_smallest_area_and_first_the_largest(seed)
 def test_wrong_uncertainty_is_named(metric):
     with pytest.raises(ValueError, match="`uncertainty` must be finite, got nan in row 1"):
         metric([0, 1], [0, 0], [0.1, np.nan])
+
+
+# Risk and coverage of quantities
+
+LOSSES = {"squared_error": lambda error: error**2, "absolute_error": np.abs}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("decimals", [-2, 6])  # with ties, and without
+def test_risk_of_quantities_is_the_mean_loss_of_those_answered(seed, loss, decimals):
+    y_true, y_pred, std = random_quantities(seed)
+    std = std.round(decimals)
+    lost = LOSSES[loss](y_pred - y_true)
+    curve = risk_coverage_curve(y_true, y_pred, std, loss=loss)
+    slow = [(np.mean(std <= limit), lost[std <= limit].mean(), limit) for limit in np.unique(std)]
+    np.testing.assert_allclose(np.transpose(curve), slow)
+    area = area_under_risk_coverage(y_true, y_pred, std, loss=loss)
+    mean_of_ties = np.array([lost[std == each].mean() for each in np.sort(std)])
+    assert area == pytest.approx(np.mean(np.cumsum(mean_of_ties) / np.arange(1, 61)))
+    constant = area_under_risk_coverage(y_true, y_pred, np.zeros(60), loss=loss)
+    assert constant == pytest.approx(lost.mean())
+    assert area < constant  # errors grow with the deviation
+
+
+@pytest.mark.parametrize(("loss", "power"), [("squared_error", 2), ("absolute_error", 1)])
+def test_risk_of_quantities_has_the_unit_that_the_page_says(loss, power):
+    y_true, y_pred, std = random_quantities(0)
+    area = area_under_risk_coverage(y_true, y_pred, std, loss=loss)
+    in_thousandths = area_under_risk_coverage(1000 * y_true, 1000 * y_pred, std, loss=loss)
+    assert in_thousandths == pytest.approx(1000**power * area)
+    assert area == area_under_risk_coverage(y_true, y_pred, std**2, loss=loss)
+
+
+OF_LABELS = [
+    risk_coverage_curve,
+    area_under_risk_coverage,
+    misclassification_detection,
+    misclassification_auroc,
+]
+
+
+@pytest.mark.parametrize("metric", OF_LABELS)
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "where"),
+    [
+        ([1.0, 2.5, 3.0], [1.0, 2.0, 3.0], "`y_true` .* 2.5 in row 1"),
+        ([1, 2, 3], [1.0, 2.0, 3.25], "`y_pred` .* 3.25 in row 2"),
+    ],
+)
+def test_quantities_are_no_labels(metric, y_true, y_pred, where):
+    with pytest.raises(ValueError, match=f"{where}.*loss='squared_error'"):
+        metric(y_true, y_pred, [0.1, 0.2, 0.3])
+
+
+def test_labels_that_are_stored_as_floats_are_labels():
+    y_true, y_pred, uncertainty = random_selection(0)
+    for metric in OF_LABELS:
+        expected = metric(y_true, y_pred, uncertainty)
+        found = metric(y_true.astype(float), y_pred.astype(float), uncertainty)
+        np.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("y_true", "loss", "message"),
+    [
+        ([1.0, 2.0], "mse", r"`loss` must be one of \('zero_one', .*got 'mse'"),
+        ([1.0, np.nan], "squared_error", "`y_true` must be finite, got nan in row 1"),
+        (["low", "high"], "squared_error", "`y_true` must be finite, got values that are not num"),
+    ],
+)
+def test_wrong_losses_and_quantities_are_named(y_true, loss, message):
+    with pytest.raises(ValueError, match=message):
+        area_under_risk_coverage(y_true, [1.0, 2.0], [0.1, 0.2], loss=loss)
 
 
 # Detection

@@ -10,7 +10,13 @@ from sklearn.metrics import brier_score_loss, log_loss, make_scorer
 from sklearn.model_selection import GridSearchCV, cross_validate
 
 from skuq import metrics
-from tests.metrics.problems import SEEDS, random_problem, random_selection
+from tests.metrics.problems import (
+    SEEDS,
+    random_intervals,
+    random_problem,
+    random_quantities,
+    random_selection,
+)
 from tests.metrics.test_scorers import SCORERS, EntropicLogisticRegression, noisy_problem
 
 
@@ -33,9 +39,43 @@ OF_SELECTION = {
     "AUROC": metrics.misclassification_auroc,
     "detection": metrics.misclassification_detection,
 }
-ALL = [*((metric, random_problem) for metric in OF_PROBABILITIES.values()),
-       *((metric, random_selection) for metric in OF_SELECTION.values())]  # fmt: skip
-NAMES = [*OF_PROBABILITIES, *OF_SELECTION]
+
+
+def squared(metric):
+    return lambda *args, **kwargs: metric(*args, loss="squared_error", **kwargs)
+
+
+def of_rows(metric, *levels):
+    """Metric of quantiles or samples: those of a Gaussian with the given mean and deviation."""
+
+    def measured(y_true, mean, std, **kwargs):
+        columns = np.stack([mean - std, mean, mean + std], axis=1)
+        return metric(y_true, columns, *levels, **kwargs)
+
+    return measured
+
+
+OF_GAUSSIANS = {
+    "AURC of squares": squared(metrics.area_under_risk_coverage),
+    "curve of squares": squared(metrics.risk_coverage_curve),
+    "CRPS": metrics.crps_gaussian,
+    "CRPS of samples": of_rows(metrics.crps_ensemble),
+    "Gaussian NLL": metrics.gaussian_negative_log_likelihood,
+    "pinball": of_rows(metrics.pinball_loss, [0.16, 0.5, 0.84]),
+}
+OF_INTERVALS = {
+    "interval score": metrics.interval_score,
+    "coverage": metrics.interval_coverage,
+    "width": lambda _, lower, upper, **weight: metrics.mean_interval_width(lower, upper, **weight),
+}
+KINDS = (
+    (OF_PROBABILITIES, random_problem),
+    (OF_SELECTION, random_selection),
+    (OF_GAUSSIANS, random_quantities),
+    (OF_INTERVALS, random_intervals),
+)
+ALL = [(metric, problem) for kind, problem in KINDS for metric in kind.values()]
+NAMES = [name for kind, _ in KINDS for name in kind]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

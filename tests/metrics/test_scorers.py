@@ -22,11 +22,13 @@ from skuq.metrics import (
     uncertainty_scorer,
 )
 
-SCORERS = {
-    name: getattr(metrics, name)
-    for name in metrics.__all__
-    if name.endswith("_scorer") and name != "uncertainty_scorer"
-}
+OF_CLASSIFIERS = (
+    "misclassification_auroc_scorer",
+    "neg_area_under_risk_coverage_scorer",
+    "neg_expected_calibration_error_scorer",
+    "neg_log_likelihood_scorer",
+)
+SCORERS = {name: getattr(metrics, name) for name in OF_CLASSIFIERS}
 
 
 class EntropicLogisticRegression(LogisticRegression):
@@ -143,5 +145,6 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     pipe.set_params(robustgpc__max_iter=100)  # the default: without an optimizer it has no effect
     search = GridSearchCV(pipe, grid, scoring=scorer, cv=2, error_score="raise").fit(X, y)
     assert search.best_params_["robustgpc__kernel"] == RBF(1.0)
+    assert scorer(search, X, y) == scorer(search.best_estimator_, X, y)
     with pytest.raises(TypeError, match=r"certify.*LogisticRegression has none"):
         scorer(LogisticRegression().fit(X, y), X, y)

@@ -81,7 +81,7 @@ def test_sparse_inputs_give_what_dense_ones_give(table, estimator):
     found = []
     for threshold in (1.0, 0.0):
         pipe = make_pipeline(encoded(sparse_threshold=threshold), estimator).fit(X, y)
-        found.append([*predict_uncertainty(pipe, X), pipe.predict(X)])
+        found.append([*predict_uncertainty(pipe, X).parts, pipe.predict(X)])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
 
 
@@ -191,6 +191,26 @@ def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
         .fit(as_pandas(bare), table[1])
         .predict_uncertainty(as_pandas(bare)),
     )
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize("wrap", [lambda learner: learner, FrozenEstimator])
+def test_categories_of_any_library_reach_a_learner_that_takes_them(table, library, wrap):
+    imported = pytest.importorskip(library)
+    frame = table[0].assign(town=pd.Categorical(np.resize(["Ulm", "Linz", "Wien"], 60)))
+    frame = frame[["size", "town"]]
+    if library == "pyarrow":
+        X = imported.Table.from_pandas(frame)
+    else:
+        X = imported.DataFrame(frame.astype({"town": str}).to_dict("list"))
+        X = X.with_columns(imported.col("town").cast(imported.Categorical))
+    learner = HistGradientBoostingClassifier(max_iter=3).fit(frame, table[1])
+    given = wrap(learner if wrap is FrozenEstimator else clone(learner))
+    found, expected = (
+        QUAMClassifier(given, random_state=0).fit(each, table[1]).predict_uncertainty(each)
+        for each in (X, frame)
+    )
+    np.testing.assert_allclose(found.parts, expected.parts, rtol=1e-6, atol=1e-9)
 
 
 def test_a_pool_is_a_table_of_the_same_library(table):

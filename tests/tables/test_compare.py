@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from skuq.metrics import interval_score
 from skuq.tables import TableError, TableModel, compare_models
 
 
@@ -75,9 +76,8 @@ def test_measures_of_quantities_are_those_of_the_field(rows, models):
     found = compare_models(a, b, rows[500:], coverage=0.8).measures["a"]
     out, y = a.predict(rows[500:], coverage=0.8), rows["price"][500:].to_numpy()
     low, high = out["lower"].to_numpy(), out["upper"].to_numpy()
-    score = high - low + 10 * ((low - y) * (y < low) + (y - high) * (y > high))
     assert found["mean squared error"] == pytest.approx(((out["prediction"] - y) ** 2).mean())
-    assert found["interval score"] == pytest.approx(score.mean())
+    assert found["interval score"] == pytest.approx(interval_score(y, low, high, coverage=0.8))
     assert found["coverage"] == ((low <= y) & (y <= high)).mean()
 
 

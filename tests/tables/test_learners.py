@@ -189,7 +189,10 @@ def test_a_model_that_cannot_serve_is_refused(given, message):
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [({"task": "ranking"}, "`task` must be"), ({"estimator": "svm"}, "`estimator` must be one of")],
+    [
+        ({"task": "ranking"}, "'task' parameter"),
+        ({"estimator": "svm"}, "`estimator` must be one of"),
+    ],
 )
 def test_unknown_names_are_refused(parameters, message):
     X, signal, _ = table("line", n=60)

@@ -138,17 +138,18 @@ class WithoutMethod(ClassifierMixin, BaseEstimator):
 
 class ReturnsTuple(Conforming):
     def predict_uncertainty(self, X):
-        return tuple(super().predict_uncertainty(X))
+        return super().predict_uncertainty(X).parts
 
 
 class ReturnsSinglePrecision(Conforming):
     def predict_uncertainty(self, X):
-        return Uncertainty(*(part.astype(np.float32) for part in super().predict_uncertainty(X)))
+        parts = super().predict_uncertainty(X).parts
+        return Uncertainty(*(part.astype(np.float32) for part in parts))
 
 
 class ReturnsLists(Conforming):
     def predict_uncertainty(self, X):
-        return Uncertainty(*(part.tolist() for part in super().predict_uncertainty(X)))
+        return Uncertainty(*(part.tolist() for part in super().predict_uncertainty(X).parts))
 
 
 class ReturnsColumns(Conforming):
@@ -297,7 +298,7 @@ class IgnoresRandomState(Conforming):
 
 class SqueezesSingleRow(Conforming):
     def predict_uncertainty(self, X):
-        return Uncertainty(*map(np.squeeze, super().predict_uncertainty(X)))
+        return Uncertainty(*map(np.squeeze, super().predict_uncertainty(X).parts))
 
 
 class DependsOnPosition(Conforming):

@@ -302,7 +302,7 @@ def test_an_activation_without_hidden_layers_is_refused(data):
 def test_results_are_float64(data, dtype):
     X = (100 * data[0]).astype(dtype)
     model = AnchoredQuantileRegressor(**QUICK).fit(X, (100 * data[1]).astype(dtype))
-    results = [model.predict(X), model.predict_quantiles(X), *model.predict_uncertainty(X)]
+    results = [model.predict(X), model.predict_quantiles(X), *model.predict_uncertainty(X).parts]
     assert {r.dtype for r in results} == {np.dtype(np.float64)}
 
 

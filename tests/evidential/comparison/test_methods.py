@@ -48,7 +48,7 @@ class TestMethod:
     def test_protocol(self, fitted, others, name):
         method = fitted[name]
         u = method.predict_uncertainty(others)
-        for part in u:
+        for part in u.parts:
             assert part.shape == (len(others),)
             assert part.dtype == np.float64
             assert np.isfinite(part).all()

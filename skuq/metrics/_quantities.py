@@ -1,0 +1,320 @@
+"""Proper scores of predicted quantities: intervals, quantiles and distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from skuq.quantities import (
+    check_coverage,
+    interval_limits,
+    values_and_gaussian,
+    values_and_limits,
+    values_and_quantiles,
+)
+from skuq.validation import check_same_length, finite, finite_columns, weighted_mean
+
+
+def interval_score(
+    y_true: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    coverage: float = 0.9,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean width of intervals, plus a penalty for each value that they miss.
+
+    A miss costs its distance to the interval times ``2 / (1 - coverage)``. The score is proper:
+    it is smallest, on average, for the interval between the quantiles at
+    ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``. It is also called Winkler score.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True values.
+    lower, upper : array-like of shape (n_samples,)
+        Limits of the intervals, in units of the target.
+    coverage : float, default=0.9
+        Share of the values that the intervals were asked to hold, in (0, 1).
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+
+    Returns
+    -------
+    float
+        In units of the target, >= 0; smaller is better. Infinite if a limit is.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together, a value is missing, `y_true` is infinite, a lower
+        limit lies above its upper one, or `coverage` is not in (0, 1).
+
+    References
+    ----------
+    .. [1] Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal
+       of the American Statistical Association 102, 2007 (Eq. 43).
+
+    Examples
+    --------
+    >>> from skuq.metrics import interval_score
+    >>> round(interval_score([1.0, 2.0, 5.0], [0.0, 1.0, 3.0], [2.0, 3.0, 4.5], coverage=0.8), 6)
+    3.5
+    """
+    check_coverage(coverage)
+    truth, low, high = values_and_limits(y_true, lower, upper)
+    outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
+    return weighted_mean(high - low + 2 / (1 - coverage) * outside, sample_weight)  # Eq. 43
+
+
+def interval_coverage(
+    y_true: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Share of the true values that lie in their intervals, limits included.
+
+    Parameters
+    ----------
+    y_true, lower, upper, sample_weight
+        As in `interval_score`.
+
+    Returns
+    -------
+    float
+        In [0, 1]; best is the coverage that was asked for, which is not known here.
+
+    Raises
+    ------
+    ValueError
+        As `interval_score`.
+
+    Examples
+    --------
+    >>> from skuq.metrics import interval_coverage
+    >>> interval_coverage([1.0, 2.0, 5.0, 3.0], [0.0, 1.0, 3.0, 3.0], [2.0, 3.0, 4.5, 4.0])
+    0.75
+    """
+    truth, low, high = values_and_limits(y_true, lower, upper)
+    return weighted_mean(((low <= truth) & (truth <= high)).astype(np.float64), sample_weight)
+
+
+def mean_interval_width(
+    lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Mean width of intervals; compare it only between intervals of equal coverage.
+
+    Parameters
+    ----------
+    lower, upper, sample_weight
+        As in `interval_score`.
+
+    Returns
+    -------
+    float
+        In units of the target, >= 0; infinite if a limit is.
+
+    Raises
+    ------
+    ValueError
+        As `interval_score`.
+
+    Examples
+    --------
+    >>> from skuq.metrics import mean_interval_width
+    >>> mean_interval_width([0.0, 1.0, 3.0], [2.0, 3.0, 4.0])
+    1.6666666666666667
+    """
+    low, high = interval_limits(lower, upper)
+    return weighted_mean(high - low, sample_weight)
+
+
+def pinball_loss(
+    y_true: ArrayLike,
+    y_quantiles: ArrayLike,
+    levels: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean loss of predicted quantiles, over samples and levels.
+
+    It is smallest, on average, for the true quantiles. For one level it equals
+    `sklearn.metrics.mean_pinball_loss`. Twice its value at the levels 0.05, 0.15, ..., 0.95, or at
+    more that are spaced evenly like these, approximates the continuous ranked probability score.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True values.
+    y_quantiles : array-like of shape (n_samples, n_levels)
+        Predicted quantiles, one column for each level, in units of the target.
+    levels : array-like of shape (n_levels,)
+        Levels of the quantiles, in (0, 1).
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+
+    Returns
+    -------
+    float
+        In units of the target, >= 0; smaller is better.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or are not finite, or a level is not in (0, 1).
+
+    References
+    ----------
+    .. [1] Koenker, Bassett, "Regression Quantiles", Econometrica 46(1), 1978.
+
+    Examples
+    --------
+    >>> from skuq.metrics import pinball_loss
+    >>> round(pinball_loss([1.0, 2.0], [[0.0, 1.5], [1.0, 4.0]], levels=[0.1, 0.9]), 6)
+    0.1125
+    """
+    truth, quantiles, asked = values_and_quantiles(y_true, y_quantiles, levels)
+    above = truth[:, None] - quantiles  # (n_samples, n_levels)
+    return weighted_mean(np.maximum(asked * above, (asked - 1) * above).mean(axis=1), sample_weight)
+
+
+def crps_gaussian(
+    y_true: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean continuous ranked probability score (CRPS) of Gaussian predictions.
+
+    The CRPS is the integrated squared difference between the predicted distribution function and
+    the step at the true value. It is proper, and forgives a value far out more than the
+    likelihood does.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True values.
+    mean, std : array-like of shape (n_samples,)
+        Mean and standard deviation of each prediction, in units of the target, the noise
+        included; ``std > 0``.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+
+    Returns
+    -------
+    float
+        In units of the target, > 0; smaller is better.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or are not finite, or a standard deviation is not
+        positive.
+
+    References
+    ----------
+    .. [1] Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal
+       of the American Statistical Association 102, 2007 (Section 4.2).
+
+    Examples
+    --------
+    >>> from skuq.metrics import crps_gaussian
+    >>> round(crps_gaussian([0.0, 3.0], mean=[0.0, 1.0], std=[1.0, 1.0]), 4)
+    0.8432
+    """
+    truth, centre, scale = values_and_gaussian(y_true, mean, std)
+    z = (truth - centre) / scale
+    density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    score = scale * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+    return weighted_mean(score, sample_weight)
+
+
+def crps_ensemble(
+    y_true: ArrayLike,
+    samples: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean continuous ranked probability score (CRPS) of samples of the predicted distribution.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True values.
+    samples : array-like of shape (n_samples, n_draws)
+        Values drawn for each prediction, in any order, such as those of the members of an
+        ensemble with noise added, in units of the target. Each row is taken for the whole
+        predicted distribution: with one column this is the mean absolute error.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+
+    Returns
+    -------
+    float
+        In units of the target, >= 0; smaller is better.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or are not finite.
+
+    References
+    ----------
+    .. [1] Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal
+       of the American Statistical Association 102, 2007 (Eq. 21).
+
+    Examples
+    --------
+    >>> from skuq.metrics import crps_ensemble
+    >>> crps_ensemble([0.0, 2.0], [[-1.0, 1.0], [2.0, 2.0]])
+    0.25
+    """
+    truth, drawn = finite(y_true, "y_true"), finite_columns(samples, "samples")
+    check_same_length(y_true=truth, samples=drawn)
+    error = np.sort(drawn - truth[:, None], axis=1)
+    # Eq. 21: E|X - y| - E|X - X'| / 2. Each of the m sorted values is the larger one of a pair
+    # as often as its rank from 0 says, and the smaller one of the others.
+    m = error.shape[1]
+    half_spread = error @ (2 * np.arange(m) - m + 1) / m**2
+    return weighted_mean(np.abs(error).mean(axis=1) - half_spread, sample_weight)
+
+
+def gaussian_negative_log_likelihood(
+    y_true: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean negative logarithm of the Gaussian density at the true values.
+
+    Parameters
+    ----------
+    y_true, mean, std, sample_weight
+        As in `crps_gaussian`.
+
+    Returns
+    -------
+    float
+        In nats, smaller is better. It may be negative, and a target in another unit shifts it by
+        the logarithm of the factor: compare it only on the same target.
+
+    Raises
+    ------
+    ValueError
+        As `crps_gaussian`.
+
+    Examples
+    --------
+    >>> from skuq.metrics import gaussian_negative_log_likelihood
+    >>> round(gaussian_negative_log_likelihood([0.0, 3.0], mean=[0.0, 1.0], std=[1.0, 1.0]), 4)
+    1.9189
+    """
+    truth, centre, scale = values_and_gaussian(y_true, mean, std)
+    z = (truth - centre) / scale
+    return weighted_mean(np.log(scale) + (z**2 + np.log(2 * np.pi)) / 2, sample_weight)

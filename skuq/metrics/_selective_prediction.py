@@ -1,0 +1,159 @@
+"""Selective prediction: the error that remains if only the least uncertain samples are answered."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import digamma
+
+from skuq.base import FloatArray
+from skuq.validation import Loss, losses_and_uncertainty
+
+
+class RiskCoverage(NamedTuple):
+    """Risk-coverage curve, one point per distinct value of the uncertainty.
+
+    Attributes
+    ----------
+    coverage : ndarray of shape (n_thresholds,), float64
+        Share of samples answered, increasing, in (0, 1].
+    risk : ndarray of shape (n_thresholds,), float64
+        Mean loss of the samples answered: the error rate, in [0, 1]; for quantities the mean
+        squared error, in squared units of the target, or the mean absolute error, in its units.
+    threshold : ndarray of shape (n_thresholds,), float64
+        A sample is answered if its uncertainty is at most this.
+    """
+
+    coverage: FloatArray
+    risk: FloatArray
+    threshold: FloatArray
+
+
+def risk_coverage_curve(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    loss: Loss = "zero_one",
+    sample_weight: ArrayLike | None = None,
+) -> RiskCoverage:
+    """Error among the least uncertain samples, at every coverage.
+
+    Samples of equal uncertainty are answered together or not at all, so the curve
+    does not depend on the order of the rows.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels, or quantities in the same unit.
+    uncertainty : array-like of shape (n_samples,)
+        Any finite score that is larger where the prediction is less certain. Only its order
+        matters, so that a variance and its square root give the same.
+    loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
+        Loss of one prediction. The first is 1 for a wrong label; the others are for quantities.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+
+    Returns
+    -------
+    RiskCoverage
+        Arrays of shape (n_thresholds,), by increasing coverage. The last point is the
+        mean loss of all samples: error rate, mean squared or mean absolute error.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together, `uncertainty` is not finite, or the loss is that of
+        labels and a value is a number with decimals.
+
+    References
+    ----------
+    .. [1] Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks",
+       NeurIPS 2017.
+
+    Examples
+    --------
+    >>> from skuq.metrics import risk_coverage_curve
+    >>> curve = risk_coverage_curve([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.1, 0.8])
+    >>> curve.coverage
+    array([0.5 , 0.75, 1.  ])
+    >>> curve.risk
+    array([0.  , 0.  , 0.25])
+    >>> prices, predicted, std = [10.0, 20.0, 30.0], [11.0, 20.0, 24.0], [0.5, 0.1, 2.0]
+    >>> risk_coverage_curve(prices, predicted, std, loss="absolute_error").risk
+    array([0.        , 0.5       , 2.33333333])
+    """
+    checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
+    threshold, size, losses = _tie_blocks(*checked)
+    answered = np.cumsum(size)
+    return RiskCoverage(answered / answered[-1], np.cumsum(losses) / answered, threshold)
+
+
+def area_under_risk_coverage(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    loss: Loss = "zero_one",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Average the selective risk over all coverages from 1/n to 1 (AURC).
+
+    Samples of equal uncertainty count as if in random order: each carries the mean
+    loss of its tie block, which gives the expected value over that order.
+
+    Parameters
+    ----------
+    y_true, y_pred, uncertainty, loss
+        As in `risk_coverage_curve`.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Coverage starts at one sample,
+        so that their scale matters: let them add up to the number of samples that they stand
+        for, not to 1. Default: 1 each.
+
+    Returns
+    -------
+    float
+        Mean loss of all samples if `uncertainty` is constant, less if it ranks well; 0 is best.
+        In [0, 1] for labels; for quantities in squared units of the target, or in its units.
+
+    Raises
+    ------
+    ValueError
+        As `risk_coverage_curve`.
+
+    References
+    ----------
+    .. [1] Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks",
+       NeurIPS 2017 (selective risk).
+    .. [2] Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
+       Classifiers", ICLR 2019 (AURC).
+
+    Examples
+    --------
+    >>> from skuq.metrics import area_under_risk_coverage
+    >>> area_under_risk_coverage([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.2, 0.8])
+    0.0625
+    """
+    checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
+    _, size, losses = _tie_blocks(*checked)
+    if sample_weight is None:
+        expected_loss = np.repeat(losses / size, size.astype(np.int64))  # least uncertain first
+        return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
+    # The sum over a block of n samples with mean loss r, after N samples with summed loss E, of
+    # (E + j r) / (N + j) for j = 1 .. n, written for n and N that need not be integers.
+    before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
+    harmonic = digamma(before + size + 1) - digamma(before + 1)
+    risk = losses + (losses_before - losses / size * before) * harmonic
+    return float(risk.sum() / size.sum())
+
+
+def _tie_blocks(
+    losses: NDArray[Any], scores: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Distinct uncertainties in increasing order, the weight of samples and summed loss at each."""
+    threshold, block = np.unique(scores, return_inverse=True)
+    size, summed = (np.bincount(block, weights=share) for share in (weight, weight * losses))
+    return threshold, size.astype(np.float64), summed.astype(np.float64)

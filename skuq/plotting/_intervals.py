@@ -1,0 +1,413 @@
+"""Prediction intervals: how wide they are, and where they hold the true values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import BoolArray, FloatArray
+from skuq.calibration import clopper_pearson
+from skuq.plotting._display import (
+    COLOURS,
+    Display,
+    check_drawable,
+    counted_rows,
+    equal_groups,
+    legend_above,
+    plain_text,
+    short_number,
+    with_unit,
+)
+from skuq.quantities import check_coverage, predicted_interval, values_and_limits
+from skuq.validation import check_same_length, finite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FAR = 4.0  # times the width of most intervals: what lies beyond stands at the edge
+MOST = 0.95  # share of the intervals that set the axis
+WIDTH_DIGITS = 9  # decimals of widths, of the largest: beyond are those of rounding
+POINTS = 5.0  # width of a character along an axis
+MISSED = 0.05  # probability that any of the limits of coverage misses the true one
+
+
+class IntervalsByWidthDisplay(Display):
+    """Prediction intervals from the narrowest to the widest, and the true values around them.
+
+    All intervals are drawn about their middle. The shape of the band shows how much their width
+    depends on the row: intervals of one width make a rectangle. Values outside of their interval
+    have their own colour and marker, and the legend says how many there are. Values further than
+    four times the half width of most intervals stand at the edge, as triangles; wider intervals end
+    there.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True values.
+    lower, upper : array-like of shape (n_samples,)
+        Finite limits of the intervals, in units of the target.
+    coverage : float, default=0.9
+        Share of the values that the intervals were asked to hold, for the legend.
+    unit : str, optional
+        Unit of the target.
+    name : str, optional
+        Title.
+
+    Attributes
+    ----------
+    y_true, lower, upper : ndarray of shape (n_samples,)
+        As given, by increasing width of the interval.
+    inside : ndarray of shape (n_samples,), bool
+        Whether the interval holds the value, in the same order.
+    coverage, unit, name
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    Examples
+    --------
+    >>> from skuq.plotting import IntervalsByWidthDisplay
+    >>> display = IntervalsByWidthDisplay.from_predictions(
+    ...     [1.0, 2.0, 5.0], lower=[0.0, 1.5, 1.0], upper=[2.0, 2.5, 4.0], unit="m"
+    ... )
+    >>> display.inside
+    array([ True,  True, False])
+    """
+
+    def __init__(
+        self,
+        y_true: ArrayLike,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        *,
+        coverage: float = 0.9,
+        unit: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_coverage(coverage)
+        values = _drawable_intervals(y_true, lower, upper)
+        width = values[2] - values[1]
+        order = np.argsort((width / (width.max() or 1.0)).round(WIDTH_DIGITS), kind="stable")
+        self.y_true, self.lower, self.upper = (each[order] for each in values)
+        self.inside: BoolArray = (self.lower <= self.y_true) & (self.y_true <= self.upper)
+        self.coverage = coverage
+        self.unit = unit
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        coverage: float = 0.9,
+        unit: str | None = None,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict intervals and draw them by their width.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted regressor with ``predict_interval(X, coverage=...)``, alone or in a pipeline or
+            search.
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True values.
+        coverage : float, default=0.9
+            Coverage that the intervals are asked for, in (0, 1).
+        unit : str, optional
+            Unit of the target.
+        name : str, optional
+            Title. Default: the class of the estimator.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        IntervalsByWidthDisplay
+        """
+        limits = predicted_interval(estimator, X, coverage)
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_predictions(y, *limits, coverage=coverage, unit=unit, name=name, ax=ax)
+
+    def _draw(self) -> None:
+        middle = self.lower / 2 + self.upper / 2
+        half, distance = self.upper / 2 - self.lower / 2, self.y_true - middle
+        n, reach = len(half), _reach(half, distance)
+        edges = np.arange(n + 1) + 0.5
+        self.ax_.stairs(
+            half,
+            edges,
+            baseline=-half,
+            fill=True,
+            color=COLOURS[4],
+            alpha=0.4,
+            label=f"interval (mean width {short_number(2 * half.mean())})",
+        )
+        held = f"inside: {self.inside.mean():.1%} ({self.coverage:.3%} asked)".replace(".000%", "%")
+        self._plot_values(distance, self.inside, reach, COLOURS[0], "o", held)
+        missed = f"outside: {np.count_nonzero(~self.inside)} of {n}"
+        self._plot_values(distance, ~self.inside, reach, COLOURS[1], "D", missed)
+        self.ax_.set(
+            xlim=(0.5, n + 0.5),
+            ylim=(-1.05 * reach, 1.05 * reach),
+            xlabel="rows, from the narrowest interval to the widest",
+            ylabel=with_unit("distance from the middle", self.unit),
+        )
+        larger = np.sqrt(20 / _marker_size(n))  # markers can be too small for a legend
+        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""), markerscale=larger)
+
+    def _plot_values(
+        self,
+        distance: FloatArray,
+        chosen: BoolArray,
+        reach: float,
+        colour: str,
+        marker: str,
+        label: str,
+    ) -> None:
+        """Values of some rows, those beyond the axis at its edge."""
+        row = np.arange(1, len(distance) + 1)
+        style: dict[str, Any] = {
+            "color": colour,
+            "s": _marker_size(len(distance)),
+            "linewidths": 0,
+            "rasterized": len(distance) > 1000,
+        }
+        near = np.abs(distance) <= reach
+        drawn = chosen & near
+        self.ax_.scatter(row[drawn], distance[drawn], marker=marker, label=label, **style)
+        style["s"] = 20
+        for edge, beyond in (("^", distance > reach), ("v", distance < -reach)):
+            if (chosen & beyond).any():
+                at = np.where(edge == "^", reach, -reach)
+                count = np.count_nonzero(chosen & beyond)
+                self.ax_.scatter(
+                    row[chosen & beyond],
+                    np.full(count, at),
+                    marker=edge,
+                    label=f"beyond the axis: {count}",
+                    clip_on=False,
+                    **style,
+                )
+
+
+class CoverageBySizeDisplay(Display):
+    """Coverage of prediction intervals in groups of rows, from small predictions to large ones.
+
+    A point is the share of the values of its group that lie in their intervals. Its line reaches
+    over all coverages that the rows do not rule out: exact binomial limits at 95%, for all groups
+    together. Groups whose line misses the dashed one, the coverage that was asked for, have their
+    own colour and marker. The axis shows where each group begins and ends.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True values.
+    lower, upper : array-like of shape (n_samples,)
+        Limits of the intervals, in units of the target; an open side is infinite.
+    by : array-like of shape (n_samples,), optional
+        Finite values that group the rows, such as the predictions, the widths of the intervals or a
+        feature. Default: the middle of each interval, which must then be finite.
+    coverage : float, default=0.9
+        Share of the values that the intervals were asked to hold, in (0, 1).
+    n_groups : int, default=10
+        Number of groups, of about equally many rows; rows of equal size stay together.
+    label : str, optional
+        What groups the rows. Default: "prediction", or "middle of the interval" without `by`.
+    unit : str, optional
+        Its unit.
+    name : str, optional
+        Title.
+
+    Attributes
+    ----------
+    count : ndarray of shape (n_groups,), int64
+        Number of rows of each group; ties make fewer groups.
+    covered : ndarray of shape (n_groups,), float64
+        Share of them in their interval.
+    covered_low, covered_high : ndarray of shape (n_groups,), float64
+        Limits of that share.
+    group_edges : ndarray of shape (n_groups + 1,), float64
+        Smallest value of `by` of each group, and the largest of the last.
+    coverage, label, unit, name
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    Examples
+    --------
+    >>> from skuq.plotting import CoverageBySizeDisplay
+    >>> display = CoverageBySizeDisplay.from_predictions(
+    ...     [1.0, 2.0, 30.0, 45.0], [0.0, 1.0, 31.0, 40.0], [2.0, 3.0, 33.0, 42.0], n_groups=2
+    ... )
+    >>> display.covered
+    array([1., 0.])
+    """
+
+    def __init__(
+        self,
+        y_true: ArrayLike,
+        lower: ArrayLike,
+        upper: ArrayLike,
+        by: ArrayLike | None = None,
+        *,
+        coverage: float = 0.9,
+        n_groups: int = 10,
+        label: str | None = None,
+        unit: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_coverage(coverage)
+        truth, low, high = values_and_limits(y_true, lower, upper)
+        if by is None:
+            _drawable_intervals(truth, low, high)
+            size = low / 2 + high / 2
+        else:
+            size = finite(by, "by")
+            check_same_length(y_true=truth, by=size)
+        group = equal_groups(size, n_groups)
+        held = np.bincount(group, weights=(low <= truth) & (truth <= high))
+        self.count = np.bincount(group)
+        self.covered: FloatArray = held / self.count
+        tail = MISSED / 2 / len(self.count)
+        self.covered_low, self.covered_high = clopper_pearson(held, self.count, tail)
+        first = [size[group == k].min() for k in range(len(self.count))]
+        self.group_edges = np.array([*first, size.max()])
+        self.coverage = coverage
+        default = "middle of the interval" if by is None else "prediction"
+        self.label = default if label is None else label
+        self.unit = unit
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        coverage: float = 0.9,
+        n_groups: int = 10,
+        unit: str | None = None,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict values and intervals, and draw coverage by the size of the prediction.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted regressor with ``predict_interval(X, coverage=...)``, alone or in a pipeline or
+            search.
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True values.
+        coverage : float, default=0.9
+            Coverage that the intervals are asked for, in (0, 1).
+        n_groups, unit
+            As in the class.
+        name : str, optional
+            Title. Default: the class of the estimator.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        CoverageBySizeDisplay
+        """
+        limits = predicted_interval(estimator, X, coverage)
+        return cls.from_predictions(
+            y,
+            *limits,
+            estimator.predict(X),
+            coverage=coverage,
+            n_groups=n_groups,
+            unit=unit,
+            name=type(estimator).__name__ if name is None else name,
+            ax=ax,
+        )
+
+    def _draw(self) -> None:
+        asked = f"{self.coverage:.3%} asked".replace(".000%", "%")
+        self.ax_.axhline(self.coverage, linestyle="--", color="0.3", linewidth=1, label=asked)
+        off = (self.covered_high < self.coverage) | (self.covered_low > self.coverage)
+        self._plot_points(~off, f"group of {self._rows()}", COLOURS[0], "o")
+        self._plot_points(off, "differs beyond chance", COLOURS[1], "D")
+        lowest = min(self.covered_low.min(), self.coverage)
+        places = np.arange(len(self.group_edges))
+        names = [short_number(edge) for edge in self.group_edges]
+        turned = POINTS * sum(len(each) + 1 for each in names) > self._width()
+        self.ax_.set_xticks(
+            places, names, rotation=30 if turned else 0, ha="right" if turned else "center"
+        )
+        self.ax_.set(
+            xlim=(0, places[-1]),
+            ylim=(max(0.0, lowest - 0.05) - 0.02, 1.02),
+            xlabel=with_unit(self.label, self.unit),
+            ylabel="share of values in their interval",
+        )
+        legend_above(self.ax_, columns=3, title=plain_text(self.name or ""))
+
+    def _width(self) -> float:
+        """Width of the axes, in points."""
+        return 72 * self.ax_.get_window_extent().width / self.figure_.dpi
+
+    def _rows(self) -> str:
+        least, most = self.count.min(), self.count.max()
+        return counted_rows(least) if least == most else f"{least} to {most} rows"
+
+    def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
+        if not chosen.any():
+            return
+        share = self.covered[chosen]
+        # Differences may be negative by rounding, which is an error.
+        reach = np.maximum([share - self.covered_low[chosen], self.covered_high[chosen] - share], 0)
+        self.ax_.errorbar(
+            np.flatnonzero(chosen) + 0.5,
+            share,
+            reach,
+            fmt=marker,
+            color=colour,
+            markersize=6,
+            capsize=3,
+            linewidth=1.5,
+            linestyle="none",
+            zorder=3,
+            clip_on=False,
+            label=label,
+        )
+
+
+def _drawable_intervals(
+    y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """True values and limits that can be drawn."""
+    truth, low, high = values_and_limits(y_true, lower, upper)
+    for name, limit in (("lower", low), ("upper", high)):
+        if np.isinf(limit).any():
+            raise ValueError(
+                f"`{name}` must be finite to be drawn, got {limit[np.isinf(limit)][0]} in row "
+                f"{np.isinf(limit).argmax()}; leave out rows with open intervals."
+            )
+    check_drawable(y_true=truth, lower=low, upper=high)
+    return truth, low, high
+
+
+def _marker_size(n_rows: int) -> float:
+    return float(np.clip(4000 / n_rows, 4, 30))
+
+
+def _reach(half: FloatArray, distance: FloatArray) -> float:
+    """Largest distance from the middle on the axis."""
+    largest = max(half.max(), np.abs(distance).max())
+    limit = FAR * np.quantile(half, MOST)
+    reach = largest if limit == 0 else min(largest, limit)
+    return float(reach) if reach > 0 else 1.0

@@ -1,0 +1,241 @@
+"""Where true values fall in the distributions that were predicted for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+from scipy.stats import binom
+
+from skuq.base import FloatArray
+from skuq.plotting._display import COLOURS, Display, counted_rows, legend_above, plain_text
+from skuq.quantities import (
+    predicted_gaussian,
+    predicted_quantiles,
+    values_and_gaussian,
+    values_and_quantiles,
+)
+from skuq.validation import check_same_length, finite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MISSED = 0.05  # probability that chance alone leads any bar out of the band
+
+
+class PITDisplay(Display):
+    """Histogram of the probability integral transform (PIT) of the true values.
+
+    The PIT is the share of the predicted distribution below the true value. If the distributions
+    are right it is uniform, and bars end in the shaded band, which any of them leaves by chance
+    with a probability of 5% at most. A U shape comes from distributions that are too narrow, a hump
+    from ones that are too wide, and a slope from predictions that are too low (rising) or too high.
+
+    Parameters
+    ----------
+    low, high : array-like of shape (n_samples,)
+        Limits of the PIT of each sample, in [0, 1]: equal for continuous distributions. Where only
+        some quantiles were predicted, or many draws are equal, they differ, and the sample counts
+        for each bin in proportion to its overlap, which makes the band wider than chance.
+    n_bins : int, default=10
+        Number of bins on [0, 1].
+    name : str, optional
+        Title.
+
+    Attributes
+    ----------
+    share : ndarray of shape (n_bins,), float64
+        Share of the samples in each bin.
+    band : tuple of two floats
+        Limits of the shaded band.
+    low, high, n_bins, name
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    References
+    ----------
+    .. [1] Gneiting, Balabdaoui, Raftery, "Probabilistic Forecasts, Calibration and Sharpness",
+       Journal of the Royal Statistical Society B 69(2), 2007.
+    .. [2] Czado, Gneiting, Held, "Predictive Model Assessment for Count Data", Biometrics 65(4),
+       2009 (samples that count for several bins).
+
+    Examples
+    --------
+    >>> from skuq.plotting import PITDisplay
+    >>> display = PITDisplay.from_predictions([0.0, 3.0], mean=[0.0, 1.0], std=[1.0, 1.0], n_bins=2)
+    >>> display.share
+    array([0., 1.])
+    """
+
+    def __init__(
+        self, low: ArrayLike, high: ArrayLike, *, n_bins: int = 10, name: str | None = None
+    ) -> None:
+        if not isinstance(n_bins, int | np.integer) or n_bins < 1:
+            raise ValueError(f"`n_bins` must be an integer >= 1, got {n_bins!r}.")
+        self.low, self.high = finite(low, "low"), finite(high, "high")
+        check_same_length(low=self.low, high=self.high)
+        if (self.low < 0).any() or (self.low > self.high).any() or (self.high > 1).any():
+            raise ValueError("`low` and `high` must satisfy 0 <= low <= high <= 1 in every row.")
+        self.n_bins = n_bins
+        self.name = name
+        self.share = _share_of_bins(self.low, self.high, n_bins)
+        # Bonferroni: each bar leaves the band, on either side, with its part of the probability.
+        tail, n = MISSED / 2 / n_bins, len(self.low)
+        least, most = binom.ppf([tail, 1 - tail], n, 1 / n_bins) / n
+        self.band = (float(least), float(most))
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        levels: ArrayLike | None = None,
+        n_bins: int = 10,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict distributions and draw the PIT of the true values.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted regressor with ``predict(X, return_std=True)``, or with
+            ``predict_quantiles(X, levels)``, alone or in a pipeline or search.
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True values.
+        levels : array-like of shape (n_levels,), optional
+            Levels of the quantiles to predict, in (0, 1). Default: no quantiles, but a Gaussian
+            with the predicted mean and standard deviation.
+        n_bins : int, default=10
+            Number of bins on [0, 1].
+        name : str, optional
+            Title. Default: the class of the estimator.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        PITDisplay
+        """
+        name = type(estimator).__name__ if name is None else name
+        settings: dict[str, Any] = {"n_bins": n_bins, "name": name, "ax": ax}
+        if levels is not None:
+            quantiles = predicted_quantiles(estimator, X, levels)
+            return cls.from_quantiles(y, quantiles, levels, **settings)
+        try:
+            gaussian = predicted_gaussian(estimator, X)
+        except TypeError as error:
+            raise TypeError(f"{error} For predicted quantiles pass `levels`.") from None
+        return cls.from_predictions(y, *gaussian, **settings)
+
+    @classmethod
+    def from_predictions(  # type: ignore[override]  # takes what the PIT is made from
+        cls,
+        y_true: ArrayLike,
+        mean: ArrayLike,
+        std: ArrayLike,
+        *,
+        n_bins: int = 10,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the PIT of values under Gaussian predictions.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            True values.
+        mean, std : array-like of shape (n_samples,)
+            Mean and standard deviation of each prediction, in units of the target, the noise
+            included; ``std > 0``.
+        n_bins : int, default=10
+            Number of bins on [0, 1].
+        name : str, optional
+            Title.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        PITDisplay
+        """
+        truth, centre, scale = values_and_gaussian(y_true, mean, std)
+        below = ndtr((truth - centre) / scale)
+        return super().from_predictions(below, below, n_bins=n_bins, name=name, ax=ax)
+
+    @classmethod
+    def from_quantiles(
+        cls,
+        y_true: ArrayLike,
+        y_quantiles: ArrayLike,
+        levels: ArrayLike,
+        *,
+        n_bins: int = 10,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the PIT of values among predicted quantiles.
+
+        Values drawn from the predicted distributions are quantiles, too: `m` of them, sorted, have
+        the levels ``np.arange(1, m + 1) / (m + 1)``.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            True values.
+        y_quantiles : array-like of shape (n_samples, n_levels)
+            Predicted quantiles, one column for each level; those of a row are sorted.
+        levels : array-like of shape (n_levels,)
+            Levels of the quantiles, in (0, 1).
+        n_bins : int, default=10
+            Number of bins on [0, 1]; more than there are levels show no more.
+        name : str, optional
+            Title.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        PITDisplay
+        """
+        truth, quantiles, asked = values_and_quantiles(y_true, y_quantiles, levels)
+        steps = np.concatenate([[0.0], np.sort(asked), [1.0]])
+        below = (quantiles < truth[:, None]).sum(axis=1)
+        not_above = (quantiles <= truth[:, None]).sum(axis=1)
+        low, high = steps[below], steps[not_above + 1]
+        return super().from_predictions(low, high, n_bins=n_bins, name=name, ax=ax)
+
+    def _draw(self) -> None:
+        edges = np.arange(self.n_bins + 1) / self.n_bins
+        chance = "uniform, with the band of chance"
+        self.ax_.axhspan(*self.band, color="0.85", linewidth=0, label=chance)
+        self.ax_.axhline(1 / self.n_bins, linestyle="--", color="0.3", linewidth=1)
+        label = f"true values ({counted_rows(len(self.low))})"
+        self.ax_.stairs(self.share, edges, fill=True, color=COLOURS[0], alpha=0.35, label=label)
+        self.ax_.stairs(self.share, edges, color=COLOURS[0], linewidth=1.5)
+        self.ax_.set(
+            xlim=(0, 1),
+            ylim=(0, 1.08 * max(self.share.max(), self.band[1])),
+            xlabel="predicted probability of a smaller value (PIT)",
+            ylabel="share of the rows",
+        )
+        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
+
+
+def _share_of_bins(low: FloatArray, high: FloatArray, n_bins: int) -> FloatArray:
+    """Share of the samples in each bin, those with a range in proportion to their overlap."""
+    exact = low == high
+    where = np.minimum((low[exact] * n_bins).astype(np.int64), n_bins - 1)
+    count = np.bincount(where, minlength=n_bins).astype(np.float64)
+    edges = np.arange(n_bins + 1) / n_bins
+    first, last = low[~exact, None], high[~exact, None]
+    # Share of each range below each edge, (n_ranges, n_bins + 1).
+    below = (np.clip(edges, first, last) - first) / (last - first)
+    return (count + np.diff(below, axis=1).sum(axis=0)) / len(low)

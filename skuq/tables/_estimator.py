@@ -1,0 +1,134 @@
+"""A model of a table as scikit-learn's tools see it: tags, probabilities, score, uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
+from sklearn.utils import ClassifierTags, RegressorTags, get_tags
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.metaestimators import available_if
+
+from skuq.base import PARTS, FloatArray, Uncertainty, UncertaintyMixin
+from skuq.labels import as_text
+from skuq.tables._inputs import as_frame, true_values
+
+NEW = "table to predict"
+ESTIMATOR_TYPES = {"classification": "classifier", "regression": "regressor"}
+
+
+def _may_classify(model: BaseEstimator) -> bool:
+    return get_tags(model).estimator_type != "regressor"
+
+
+class TableEstimator(UncertaintyMixin, BaseEstimator):
+    """Protocol of scikit-learn and skuq for a model whose inputs are tables."""
+
+    # The usual arguments X and y, which have other names here, are no metadata to be routed.
+    __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
+    __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
+    __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
+    __metadata_request__score: ClassVar[dict[str, str]] = {"table": UNUSED, "target": UNUSED}
+
+    estimator: Any
+    task: str
+    classes_: Any  # None in a regression
+    predict: Callable[..., Any]
+    _rows: Callable[[pd.DataFrame], pd.DataFrame]
+    _scored: Callable[[pd.DataFrame], tuple[pd.DataFrame, FloatArray]]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        task = getattr(self, "task_", self.task)
+        tags.estimator_type = ESTIMATOR_TYPES.get(task)
+        if task == "auto" and hasattr(self.estimator, "__sklearn_tags__"):
+            tags.estimator_type = get_tags(self.estimator).estimator_type
+        kind = tags.estimator_type
+        tags.classifier_tags = ClassifierTags() if kind == "classifier" else None
+        tags.regressor_tags = RegressorTags() if kind == "regressor" else None
+        tags.target_tags.required = True
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        return tags
+
+    def predict_uncertainty(self, table: Any) -> Uncertainty:
+        """Predict the uncertainty of each row, as in the columns of `predict`.
+
+        Parameters
+        ----------
+        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
+
+        Returns
+        -------
+        Uncertainty
+            Total, aleatoric and epistemic part, each of shape (n_rows,), in the unit of
+            `estimator_`; with the index of a pandas table.
+
+        Raises
+        ------
+        TableError
+            If a column is missing or of the wrong kind.
+        sklearn.exceptions.NotFittedError
+            If the model is not fitted.
+        """
+        rows = self.predict(as_frame(table, NEW), n_explained=0)
+        return Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
+
+    @available_if(_may_classify)
+    def predict_proba(self, table: Any) -> FloatArray:
+        """Predict the probabilities of the classes; a regression has no such method.
+
+        Parameters
+        ----------
+        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes), float64
+            Columns in the order of `classes_`.
+
+        Raises
+        ------
+        TableError
+            If a column is missing or of the wrong kind.
+        sklearn.exceptions.NotFittedError
+            If the model is not fitted.
+        """
+        _, proba = self._scored(self._rows(as_frame(table, NEW)))
+        return np.asarray(proba, np.float64)
+
+    def score(self, table: Any, target: Any) -> float:
+        """Accuracy of the predicted classes, or R² of the predicted quantities.
+
+        Parameters
+        ----------
+        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+            Rows, shape (n_rows, n_columns).
+        target : str or array-like of shape (n_rows,)
+            Name of the column with the true values, or these values.
+
+        Returns
+        -------
+        float
+            Larger is better, at most 1.
+
+        Raises
+        ------
+        TableError
+            If a column is missing or of the wrong kind.
+        sklearn.exceptions.NotFittedError
+            If the model is not fitted.
+        """
+        frame = as_frame(table, NEW)
+        truth = true_values(frame, target, NEW)
+        predicted = self.predict(frame, n_explained=0)["prediction"]
+        if self.classes_ is None:
+            return float(r2_score(truth.to_numpy(dtype=float), predicted))
+        # By their text, as classes of two tables are compared.
+        right = [as_text(a) == as_text(b) for a, b in zip(predicted, truth, strict=True)]
+        return float(np.mean(right))
