@@ -22,6 +22,7 @@ from scipy import stats
 from skuq.base import FloatArray, IntArray
 from skuq.labels import as_text, probability_columns
 from skuq.metrics import area_under_risk_coverage
+from skuq.tables._inputs import as_frame
 from skuq.tables._model import TableModel
 from skuq.tables._target import target_unit, target_values
 from skuq.tables._validation import TableError, check_share
@@ -95,7 +96,7 @@ class _Outcome(NamedTuple):
 def compare_models(
     a: TableModel,
     b: TableModel,
-    table: pd.DataFrame,
+    table: Any,
     *,
     coverage: float = 0.9,
     groups: Sequence[str] = (),
@@ -110,8 +111,8 @@ def compare_models(
     ----------
     a, b : TableModel
         Fitted models of the same target.
-    table : DataFrame of shape (n_rows, n_columns)
-        Rows with the target. Those without it are left out.
+    table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+        Rows with the target, shape (n_rows, n_columns). Those without it are left out.
     coverage : float, default=0.9
         Probability that intervals hold the true value.
     groups : sequence of str, default=()
@@ -140,6 +141,7 @@ def compare_models(
     'A'
     """
     check_share(coverage)
+    table = as_frame(table, "labelled table")
     if (a.target_, a.task_) != (b.target_, b.task_):
         raise TableError(
             f"The models predict different targets, {a.target_!r} ({a.task_}) and {b.target_!r} "

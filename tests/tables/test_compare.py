@@ -98,6 +98,15 @@ def test_rows_without_the_target_are_left_out_and_said(rows, models):
     assert found.notes == ["100 rows without paid were left out."]
 
 
+def test_tables_of_other_libraries_are_compared(rows, models):
+    polars = pytest.importorskip("polars")
+    a, b = models["paid"]
+    found = compare_models(a, b, polars.DataFrame(rows[500:].to_dict("list")), groups=["colour"])
+    pd.testing.assert_frame_equal(
+        found.measures, compare_models(a, b, rows[500:], groups=["colour"]).measures
+    )
+
+
 def test_what_cannot_be_compared_is_refused(rows, models):
     a, b = models["paid"]
     with pytest.raises(TableError, match=r"different targets, 'paid' .* and 'price'"):
