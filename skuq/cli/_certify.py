@@ -153,6 +153,7 @@ def certify(
     rows = _certified(gpc, scaler, table, request, bounds == "data")
     if id_column:
         rows.insert(0, id_column, new[id_column].to_numpy())
+    about = " ".join([about, *_whole_notes(rows)])
     pages = [] if report is None else [_report(rows, max_radius, norm, [*held, *still], about)]
     with refusing_writes():
         written = write_table(out, [rows], raw_text=raw_text)
