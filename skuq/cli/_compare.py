@@ -53,7 +53,7 @@ def compare(
     trust: bool,
     csv_format: CsvOptions,
 ) -> None:
-    """Compare two saved models, A and B, on the same labelled rows.
+    """Compare two saved models on the same labelled rows.
 
     A and B are folders that 'skuq quantify --save' has kept. The rows must not have trained either
     of them. Exit code 0, whichever is better.
