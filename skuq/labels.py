@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,19 @@ def as_text(value: Any) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def probability_columns(classes: Iterable[Any]) -> list[str]:
+    """Names of the columns with the probabilities of classes: ``p(yes)``.
+
+    The brackets keep spaces around a label, and no other column of results has any.
+    """
+    return [f"p({as_text(label)})" for label in classes]
+
+
+def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
+    """The label in the name of each column of probabilities; others are left out."""
+    return {name: name[2:-1] for name in names if name.startswith("p(") and name.endswith(")")}
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:

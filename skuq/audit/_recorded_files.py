@@ -23,6 +23,7 @@ from skuq.audit._groups import (
 from skuq.audit._recorded_predictions import (
     check_columns,
     check_labels_known,
+    named_columns,
     note_on_columns,
     order_of_columns,
     probabilities_of,
@@ -65,17 +66,18 @@ class _Columns(NamedTuple):
     proba: list[str]
     groups: list[str]
     classes: list[str]
+    are_given: bool  # the classes, which labels may be as they are written, such as 01
 
     @property
     def kinds(self) -> dict[str, Any]:
         # What a group is called depends on all values of its column, not on those of a chunk.
-        return dict.fromkeys(self.groups, str) | {self.label: "category"}
+        return dict.fromkeys(self.groups, str) | {self.label: str if self.are_given else "category"}
 
 
 def audit_files(
     paths: Sequence[str | PathLike[str]],
     label: str,
-    proba: Sequence[str],
+    proba: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
     *,
     groups: Sequence[str] = (),
@@ -96,12 +98,13 @@ def audit_files(
         Files as `skuq.table_files.open_table` takes them, all with the same columns.
     label : str
         Column with the true label.
-    proba : sequence of str
+    proba : sequence of str, optional
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second.
+        is enough: the probability of the second. Default: the columns that are named as those of
+        `skuq.tables.TableModel.predict`, ``p(yes)`` with the probability of ``yes``.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`; with one column, both labels, that of the
-        column last. Default: the sorted labels of the files.
+        column last. Default: the sorted labels of the files, or those in the names ``p(yes)``.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
@@ -148,13 +151,19 @@ def audit_files(
         auditor.set_params(search_regions=True)
     if auditor._searches() and not features:
         raise ValueError("`search_regions` needs columns to search in; name them as `features`.")
-    check_columns(label, proba)
     tables = [open_table(path, format) for path in paths]
+    if proba is None:
+        proba, classes = named_columns(tables[0].columns, classes)
+    check_columns(label, proba)
     for table in tables:
         table.require([label, *proba, *groups, *features])
     known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
     columns = _Columns(
-        label, list(proba), list(groups), order_of_columns(proba, list(known), classes)
+        label,
+        list(proba),
+        list(groups),
+        order_of_columns(proba, list(known), classes),
+        classes is not None,
     )
     found = Parallel(n_jobs=n_jobs)(
         delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1, bool(features))
@@ -232,7 +241,7 @@ def _file_parts(
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
         with _named_errors(table, is_one_of_many):
-            codes = labels.codes(chunk[columns.label], start)
+            codes = labels.codes(chunk[columns.label].astype("category"), start)
             proba = probabilities_of(chunk, columns.proba, start)
             grouping = [_grouping(chunk[name]) for name in columns.groups]
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
@@ -296,8 +305,9 @@ class _LabelCodes:
         if len(texts) == len(self._meaning):
             return
         before = self._meaning
+        # A text that is a class as it stands, such as 01, is not read as a number.
         self._meaning = {
-            text: as_text(value) if value == value else None
+            text: text if text in self._classes else as_text(value) if value == value else None
             for text, value in zip(texts, self._table.values_of(list(texts)), strict=True)
         }
         for text, meaning in before.items():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
-from skuq.labels import as_text
+from skuq.labels import as_text, classes_of_columns
 from skuq.validation import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class RecordedPredictions(NamedTuple):
 
 
 def recorded_predictions(
-    table: pd.DataFrame, label: str, proba: Sequence[str], classes: Sequence[str] | None = None
+    table: pd.DataFrame,
+    label: str,
+    proba: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> RecordedPredictions:
     """Take labels and probabilities out of a table.
 
@@ -48,12 +51,13 @@ def recorded_predictions(
         One prediction per row.
     label : str
         Column with the true label.
-    proba : sequence of str
+    proba : sequence of str, optional
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second.
+        is enough: the probability of the second. Default: the columns that are named as those of
+        `skuq.tables.TableModel.predict`, ``p(yes)`` with the probability of ``yes``.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`; with one column, both labels, that of the
-        column last. Default: the sorted labels of the table.
+        column last. Default: the sorted labels of the table, or those in the names ``p(yes)``.
 
     Returns
     -------
@@ -73,6 +77,8 @@ def recorded_predictions(
     >>> recorded_predictions(table, "y", ["p_no", "p_yes"]).note
     'p_no -> no, p_yes -> yes'
     """
+    if proba is None:
+        proba, classes = named_columns(table.columns, classes)
     check_columns(label, proba)
     codes, known = _labels(table[label])
     order = order_of_columns(proba, known, classes)
@@ -83,6 +89,24 @@ def recorded_predictions(
         raise unknown_label(known[codes[row]], row, label, order)
     note = note_on_columns(proba, order)
     return RecordedPredictions(np.array(known)[codes], values, order, note)
+
+
+def named_columns(
+    names: Iterable[str], classes: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Columns of probabilities that have their label in their name, and these labels."""
+    found = classes_of_columns(map(str, names))
+    if not found:
+        raise ValueError(
+            "There is no column p(LABEL) with the probability of a label, as `skuq quantify` "
+            "writes them; name the columns of probabilities (`proba`)."
+        )
+    if classes is not None:
+        raise ValueError(
+            f"The columns {_some(list(found))} have their labels in their names; `classes` goes "
+            "with columns that are named (`proba`)."
+        )
+    return list(found), list(found.values())
 
 
 def check_columns(label: str, proba: Sequence[str]) -> None:

@@ -80,14 +80,13 @@ class _Needed(click.Option):
 @click.option("--label", cls=_Needed, required=True, help="Its column with the true label.")
 @click.option(
     "--proba",
-    cls=_Needed,
-    required=True,
-    help="Its columns with the reported probabilities, one per class, separated by commas.",
+    help="Its columns with the reported probabilities, one per class, separated by commas.  "
+    "[default: those that 'skuq quantify' writes, such as p(yes)]",
 )
 @click.option(
     "--classes",
     help="Labels in the order of these columns; with one column: both labels, its own last.  "
-    "[default: sorted labels]",
+    "[default: sorted labels, or those in names such as p(yes)]",
 )
 @click.option(
     "--alpha",
@@ -165,7 +164,7 @@ def _check_unused(ctx: click.Context) -> None:
 def _passes(
     predictions: tuple[str, ...],
     label: str,
-    proba: str,
+    proba: str | None,
     classes: str | None,
     groups: str | None,
     features: str | None,
@@ -188,12 +187,14 @@ def _passes(
     paths = files_of("--predictions", predictions)
     check_outputs([report, json_path], paths)
     from skuq.audit import audit_files
+    from skuq.labels import classes_of_columns
     from skuq.table_files import CsvFormat
 
-    label, columns, attributes = label.strip(), _split(proba), _split(groups)
-    searched = _split(features)
-    _check_attributes("--groups", attributes, [label, *columns])
-    _check_attributes("--features", searched, [label, *columns])
+    columns = None if proba is None else _split(proba)
+    label, attributes, searched = label.strip(), _split(groups), _split(features)
+    outcomes = [label, *(columns or classes_of_columns([*attributes, *searched]))]
+    _check_attributes("--groups", attributes, outcomes)
+    _check_attributes("--features", searched, outcomes)
     if region_alpha is not None and not searched:
         raise InputError("--region-alpha: name the columns to search (--features) too.")
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from skuq.cli._counterexamples import Columns, certified, whole_notes
 from skuq.cli._files import (
     READABLE,
     WRITABLE,
@@ -19,6 +19,7 @@ from skuq.cli._files import (
     check_outputs,
     classes_as_written,
     csv_options,
+    raw_text_option,
     refusing_tables,
     refusing_writes,
     require_plots,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from skuq.gpc import RobustGPC
 
-RESULTS = ("class", "probability", "certified_radius", "counterexample_radius")
+RESULTS = ("class", "probability", "certified_radius", "counterexample_radius", "whole")
 EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing says otherwise
 INDUCING = 200  # points that represent more of them
 
@@ -50,6 +51,13 @@ INDUCING = 200  # points that represent more of them
     default="",
     metavar="COLUMN,COLUMN",
     help="Columns that cannot change, such as age,sex; all others may.",
+)
+@click.option(
+    "--bounds",
+    type=click.Choice(["data", "none"]),
+    default="data",
+    show_default=True,
+    help="Whether columns stay within the values of the training rows, or may take any.",
 )
 @click.option(
     "--max-radius",
@@ -81,6 +89,7 @@ INDUCING = 200  # points that represent more of them
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(-1), default=1, show_default=True, help="Processes.")
 @csv_options
+@raw_text_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def certify(
     *,
@@ -92,6 +101,7 @@ def certify(
     id_column: str | None,
     drop: tuple[str, ...],
     fixed: str,
+    bounds: str,
     max_radius: float,
     norm: str,
     max_regions: int,
@@ -99,12 +109,15 @@ def certify(
     seed: int,
     jobs: int,
     csv_format: CsvOptions,
+    raw_text: bool,
     quiet: bool,
 ) -> None:
     """Prove how far rows of a table keep their class.
 
-    A Gaussian-process classifier (RobustGPC) is trained on another table. Columns are numbers,
-    and are scaled to a standard deviation of 1.
+    A Gaussian-process classifier (RobustGPC) is trained on the columns of another table that hold
+    numbers, scaled to a standard deviation of 1; all others are left out. What is proven concerns
+    changes within the values of the training rows; columns of whole numbers stay whole in
+    counterexamples.
     """
     check_outputs([out, report], [train, predict])
     if report is not None:
@@ -123,20 +136,28 @@ def certify(
             f"{train}: column {target} has missing classes; leave out these rows. (Words such as "
             "None and NA count as missing: rename a class of such a name.)"
         )
-    X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
+    X, X_new = known[names].to_numpy(dtype=float), _numbers(new[names], predict)
     free, constant = _free_and_constant(X, free, train)
     still = [names[index] for index in constant]
+    if not quiet:
+        say(
+            f"Training a Gaussian process on {len(X):,} rows and {len(names)} columns ...", err=True
+        )
     options = {"n_inducing": inducing, "random_state": seed, "n_jobs": jobs}
-    gpc, scaler = _fitted(X, known[target].to_numpy(), train, verbose=int(not quiet), **options)
-    about = _about(gpc, len(X))
+    gpc, scaler = _fitted(X, known[target].to_numpy(), train, **options)
+    gpc.set_params(verbose=int(not quiet))  # one bar, for the certificates
+    about = _about(gpc, len(X), bounds)
     request = {"max_radius": max_radius, "norm": norm, "features": free}
     request["precision"] = min(0.01, max_radius / 100)
-    rows = _certified(gpc, scaler, X_new, names, request, max_regions)
+    request["max_regions"] = max_regions
+    table = Columns(names, X, X_new)
+    rows = certified(gpc, scaler, table, request, bounds == "data")
     if id_column:
         rows.insert(0, id_column, new[id_column].to_numpy())
+    about = " ".join([about, *whole_notes(rows)])
     pages = [] if report is None else [_report(rows, max_radius, norm, [*held, *still], about)]
     with refusing_writes():
-        count = write_table(out, [rows])
+        written = write_table(out, [rows], raw_text=raw_text)
         if report is not None:
             pages[0].write(report)
     if not quiet:
@@ -145,7 +166,9 @@ def certify(
         if still:
             say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
         proven = int((rows["certified_radius"] > 0).sum())
-        say(f"{count} rows; {proven} have a class that is proven within some radius.")
+        if written.note:
+            say(written.note)
+        say(f"{written.rows} rows; {proven} have a class that is proven within some radius.")
         say(about)
         say(f"Certificates: {out}")
         if report is not None:
@@ -161,26 +184,45 @@ def _read(
     csv_format: CsvOptions,
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str], list[str]]:
     """Both tables, the columns of both to learn from, and how the files were read."""
-    from skuq.table_files import UNNAMED, CsvFormat, open_table
+    from skuq.table_files import CsvFormat, open_table
 
     kinds = {id_column: str} if id_column else {}
     with refusing_tables():
         training = open_table(train, CsvFormat(*csv_format))
         training.require([target, *drop])
-        names = [name for name in training.columns if name not in {target, *drop, *kinds}]
-        if nameless := [name for name in names if name.startswith(UNNAMED)]:
-            raise InputError(
-                f"{train} has a column without a name, {nameless[0]!r}, which may number the rows; "
-                f"leave it out (--drop {quote(nameless[0])}), or give it a name."
-            )
-        table = open_table(predict, CsvFormat(*csv_format))
-        table.require([*names, *kinds])
         codes = {target: str} if target in training.codes else {}
         known = classes_as_written(training, training.read(dtype=codes), target)
+        columns = [name for name in training.columns if name not in {target, *drop, *kinds}]
+        names, notes = _columns_of_numbers(known[columns])
+        if not names:
+            why = " ".join([f"{train} has no column of numbers besides {target}.", *notes])
+            raise InputError(why)
+        table = open_table(predict, CsvFormat(*csv_format))
+        table.require([*names, *kinds])
         new = table.read(dtype=kinds, text_columns=kinds)
-    if not names:
-        raise InputError(f"{train} has no columns left to learn from besides {target}.")
-    return known, new, names, [note for note in (training.note, table.note) if note]
+    return known, new, names, [*(note for note in (training.note, table.note) if note), *notes]
+
+
+def _columns_of_numbers(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Columns that a Gaussian process can take, and notes on the others."""
+    import numpy as np
+    from pandas.api.types import is_numeric_dtype
+
+    from skuq.table_files import UNNAMED
+
+    left_out: dict[str, list[str]] = {}
+    for name, column in frame.items():
+        if str(name).startswith(UNNAMED):
+            left_out.setdefault("without a name", []).append(str(name))
+        elif not is_numeric_dtype(column):
+            left_out.setdefault("that hold no numbers", []).append(str(name))
+        elif not np.isfinite(column.to_numpy(dtype=float, na_value=np.nan)).all():
+            left_out.setdefault("with missing or infinite values", []).append(str(name))
+    out = {name for names in left_out.values() for name in names}
+    notes = [
+        f"Columns {which} were left out: {', '.join(names)}." for which, names in left_out.items()
+    ]
+    return [str(name) for name in frame if name not in out], notes
 
 
 def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
@@ -241,13 +283,14 @@ def _fitted(
     return gpc, scaler
 
 
-def _about(gpc: RobustGPC, n_rows: int) -> str:
-    """Which posterior approximation the certificates are about."""
+def _about(gpc: RobustGPC, n_rows: int, bounds: str) -> str:
+    """Which posterior approximation, and which changes, the certificates are about."""
     basis = "the training rows"
     if gpc.n_inducing is not None:
         n_points = len(gpc.posterior_.inputs)
         basis = f"{n_points:,} inducing points instead of {n_rows:,} training rows"
-    return f"Certificates are about the posterior by Laplace's method on {basis}."
+    within = ", and about values within those of the training rows" if bounds == "data" else ""
+    return f"Certificates are about the posterior by Laplace's method on {basis}{within}."
 
 
 def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
@@ -269,34 +312,6 @@ def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
             f"{path}: {', '.join(gaps)} have missing or infinite values; fill them first."
         )
     return values
-
-
-def _certified(
-    gpc: RobustGPC,
-    scaler: StandardScaler,
-    X: np.ndarray[Any, Any],
-    names: list[str],
-    request: dict[str, Any],
-    max_regions: int,
-) -> pd.DataFrame:
-    """One row for each: class, probability, proven radius, and a counterexample beyond it."""
-    import pandas as pd
-
-    points = scaler.transform(X)
-    labels, proba = gpc.predict(points), gpc.predict_proba(points)
-    found = gpc.certified_radius(points, labels, max_regions=max_regions, **request)
-    rows = pd.DataFrame(
-        {
-            "class": labels,
-            "probability": proba.max(axis=1),
-            "certified_radius": found.lower,
-            "counterexample_radius": found.upper,
-        }
-    )
-    examples = scaler.inverse_transform(found.counterexample)
-    for index in request["features"]:
-        rows[f"counterexample_{names[index]}"] = examples[:, index]
-    return rows
 
 
 def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], about: str) -> Any:
@@ -334,10 +349,16 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
         narrow.assign(
             certified_radius=_shown(narrow["certified_radius"], np.floor),
             counterexample_radius=_shown(narrow["counterexample_radius"], np.ceil),
-        ),
+        ).rename(columns=_heading),
         "A change by the counterexample's radius is enough for another class.",
     )
     return page
+
+
+def _heading(name: str) -> str:
+    """Name of a column of the result, in words that a narrow column can divide."""
+    is_ours = name in RESULTS or name.startswith("counterexample_")
+    return name.replace("_", " ", 1) if is_ours else name
 
 
 def _shown(radii: pd.Series, rounding: Callable[[Any], Any]) -> pd.Series:

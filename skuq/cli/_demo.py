@@ -29,6 +29,7 @@ from skuq.plotting import (
 )
 from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
+from skuq.table_files import write_table
 
 _HELD_OUT = 300  # training inputs that detectors are calibrated with, and that train nothing
 
@@ -160,7 +161,7 @@ def p_values_display(
 def write_digits_demo(result: DigitsDemoResult, folder: Path) -> tuple[Path, Path]:
     """Write the report (HTML) and the uncertainty of every input (CSV) into an existing folder."""
     table = folder / "uncertainty.csv"
-    _rows(result).to_csv(table, index=False)
+    write_table(table, [_rows(result)])
     return _digits_report(result).write(folder / "report.html"), table
 
 

@@ -28,6 +28,7 @@ from skuq.ood import OODDetector
 from skuq.plotting import UncertaintyHistogramDisplay
 from skuq.quam import Explanation, QUAMClassifier
 from skuq.reporting import Report
+from skuq.table_files import write_table
 
 
 class TableDemoResult(NamedTuple):
@@ -139,7 +140,7 @@ def write_table_demo(result: TableDemoResult, folder: Path) -> tuple[Path, Path]
     for name, X in result.rows.items():
         u = result.uncertainty[name].to_frame().set_index(X.index)
         frames.append(pd.concat([X, u], axis=1).assign(group=name))
-    pd.concat(frames, ignore_index=True).to_csv(table, index=False)
+    write_table(table, [pd.concat(frames, ignore_index=True)])
     return _table_report(result).write(folder / "table_report.html"), table
 
 

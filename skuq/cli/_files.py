@@ -137,6 +137,13 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_format
 
 
+raw_text_option = click.option(
+    "--raw-text",
+    is_flag=True,
+    help="Write text to CSV files as it is, also what a spreadsheet would run as a formula.",
+)
+
+
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
     """Columns of text, to be read as text from another file too."""
     from pandas import CategoricalDtype

@@ -24,6 +24,10 @@ PASSED, NO_VERDICT, FAILED = 0, 2, 10
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
     "certify": ("skuq.cli._certify:certify", "Prove how far rows of a table keep their class."),
+    "compare": (
+        "skuq.cli._compare:compare",
+        "Compare two saved models on the same labelled rows.",
+    ),
     "demo": ("skuq.cli._main:demo", "Detect out-of-distribution images and unusual table rows."),
     "estimators": (
         "skuq.cli._main:estimators",

@@ -19,6 +19,7 @@ from skuq.cli._files import (
     check_outputs,
     classes_as_written,
     csv_options,
+    raw_text_option,
     refusing_writes,
     require_plots,
     text_columns,
@@ -29,6 +30,7 @@ from skuq.plugins import Plugin, discover
 if TYPE_CHECKING:
     import pandas as pd
 
+    from skuq.reporting import Report
     from skuq.table_files import TableFile
     from skuq.tables import TableModel
 
@@ -104,6 +106,7 @@ OF_TRAINING = (
     help="Processes; -1 uses all cores.",
 )
 @csv_options
+@raw_text_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def quantify(
@@ -118,6 +121,7 @@ def quantify(
     load: Path | None,
     trust: bool,
     csv_format: CsvOptions,
+    raw_text: bool,
     quiet: bool,
     **training: Any,
 ) -> None:
@@ -150,9 +154,9 @@ def quantify(
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
-        notes += model.notes_
+        notes += [] if load else model.notes_  # which were said when the model was trained
         if new is not None and out is not None:
-            notes += _scored(model, new, out, report, coverage)
+            notes += _scored(model, new, out, report, coverage, raw_text)
     if not quiet:
         for note in notes:
             say(note)
@@ -316,41 +320,62 @@ def _loaded(folder: Path, trust: bool) -> TableModel:
 
 
 def _scored(
-    model: TableModel, table: TableFile, out: Path, report: Path | None, coverage: float
+    model: TableModel,
+    table: TableFile,
+    out: Path,
+    report: Path | None,
+    coverage: float,
+    raw_text: bool,
 ) -> list[str]:
     """Write results and report, and return what there is to say."""
     import pandas as pd
 
-    from skuq.reporting import Report, table_report
     from skuq.table_files import write_table
     from skuq.tables import coverage_notes, table_notes
 
+    kinds = columns_as_text(model)
+    has_truth = model.target_ in table.columns  # which an audit of the results needs
+    if has_truth:
+        kinds[model.target_] = str
     names = [] if model.id_ is None else [model.id_]
     table.require([name for name in model.feature_names_in_ if name in table.columns])
     total: list[pd.DataFrame] = []  # counts of all chunks so far
     kept: list[pd.DataFrame] = []
+    not_copied: list[str] = []
     pages: list[Report] = []
 
     def results() -> Iterator[pd.DataFrame]:
-        for chunk in table.chunks(dtype=_kinds(model), text_columns=names):
+        for chunk in table.chunks(dtype=kinds, text_columns=names):
             rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
+            if has_truth and model.target_ in rows:
+                not_copied.append(model.target_)
+            elif has_truth:
+                rows.insert(len(names), model.target_, chunk[model.target_].to_numpy())
             total[:] = [counts if not total else total[0] + counts]
             if report is not None:
                 kept.append(rows)
             yield rows
         # Before the file takes its place: if the report fails, nothing is written.
         if report is not None:
+            from skuq.reporting import table_report  # with pictures, which take time to import
+
             rows = kept[0] if len(kept) == 1 else pd.concat(kept)
             pages.append(table_report(model, rows, total[0], coverage=coverage))
 
-    n_rows = write_table(out, results())
+    written = write_table(out, results(), raw_text=raw_text)
     if report is not None:
         pages[0].write(report)
     said = [*table_notes(total[0]), *coverage_notes(len(model.held_out_), coverage)]
-    return [*said, f"{n_rows} rows were predicted."]
+    said += [written.note] if written.note else []
+    if not_copied:
+        said.append(
+            f"The true values of {not_copied[0]!r} were not copied: results have a column of that "
+            "name; rename it in the tables to have them beside the predictions."
+        )
+    return [*said, f"{written.rows} rows were predicted."]
 
 
-def _kinds(model: TableModel) -> dict[str, type[str]]:
+def columns_as_text(model: TableModel) -> dict[str, type[str]]:
     """Columns that are text whatever they look like: those of the training table, and names."""
     # Units, marks of thousands among them, are read from the text as it was written.
     read = {*model.columns_.numbers_, *model.columns_.dates_}

@@ -38,9 +38,9 @@ def around(
     else:
         if norm != "linf":
             raise ValueError(f"`norm`={norm!r} needs a `radius`; a `region` is a box.")
-        lower, upper = _limits(region, X, "region")
+        lower, upper = limits_of(region, X, "region")
     if domain is not None:
-        least, most = _limits(domain, X, "domain")
+        least, most = limits_of(domain, X, "domain")
         lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     fixed = np.ones(X.shape[1], dtype=bool)
     fixed[_feature_indices(features, X.shape[1], names)] = False
@@ -68,7 +68,8 @@ def _radii(radius: Any, n: int) -> FloatArray:
     return np.broadcast_to(values, (n,)).astype(np.float64)
 
 
-def _limits(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
+def limits_of(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
+    """Read lower and upper limits, each of the shape of the points."""
     try:
         lower, upper = pair
         lower = np.broadcast_to(_with_open_ends(lower, -np.inf), X.shape)

@@ -35,6 +35,7 @@ from skuq.gpc._neighbourhoods import (
     check_no_radius,
     check_norm,
     check_number,
+    limits_of,
     read_limits,
 )
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
@@ -243,12 +244,14 @@ class RegionQueriesMixin:
         for value, name in ((max_radius, "max_radius"), (precision, "precision")):
             check_number(value, name, positive=True)
         limits = read_limits(_MARGIN, max_time, max_regions)
+        ends = None if domain is None else limits_of(domain, points, "domain")
         deadline = time.monotonic() + limits.max_time
         bisection = Bisection(points, NORMS[norm] or np.inf, max_radius, precision)
         with self._bar(len(points)) as bar:
             while len(rows := bisection.open) and (left := deadline - time.monotonic()) > 0:
                 radii = bisection.trial[rows]
-                regions = self._around(points[rows], radii, None, norm, features, domain)
+                inside = None if ends is None else (ends[0][rows], ends[1][rows])
+                regions = self._around(points[rows], radii, None, norm, features, inside)
                 share = limits._replace(max_time=left)
                 found = self._in_batches(safety, share, regions, labels[rows], quiet=True)
                 bisection.learn(Certificate(*found))

@@ -330,6 +330,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
             "right": f"{group['accuracy']:.1%}",
             "ECE": f"{group['ece']:.1%}",
             "largest difference": f"{group['mce']:.1%}",
+            "its bin": _largest(group["bins"]),
             "smallest found": _or_missing(group["detectable_shift"]),
             "significant deviations": ", ".join(
                 f"{_range(row)} {_unbroken(f'({bin_finding(row)})')}"
@@ -340,6 +341,12 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
         }
         for group in groups
     )
+
+
+def _largest(bins: Iterable[Row]) -> str:
+    """The bin of the largest difference, and whether it is more than chance."""
+    row = max((row for row in bins if row["count"]), key=lambda row: abs(row["gap"]))
+    return f"{_range(row)}, {counted(row['count'], 'sample')}: {_unbroken(bin_finding(row))}"
 
 
 def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
@@ -410,7 +417,7 @@ def _totals(data: Figures) -> pd.DataFrame:
         f"ECE that a perfectly calibrated model stays below with {level}": (
             f"{100 * data['ece_chance']:.2f}%"
         ),
-        "largest difference in a bin": f"{data['mce']:.1%}",
+        "largest difference in a bin": f"{data['mce']:.1%} ({_largest(data['bins'])})",
     }
     return pd.DataFrame({"figure": totals.keys(), "value": totals.values()})
 

@@ -62,12 +62,23 @@ def headline(figures: Figures) -> str:
         return (
             "Passed: no deviation that chance does not explain. In "
             f"{of_all(len(beyond), len(bins), 'confidence bin')} accuracy and reported "
-            f"confidence differ by more than the tolerated {points(figures)}."
+            f"confidence differ by more than the tolerated {points(figures)}.{_smaller(in_groups)}"
         )
     every = "only confidence bin" if len(bins) == 1 else f"{len(bins)} confidence bins"
     return (
         f"Passed: in the {every} with samples accuracy and reported "
-        f"confidence differ by at most the tolerated {points(figures)}."
+        f"confidence differ by at most the tolerated {points(figures)}.{_smaller(in_groups)}"
+    )
+
+
+def _smaller(in_groups: Iterable[Row]) -> str:
+    """A sentence on bins of groups beyond the tolerance, which tables show beside the verdict."""
+    n_beyond = len(_beyond(in_groups))
+    if not n_beyond:
+        return ""
+    return (
+        f" In {counted(n_beyond, 'bin')} of groups they differ by more, as chance explains for so "
+        "few samples."
     )
 
 

@@ -65,7 +65,7 @@ def table_report(
         "first_rows": cells(_first_rows(model, rows)),
         "are_counted": model.id_ is None,
         "histogram": picture(_histogram(model, rows)),
-        "notes": " ".join([*model.notes_, *table_notes(counts)]),
+        "notes": [*model.notes_, *table_notes(counts)],
     }
     if model.classes_ is not None:
         figures["by_true_class"] = cells(_by_true_class(model, coverage))

@@ -29,6 +29,7 @@ from skuq.table_files._csv_format import (
     not_encoded,
     sniff,
 )
+from skuq.table_files._formulas import plain_frame, plain_text
 
 CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
@@ -217,7 +218,8 @@ class CsvFile(TableFile):
     def __init__(self, path: Path, given: CsvFormat) -> None:
         with _errors(path), opened(path) as stream:
             sniffed = sniff(path, stream, given)
-        super().__init__(path, sniffed.header, sniffed.note, sniffed.codes)
+        names = [plain_text(name) for name in sniffed.header]
+        super().__init__(path, names, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
@@ -245,10 +247,10 @@ class CsvFile(TableFile):
         with opened(self.path) as stream:
             read: Any = pd.read_csv(stream, dtype=kinds, chunksize=n_rows, **options)
             if n_rows is None:
-                yield read
+                yield plain_frame(read)
             else:
                 with read:
-                    yield from read
+                    yield from map(plain_frame, read)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.table_files._csv_format import TableFileError
+from skuq.table_files._formulas import safe_frame, safe_text, text_positions
 from skuq.table_files._read import COMPRESSED, PARQUET
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
@@ -20,7 +22,33 @@ ONLY_READ = (".zip", ".zst")
 
 
 class _Writer(Protocol):
-    def __call__(self, frame: pd.DataFrame) -> None: ...
+    def __call__(self, frame: pd.DataFrame) -> int: ...
+
+
+class WrittenTable(NamedTuple):
+    """Counts of a table that was written.
+
+    Attributes
+    ----------
+    rows : int
+        Rows.
+    marked : int
+        Texts and names of columns that got an apostrophe, so that no spreadsheet runs them.
+    """
+
+    rows: int
+    marked: int
+
+    @property
+    def note(self) -> str:
+        """A sentence on the marked texts, empty if there are none."""
+        if self.marked == 0:
+            return ""
+        cells = "1 text begins" if self.marked == 1 else f"{self.marked:,} texts begin"
+        return (
+            f"{cells} with =, +, -, @ or a control character, which a spreadsheet would run as a "
+            "formula, and got an apostrophe before it; skuq reads them without it."
+        )
 
 
 def check_writable(path: str | PathLike[str]) -> None:
@@ -52,8 +80,15 @@ def check_writable(path: str | PathLike[str]) -> None:
         import_optional("pyarrow.parquet", extra="parquet")
 
 
-def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> int:
+def write_table(
+    path: str | PathLike[str], chunks: Iterable[pd.DataFrame], *, raw_text: bool = False
+) -> WrittenTable:
     """Write a table completely or not at all, one chunk of rows after the other.
+
+    In a CSV file, text that a spreadsheet would run as a formula gets an apostrophe before it:
+    text, also in the header, that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage
+    return. Numbers are written as they are, those in columns of text too. `open_table` takes the
+    apostrophe away again.
 
     Parameters
     ----------
@@ -63,11 +98,14 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> in
     chunks : iterable of DataFrame
         Consecutive rows, all with the same columns; at least one chunk. They may be computed
         while the file is written: if that fails, whatever was there before is untouched.
+    raw_text : bool, default=False
+        Whether text is written to a CSV file as it is.
 
     Returns
     -------
-    int
-        Number of rows.
+    WrittenTable
+        The number of ``rows``, and of the texts that were ``marked``; ``note`` is a sentence on
+        the latter.
 
     Raises
     ------
@@ -84,34 +122,51 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> in
     >>> from skuq.table_files import write_table
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "squares.csv")
-    ...     print(write_table(path, (pd.DataFrame({"square": [k * k]}) for k in range(3))))
+    ...     write_table(path, (pd.DataFrame({"square": [k * k]}) for k in range(3))).rows
     ...     path.read_text()
     3
     'square\\n0\\n1\\n4\\n'
     """
     check_writable(path)
     ending = Path(path).suffix.lower()
-    n_rows = 0
+    n_rows = n_marked = 0
     with atomic_path(path) as partial:
-        writer = _parquet(partial) if ending in PARQUET else _csv(partial, ending)
+        writer = _parquet(partial) if ending in PARQUET else _csv(partial, ending, raw_text)
         with writer as write:
             for chunk in chunks:
-                write(chunk)
+                n_marked += write(chunk)
                 n_rows += len(chunk)
-    return n_rows
+    return WrittenTable(n_rows, n_marked)
 
 
 @contextmanager
-def _csv(partial: Path, ending: str) -> Iterator[_Writer]:
+def _csv(partial: Path, ending: str, raw_text: bool) -> Iterator[_Writer]:
     with COMPRESSED.get(ending, open)(partial, "wt", encoding="utf-8", newline="") as stream:
         is_first = True
 
-        def write(frame: pd.DataFrame) -> None:
+        def write(frame: pd.DataFrame) -> int:
             nonlocal is_first
-            frame.to_csv(stream, index=False, header=is_first)
+            n_marked = 0
+            if not raw_text:
+                names = [safe_text(name) if isinstance(name, str) else name for name in frame]
+                if is_first:
+                    n_marked = sum(new != old for new, old in zip(names, frame, strict=True))
+                frame, in_rows = safe_frame(frame.set_axis(names, axis=1))
+                n_marked += in_rows
+            # The module csv leaves carriage returns bare, which readers take for ends of lines.
+            quoting: Any = csv.QUOTE_NONNUMERIC if _has_returns(frame) else csv.QUOTE_MINIMAL
+            frame.to_csv(stream, index=False, header=is_first, quoting=quoting)
             is_first = False
+            return n_marked
 
         yield write
+
+
+def _has_returns(frame: pd.DataFrame) -> bool:
+    """Whether a text or the name of a column has a carriage return."""
+    texts = [frame.iloc[:, k].astype(str) for k in text_positions(frame)]
+    texts.append(pd.Series([str(name) for name in frame], dtype=object))
+    return any(text.str.contains("\r", regex=False).any() for text in texts)
 
 
 @contextmanager
@@ -120,13 +175,14 @@ def _parquet(partial: Path) -> Iterator[_Writer]:
     parquet = import_optional("pyarrow.parquet", extra="parquet")
     writer: Any = None
 
-    def write(frame: pd.DataFrame) -> None:
+    def write(frame: pd.DataFrame) -> int:
         nonlocal writer
         schema = None if writer is None else writer.schema
         table = arrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
         if writer is None:
             writer = parquet.ParquetWriter(partial, table.schema)
         writer.write_table(table)
+        return 0
 
     try:
         yield write

@@ -1,5 +1,6 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
+from skuq.tables._compare import ModelComparison, compare_models
 from skuq.tables._model import TableModel
 from skuq.tables._notes import coverage_notes, table_notes
 from skuq.tables._storage import check_savable, read_estimator
@@ -10,9 +11,11 @@ from skuq.tables._validation import TableError
 __all__ = [
     "MAX_CLASSES",
     "Comparison",
+    "ModelComparison",
     "TableError",
     "TableModel",
     "check_savable",
+    "compare_models",
     "coverage_notes",
     "read_estimator",
     "table_notes",

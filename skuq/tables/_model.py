@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, PredictionInterval, predict_uncertainty
 from skuq.calibration import conformal_limit
-from skuq.labels import codes_of
+from skuq.labels import classes_of_columns, codes_of, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
@@ -258,7 +258,7 @@ class TableModel(StorageMixin, TableEstimator):
             if not features:
                 raise TableError("The training table has no column left to learn from.")
         wanted = trained_columns(self.estimator, features)
-        if id_column in OUTPUTS:
+        if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
         train, held_out, told = self._with_quantities(train, held_out, target)
         found += told
@@ -336,9 +336,11 @@ class TableModel(StorageMixin, TableEstimator):
             a missing number) that no training row has; ``out_of_range``, columns with numbers
             beyond those of the training rows; ``reasons``, up to three columns with their values:
             unseen ones, and those that most of the epistemic uncertainty comes from. Lists are
-            separated by "; ". How unusual a row is, is combined as by `skuq.OODDetector`, of its
-            epistemic part and of the number of its columns with unseen values or with numbers that
-            are out of range by more than half the width of the range.
+            separated by "; ". In a classification the probability of each class follows, in
+            columns such as ``p(yes)``, which `skuq.audit.audit_files` finds. How unusual a row is,
+            is combined as by `skuq.OODDetector`, of its epistemic part and of the number of its
+            columns with unseen values or with numbers that are out of range by more than half the
+            width of the range.
 
         Raises
         ------
@@ -363,6 +365,8 @@ class TableModel(StorageMixin, TableEstimator):
         scored.loc[first, "reasons"] = explained(
             X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
         )
+        if self.classes_ is not None:
+            scored[probability_columns(self.classes_.tolist())] = outputs
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         same = [] if self.id_ is None else [self.id_]

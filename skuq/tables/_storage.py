@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from copy import copy
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Self
 from zipfile import ZIP_DEFLATED
 
@@ -39,7 +42,29 @@ HARMLESS = frozenset(
 
 def _skops() -> Any:
     """Skops, which stores estimators without code; an error names the extra."""
-    return import_optional("skops.io", extra="skops")
+    with _NotImported("torch", "dask", "pytest"):
+        return import_optional("skops.io", extra="skops")
+
+
+class _NotImported(MetaPathFinder):
+    """A context in which this thread does not import certain packages for the first time.
+
+    To list the estimators of scikit-learn, skops imports all its modules. Those that adapt arrays
+    of other packages are not needed and take seconds; without these packages they are passed over.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        self._packages, self._thread = packages, get_ident()
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *error: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname in self._packages and get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
@@ -262,14 +287,18 @@ def _unknown_types(skops: Any, path: Path) -> list[str]:
 
 def _read_skops(path: Path, *, trust: bool) -> Any:
     skops = _skops()
+    refused = import_optional("skops.io.exceptions", extra="skops").UntrustedTypesFoundException
     try:
-        unknown = _unknown_types(skops, path)
-        if unknown and not trust:
-            raise TableError(
-                f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
-                f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
-            )
-        return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
+        try:  # which looks at all types before it makes anything
+            return skops.load(path, trusted=sorted(HARMLESS))
+        except refused as error:
+            unknown = _unknown_types(skops, path)
+            if not trust:
+                raise TableError(
+                    f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
+                    f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
+                ) from error
+            return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
     except TableError:
         raise
     except Exception as error:  # whatever a damaged file leads to

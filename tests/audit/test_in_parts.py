@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq import CalibrationAuditor
-from skuq.audit import audit_files
+from skuq.audit import audit_files, recorded_predictions
 from skuq.calibration import merged_sums
 from skuq.reporting import audit_data, audit_report
 from skuq.table_files import TableFileError, write_table
@@ -275,3 +275,38 @@ def test_a_group_has_one_name_whether_or_not_values_are_missing_in_a_part():
         audit.partial_fit_predictions(y[rows], proba[rows], classes=[0, 1], sensitive_features=part)
     assert list(audit.group_sums_) == ["g=1", "g=2", "g=missing"]
     np.testing.assert_equal(figures(audit), figures(whole))
+
+
+def paths_of(folder, table):
+    write_table(folder / "t.csv", [table])
+    return [folder / "t.csv"]
+
+
+@pytest.mark.parametrize(
+    "labels", [["no", "yes"], [1, 2], [0.5, 1.5], ["01", "02"], ["a; b", " c", "d)", "p(e)"]]
+)
+def test_columns_with_their_label_in_their_name_are_found(tmp_path, labels):
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.ones(len(labels)), 400)
+    table = pd.DataFrame(proba, columns=[f"p({label})" for label in labels])
+    table["y"] = np.array(labels, dtype=object)[[rng.choice(len(labels), p=p) for p in proba]]
+    table["age"] = 1  # any other column
+    expected = recorded_predictions(
+        table, "y", list(table)[: len(labels)], [str(label) for label in labels]
+    )
+    found = audit_files(paths_of(tmp_path, table), "y")
+    pairs = [f"p({label}) -> {label}" for label in labels]
+    assert found.columns == ", ".join(pairs) == recorded_predictions(table, "y").note
+    audit = CalibrationAuditor.from_predictions(
+        expected.y, expected.proba, classes=expected.classes
+    )
+    assert found.audit.accuracy_ == audit.accuracy_
+
+
+def test_without_named_columns_the_probabilities_must_be_named(tmp_path):
+    table = pd.DataFrame({"y": ["a", "b"], "pa": [0.5, 0.5], "pb": [0.5, 0.5]})
+    with pytest.raises(ValueError, match=r"no column p\(LABEL\).*`proba`"):
+        audit_files(paths_of(tmp_path, table), "y")
+    table = table.rename(columns={"pa": "p(a)", "pb": "p(b)"})
+    with pytest.raises(ValueError, match=r"p\(a\), p\(b\) have their labels in their names"):
+        recorded_predictions(table, "y", classes=["a", "b"])

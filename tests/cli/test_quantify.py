@@ -155,6 +155,8 @@ def test_a_model_that_was_kept_says_the_same_of_the_same_rows(folder):
     result = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "out2.csv")
     assert result.exit_code == 0, result.output
     pd.testing.assert_frame_equal(pd.read_csv("out2.csv", keep_default_na=False), first)
+    assert "training table" not in result.output  # of which all was said when it was trained
+    assert "Missing values in the table to predict" in result.stdout
     result = run("quantify", "--train", "known.csv", "--target", "species", "--save", "kept")
     assert "kept exists already" in refused(result, folder, files(folder))
 
@@ -652,3 +654,59 @@ def test_it_is_asked_whether_many_numbers_with_leading_zeros_are_classes(folder,
     result = quantify("--drop", "soil", "--model", "logistic")
     assert result.exit_code == 2
     assert "holds whole numbers of 150 values, which may be classes or quantities" in result.stderr
+
+
+# --- from the results to an audit --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["0", "1"],
+        ["007", "012"],
+        ["TRUE", "FALSE"],
+        ["4", "3", "2", "1"],
+        ["low; risk", " high", "=A1", "p(x)"],
+    ],
+)
+def test_results_of_labelled_rows_are_audited_as_they_are(folder, names):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(len(names), size=400)
+    table = pd.DataFrame({"x": codes + rng.normal(size=400), "kind": np.array(names)[codes]})
+    write_table("known.csv", [table[:200]])
+    write_table("new.csv", [table[200:].assign(id=range(200))])
+    result = quantify("--id", "id", *METHOD, target="kind", train="new.csv")
+    assert result.exit_code == 0, result.output
+    result = run("audit", "--predictions", "out.csv", "--label", "kind", "--alpha", "0.2")
+    assert result.exit_code == 0, result.output
+    assert f"p({names[0]}) -> {names[0]}" in result.output
+    rows = pd.read_csv("out.csv", dtype={"kind": str, "prediction": str})
+    assert list(rows)[:3] == ["id", "kind", "prediction"]
+    data = run("audit", "--predictions", "out.csv", "--label", "kind", "--json", "a.json").output
+    right = (rows["kind"] == rows["prediction"]).mean()
+    assert f'"accuracy": {right}' in (folder / "a.json").read_text(encoding="utf-8"), data
+
+
+def test_the_truth_is_left_out_where_results_have_such_a_column(folder, flowers):
+    frame = flowers.rename(columns={"species": "total"})
+    frame.to_csv("known.csv", index=False)
+    frame[::15].to_csv("new.csv", index=False)
+    result = quantify(*METHOD, target="total")
+    assert result.exit_code == 0, result.output
+    assert list(written()).count("total") == 1
+    assert "The true values of 'total' were not copied" in result.stdout
+
+
+def test_formulas_in_results_are_marked_and_said_unless_raw_text_is_asked_for(folder, flowers):
+    new = flowers.drop(columns="species")[::15].assign(name="=1+1", soil="@here", number="-5")
+    new.to_csv("new.csv", index=False)
+    flowers.assign(name="=0", number="-4").to_csv("known.csv", index=False)
+    given = ["--id", "name", "--drop", "number", *METHOD]
+    result = quantify(*given)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("which a spreadsheet would run as a formula") == 1
+    assert set(written()["name"]) == {"'=1+1"}
+    result = quantify("--raw-text", *given)
+    assert result.exit_code == 0, result.output
+    assert "spreadsheet" not in result.stdout
+    assert set(written()["name"]) == {"=1+1"}

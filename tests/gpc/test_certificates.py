@@ -137,6 +137,17 @@ def test_safe_radii_lie_below_the_nearest_counterexample(model, norm):
         assert (certificate.status == "safe").all()
 
 
+def test_each_point_may_have_a_domain_of_its_own(model):
+    X = points(4)
+    domain = X - 0.05, X + np.array([[0.05], [0.6], [0.6], [0.05]])
+    options = {"max_radius": 0.6, "precision": 0.05, "max_regions": 300}
+    found = model.certified_radius(X, domain=domain, **options)
+    for i, x in enumerate(X):
+        ends = domain[0][i], domain[1][i]
+        alone = model.certified_radius(x[None], domain=ends, **options)
+        assert (found.lower[i], found.upper[i]) == (alone.lower[0], alone.upper[0])
+
+
 def test_a_misclassified_point_has_no_safe_radius(model):
     X = points(3)
     wrong = np.roll(model.classes_, 1)[model.predict_proba(X).argmax(axis=1)]

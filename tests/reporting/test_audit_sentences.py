@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from skuq import CalibrationAuditor
+from skuq.reporting import AuditReport, audit_data, audit_report, bin_finding, bin_range
 from skuq.reporting import _audit_sentences as sentences
-from skuq.reporting import audit_data, audit_report, bin_finding, bin_range
 from skuq.reporting._phrases import distance, points, probability
 from tests.reporter import drawn_audit
 
@@ -120,6 +120,28 @@ def test_a_difference_that_may_be_chance_is_passed_and_told_with_its_samples():
     assert "Algorithm 1" in line
     for b in beyond:
         assert f"{audit.bins_.count[b]} predictions, " in line
+
+
+def test_differences_of_small_groups_are_not_left_without_a_word_on_chance():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1, 20_000)
+    wrong = rng.random(20_000) > confidence
+    group = np.where(np.arange(20_000) < 6, "few", "many")
+    wrong[:6] = [True, False] * 3
+    proba = np.column_stack([1 - confidence, confidence])
+    audit = CalibrationAuditor.from_predictions(
+        (~wrong).astype(int), proba, sensitive_features=pd.DataFrame({"town": group})
+    )
+    data = audit_data(audit)
+    assert audit.passed_
+    few = next(each for each in data["groups"] if each["name"] == "town=few")
+    beyond = [row for row in few["bins"] if row["count"] and not row["within_alpha"]]
+    said = f"In {len(beyond)} bins of groups they differ by more, as chance explains"
+    assert said in data["verdict"]["headline"]
+    largest = max(beyond, key=lambda row: abs(row["gap"]))
+    samples = f"{largest['count']} sample{'' if largest['count'] == 1 else 's'}"
+    page = AuditReport("Audit", data).html().replace("\N{NO-BREAK SPACE}", " ")
+    assert f">{bin_range(largest)}, {samples}: chance</td>" in page
 
 
 def test_what_is_wrong_beyond_chance_but_tolerated_is_told_with_its_size():

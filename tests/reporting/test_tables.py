@@ -19,7 +19,7 @@ from skuq.reporting._tables import (
     _useless_guess,
     _useless_mean,
 )
-from skuq.tables import TableModel
+from skuq.tables import TableModel, table_notes
 
 SCRIPT, QUOTES = "<script>alert(1)</script>", "\"quoted\" 'twice' &amp; \u202eturned\x1b"
 NAMES = ("low confidence", "total uncertainty", "epistemic uncertainty")
@@ -124,6 +124,18 @@ def test_names_of_classes_and_columns_stay_text():
     shown = QUOTES.replace("\u202e", r"\u202e").replace("\x1b", r"\x1b")
     assert any(shown in text for text in cells)
     assert "predictions of &lt;i&gt;target?" in page
+
+
+def test_the_treatment_is_a_list_and_tables_scroll():
+    pytest.importorskip("matplotlib")
+    table = pd.DataFrame({"size": np.arange(100.0), "kind": ["a", "b"] * 50})
+    table.loc[3, "size"] = np.nan
+    model = TableModel("logistic").fit(table, "kind")
+    page = unescape(table_report(model, model.predict(table), model.count(table)).html())
+    _, _, treatment = page.partition("Treatment of the data</h2>")
+    listed = re.findall(r"<li>(.*?)</li>", treatment, re.DOTALL)
+    assert listed == [*model.notes_, *table_notes(model.count(table))]
+    assert page.count("<table>") == page.count('<div class="wide" tabindex="0" role="region"') > 2
 
 
 def test_captions_of_many_classes_that_were_all_predicted_right():

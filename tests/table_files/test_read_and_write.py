@@ -33,7 +33,7 @@ def expected(path):
 
 
 def test_rows_come_back_in_order_whole_and_in_chunks(path):
-    assert write_table(path, (TABLE[k : k + 2] for k in range(0, 5, 2))) == 5
+    assert write_table(path, (TABLE[k : k + 2] for k in range(0, 5, 2))) == (5, 0)
     table = open_table(path)
     assert table.columns == list(TABLE)
     pd.testing.assert_frame_equal(table.read(), expected(path), check_dtype=False)
@@ -159,3 +159,49 @@ def test_a_failure_on_the_way_leaves_what_was_there(path):
     assert [(each.name, each.read_text(encoding="utf-8")) for each in path.parent.iterdir()] == [
         (path.name, "old")
     ]
+
+
+# --- text that a spreadsheet would run --------------------------------------------------------
+
+FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "'=1", "''=1"]
+HARMLESS = ["-5", "+1,200.50", "-1.5e-3", "+49 170 1234", "-7 %", "-", "a=b", "'s", "''", "", "x"]
+
+
+def read_by_others(path):
+    return pd.read_csv(path, dtype=str, keep_default_na=False, lineterminator="\n")
+
+
+@pytest.mark.parametrize("kind", ["object", "str", "category"])
+def test_formulas_are_marked_and_read_back_as_they_were(tmp_path, kind):
+    frame = pd.DataFrame({"id": range(19), "=a": FORMULAS + HARMLESS, "n": np.arange(19) - 9.5})
+    frame["=a"] = frame["=a"].astype(kind)
+    path = tmp_path / "t.csv"
+    written = write_table(path, [frame[:10], frame[10:]])
+    assert written == (19, len(FORMULAS) + 1)  # the name of the column, once
+    assert f"{len(FORMULAS) + 1} texts begin with =" in written.note
+    cells = read_by_others(path)
+    assert cells["'=a"].tolist() == [f"'{text}" for text in FORMULAS] + HARMLESS
+    assert cells["n"].tolist() == [str(value) for value in frame["n"]]
+    table = open_table(path)
+    assert table.columns == ["id", "=a", "n"]
+    for frames in ([table.read(dtype={"=a": kind}, text_columns=True)], table.chunks(n_rows=4)):
+        texts = pd.concat([each["=a"].astype(object) for each in frames]).fillna("")
+        assert texts.tolist() == FORMULAS + HARMLESS
+
+
+def test_raw_text_and_parquet_are_written_as_they_are(tmp_path):
+    frame = pd.DataFrame({"=a": [*FORMULAS, None, 1]}, dtype=object)
+    assert write_table(tmp_path / "t.csv", [frame], raw_text=True) == (10, 0)
+    assert read_by_others(tmp_path / "t.csv")["=a"].tolist() == [*FORMULAS, "", "1"]
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"=a": FORMULAS})
+    written = write_table(tmp_path / "t.parquet", [frame])
+    assert (written.marked, written.note) == (0, "")
+    assert open_table(tmp_path / "t.parquet").read()["=a"].tolist() == FORMULAS
+
+
+def test_columns_that_hold_more_than_text_keep_their_values(tmp_path):
+    frame = pd.DataFrame({"mixed": ["=1", 2, None, -3.5, True], "day": pd.Timestamp("2020-01-01")})
+    assert write_table(tmp_path / "t.csv", [frame]).marked == 1
+    assert read_by_others(tmp_path / "t.csv")["mixed"].tolist() == ["'=1", "2", "", "-3.5", "True"]
+    assert frame["mixed"].tolist()[0] == "=1"  # what was given is left alone

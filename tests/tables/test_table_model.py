@@ -91,8 +91,11 @@ def features_seen(result, table):
 
 
 def test_there_is_one_row_of_results_per_row_in_order(train, table):
-    rows = quantify(train, table).rows
-    assert list(rows.columns) == COLUMNS
+    rows, model = quantify(train, table).rows, quantify(train, table).model
+    probabilities = [f"p({label})" for label in model.classes_]
+    assert list(rows.columns) == [*COLUMNS, *probabilities]
+    assert rows[probabilities].sum(axis=1).tolist() == pytest.approx([1] * len(rows))
+    assert rows["confidence"].tolist() == rows[probabilities].max(axis=1).tolist()
     for i in range(len(table)):
         alone = quantify(train, table.iloc[[i]]).rows
         pd.testing.assert_frame_equal(alone, rows.iloc[[i]])

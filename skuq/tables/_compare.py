@@ -1,0 +1,373 @@
+"""Two models of tables on the same labelled rows: which is better, where, and beyond chance?
+
+Each row gives a difference of losses, first model minus second, so that what is hard about a row
+for both cancels. Means of differences are compared with 0 by their standard errors (a paired t
+test), yes-or-no outcomes by the exact test of McNemar ("Note on the Sampling Error of the
+Difference between Correlated Proportions or Percentages", Psychometrika 12, 1947), and areas under
+risk-coverage curves by a bootstrap of rows. P-values of parts are corrected for their number (Holm,
+"A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6,
+1979).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from skuq.base import FloatArray, IntArray
+from skuq.labels import as_text, probability_columns
+from skuq.metrics import area_under_risk_coverage
+from skuq.tables._inputs import as_frame
+from skuq.tables._model import TableModel
+from skuq.tables._target import target_unit, target_values
+from skuq.tables._validation import TableError, check_share
+
+LEVEL = 0.05  # p-value up to which a difference is called beyond chance
+INTERVAL = 0.95  # level of the intervals of differences
+N_RESAMPLES = 400
+FEWEST = 10  # rows of a part that is compared
+MOST_VALUES = 20  # of a column by whose values rows are divided
+MOST_NAMED = 5  # parts, in a sentence
+QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
+
+
+class ModelComparison(NamedTuple):
+    """Two models on the same labelled rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        Labelled rows.
+    measures : DataFrame
+        One row per measure, the deciding one first: ``a`` and ``b``, its values; ``difference``,
+        a minus b; ``low`` and ``high``, a 95 % interval of it; ``p_value`` of no difference; and
+        ``better``: "A", "B", or "" where chance explains the difference.
+    parts : DataFrame
+        The same of the deciding measure for parts of the rows: ``by`` and ``part`` name each, and
+        ``rows`` counts it. P-values are corrected for the number of parts.
+    notes : list of str
+        What was left out.
+    """
+
+    n_rows: int
+    measures: pd.DataFrame
+    parts: pd.DataFrame
+    notes: list[str]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The result in sentences, the verdict first."""
+        name, first = self.measures.index[0], self.measures.iloc[0]
+        better = first["better"]
+        verdict = f"{better} is better" if better else "Neither is better beyond chance"
+        told = [
+            f"{verdict} on {self.n_rows} rows: {name} {_number(first['a'])} for A and "
+            f"{_number(first['b'])} for B (p {_p(first['p_value'])})."
+        ]
+        for better in ("A", "B"):
+            where = self.parts[self.parts["better"] == better].sort_values("p_value", kind="stable")
+            if len(where):
+                shown = [
+                    f"{by} {part}" for by, part in where[["by", "part"]].to_numpy()[:MOST_NAMED]
+                ]
+                more = len(where) - len(shown)
+                shown += [f"and {more} more of {len(self.parts)} parts"] if more else []
+                told.append(f"{better} is better where: {', '.join(shown)}.")
+        if not self.parts["better"].any():
+            told.append("In no part of the rows do they differ beyond chance.")
+        return [*told, *self.notes]
+
+
+class _Outcome(NamedTuple):
+    """Losses of one model, (n_rows,) each."""
+
+    loss: FloatArray  # of the deciding measure
+    hit: NDArray[np.bool_]  # right predictions, or covered targets
+    uncertainty: FloatArray
+    prediction: NDArray[Any]
+    interval_score: FloatArray | None
+
+
+def compare_models(
+    a: TableModel,
+    b: TableModel,
+    table: Any,
+    *,
+    coverage: float = 0.9,
+    groups: Sequence[str] = (),
+) -> ModelComparison:
+    """Compare two models on the same labelled rows.
+
+    Classes are compared by log loss, accuracy and the area under the risk-coverage curve of the
+    total uncertainty; quantities by squared error, interval score and coverage. The first of each
+    decides which model is better. The rows must not have trained either model.
+
+    Parameters
+    ----------
+    a, b : TableModel
+        Fitted models of the same target.
+    table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
+        Rows with the target, shape (n_rows, n_columns). Those without it are left out.
+    coverage : float, default=0.9
+        Probability that intervals hold the true value.
+    groups : sequence of str, default=()
+        Columns by whose values the rows are divided, besides the true class, or the size of the
+        prediction, and the uncertainty.
+
+    Returns
+    -------
+    ModelComparison
+        ``measures``, ``parts``, ``n_rows`` and ``sentences``.
+
+    Raises
+    ------
+    TableError
+        If the models predict different targets, or the table lacks a column, a class or enough
+        rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skuq.tables import TableModel, compare_models
+    >>> flowers = load_iris(as_frame=True).frame.sample(frac=1, random_state=0)
+    >>> a = TableModel("logistic").fit(flowers[:100], "target")
+    >>> b = TableModel("logistic").fit(flowers[["sepal width (cm)", "target"]][:100], "target")
+    >>> compare_models(a, b, flowers[100:]).measures["better"].tolist()[0]
+    'A'
+    """
+    check_share(coverage)
+    table = as_frame(table, "labelled table")
+    if (a.target_, a.task_) != (b.target_, b.task_):
+        raise TableError(
+            f"The models predict different targets, {a.target_!r} ({a.task_}) and {b.target_!r} "
+            f"({b.task_}); compare two models of one target."
+        )
+    absent = [name for name in (a.target_, *groups) if name not in table]
+    if absent:
+        raise TableError(f"The labelled table has no column {absent[0]!r}.")
+    known = table[a.target_].notna()
+    notes = [f"{(~known).sum()} rows without {a.target_} were left out."] if not known.all() else []
+    table = table[known].reset_index(drop=True)
+    if len(table) < FEWEST:
+        raise TableError(
+            f"The labelled table has {len(table)} rows with {a.target_!r}; {FEWEST} are needed."
+        )
+    if a.task_ == "regression":
+        truth = _quantities(table, a.target_)
+        first, second = (_of_quantities(model, table, truth, coverage) for model in (a, b))
+        measures = _measures_of_quantities(first, second)
+    else:
+        truth = np.array([as_text(v) for v in _labels(a, table)], dtype=object)
+        first, second = (_of_classes(model, table) for model in (a, b))
+        measures = _measures_of_classes(first, second, truth)
+    parts = _parts(first, second, dict(_divisions(first, second, truth, table[[*groups]])))
+    return ModelComparison(len(table), measures, parts, notes)
+
+
+def _labels(model: TableModel, table: pd.DataFrame) -> NDArray[Any]:
+    which = "labelled table"
+    return target_values(table, model.target_, False, which, known=model.classes_)
+
+
+def _quantities(table: pd.DataFrame, target: str) -> FloatArray:
+    unit = target_unit(table[target], "regression")
+    if unit is not None:
+        table = table.assign(**{target: unit.numbers(table[target])})
+    return target_values(table, target, True, "labelled table")
+
+
+def _of_classes(model: TableModel, table: pd.DataFrame) -> _Outcome:
+    rows = model.predict(table, n_explained=0)
+    labels = _labels(model, table)
+    proba = rows[probability_columns(model.classes_.tolist())].to_numpy()
+    likelihood = proba[np.arange(len(rows)), np.searchsorted(model.classes_, labels)]
+    return _Outcome(
+        loss=-np.log(np.clip(likelihood, np.finfo(float).eps, 1)),
+        hit=rows["prediction"].to_numpy() == labels,
+        uncertainty=rows["total"].to_numpy(),
+        prediction=rows["prediction"].to_numpy(),
+        interval_score=None,
+    )
+
+
+def _of_quantities(
+    model: TableModel, table: pd.DataFrame, truth: FloatArray, coverage: float
+) -> _Outcome:
+    rows = model.predict(table, coverage=coverage, n_explained=0)
+    low, high = rows["lower"].to_numpy(), rows["upper"].to_numpy()
+    return _Outcome(
+        loss=(truth - rows["prediction"].to_numpy()) ** 2,
+        hit=(low <= truth) & (truth <= high),
+        uncertainty=rows["total"].to_numpy(),
+        prediction=rows["prediction"].to_numpy(),
+        interval_score=interval_scores_of_rows(truth, low, high, coverage),
+    )
+
+
+def interval_scores_of_rows(
+    y: FloatArray, low: FloatArray, high: FloatArray, coverage: float
+) -> FloatArray:
+    """Width of each interval plus a penalty for a target outside; (n_rows,).
+
+    Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the
+    American Statistical Association 102, 2007, Eq. 43.
+    """
+    outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
+    score: FloatArray = high - low + 2 / (1 - coverage) * outside
+    return score
+
+
+# --- differences and their chance ----------------------------------------------------------------
+
+
+def _row(a: float, b: float, low: float, high: float, p: float, *, small: bool) -> dict[str, Any]:
+    """One line of a table; `small` is whether small values are good."""
+    better = ""
+    if p <= LEVEL and a != b:
+        better = "A" if (a < b) == small else "B"
+    return {
+        "a": a,
+        "b": b,
+        "difference": a - b,
+        "low": low,
+        "high": high,
+        "p_value": p,
+        "better": better,
+    }
+
+
+def _paired(a: FloatArray, b: FloatArray) -> dict[str, Any]:
+    """Mean losses, by a paired t test; infinite ones differ in no measurable way."""
+    mean = float((a - b).mean())
+    if not np.isfinite(mean):
+        return _row(float(a.mean()), float(b.mean()), np.nan, np.nan, np.nan, small=True)
+    error = float((a - b).std(ddof=1) / np.sqrt(len(a)))
+    half = error * stats.t.ppf((1 + INTERVAL) / 2, len(a) - 1)
+    p = 1.0 if mean == 0 else float(2 * stats.t.sf(abs(mean) / error, len(a) - 1)) if error else 0.0
+    return _row(float(a.mean()), float(b.mean()), mean - half, mean + half, p, small=True)
+
+
+def _mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, Any]:
+    """Shares, by the exact test of McNemar on the rows in which the models differ."""
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    differ = only_a + only_b
+    p = float(stats.binomtest(only_a, differ).pvalue) if differ else 1.0
+    mean = float(a.mean() - b.mean())
+    half = stats.norm.ppf((1 + INTERVAL) / 2) * np.sqrt((differ / len(a) - mean**2) / len(a))
+    return _row(float(a.mean()), float(b.mean()), mean - half, mean + half, p, small=False)
+
+
+def _areas(a: _Outcome, b: _Outcome) -> dict[str, Any]:
+    """Areas under the risk-coverage curves, by a bootstrap of rows."""
+    rng, n = np.random.default_rng(0), len(a.hit)
+
+    def area(outcome: _Outcome, rows: IntArray) -> float:
+        right = outcome.hit[rows]
+        return area_under_risk_coverage(np.ones(n, bool), right, outcome.uncertainty[rows])
+
+    every = np.arange(n)
+    values = [area(outcome, every) for outcome in (a, b)]
+    draws = rng.integers(n, size=(N_RESAMPLES, n))
+    differences = np.array([area(a, rows) - area(b, rows) for rows in draws])
+    low, high = np.quantile(differences, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+    tail = min((differences <= 0).sum(), (differences >= 0).sum())
+    p = min(1.0, 2 * (1 + tail) / (1 + N_RESAMPLES))
+    return _row(values[0], values[1], float(low), float(high), float(p), small=True)
+
+
+def _measures_of_classes(a: _Outcome, b: _Outcome, truth: NDArray[Any]) -> pd.DataFrame:
+    return pd.DataFrame.from_dict(
+        {
+            "log loss": _paired(a.loss, b.loss),
+            "accuracy": _mcnemar(a.hit, b.hit),
+            "area under the risk-coverage curve": _areas(a, b),
+        },
+        orient="index",
+    )
+
+
+def _measures_of_quantities(a: _Outcome, b: _Outcome) -> pd.DataFrame:
+    assert a.interval_score is not None
+    assert b.interval_score is not None
+    # More coverage than was asked for is not better: the interval score says what it costs.
+    covered = _mcnemar(a.hit, b.hit) | {"better": ""}
+    return pd.DataFrame.from_dict(
+        {
+            "mean squared error": _paired(a.loss, b.loss),
+            "interval score": _paired(a.interval_score, b.interval_score),
+            "coverage": covered,
+        },
+        orient="index",
+    )
+
+
+# --- parts of the rows ---------------------------------------------------------------------------
+
+
+def _divisions(
+    a: _Outcome, b: _Outcome, truth: NDArray[Any], groups: pd.DataFrame
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Names of divisions, and the part of each row; at most `MOST_VALUES` parts of each."""
+    if a.interval_score is None:
+        yield "true class", truth
+    else:
+        yield "prediction", _quarters(np.asarray(a.prediction + b.prediction, dtype=float))
+    # The scales of two models may differ, and their ranks do not.
+    ranks = stats.rankdata(a.uncertainty) + stats.rankdata(b.uncertainty)
+    yield "uncertainty", _quarters(ranks)
+    for name, column in groups.items():
+        values = column.map(as_text, na_action="ignore").fillna("missing").to_numpy(dtype=object)
+        is_quantity = len(set(values)) > MOST_VALUES and pd.api.types.is_numeric_dtype(column)
+        yield str(name), _quarters(column.to_numpy(dtype=float)) if is_quantity else values
+
+
+def _quarters(values: FloatArray) -> NDArray[Any]:
+    """The quarter that each value is in; (n_rows,)."""
+    edges = np.nanquantile(values, [0.25, 0.5, 0.75])
+    names = np.array([*QUARTERS, "missing"], dtype=object)
+    quarter = np.where(np.isnan(values), len(QUARTERS), np.searchsorted(edges, values))
+    found: NDArray[Any] = names[quarter]
+    return found
+
+
+def _parts(a: _Outcome, b: _Outcome, divisions: dict[str, NDArray[Any]]) -> pd.DataFrame:
+    found = []
+    for by, part_of in divisions.items():
+        names, counts = np.unique(part_of, return_counts=True)
+        large = sorted(zip(-counts, names, strict=True))[:MOST_VALUES]
+        for name in (name for count, name in large if -count >= FEWEST):
+            rows = part_of == name
+            line = {"by": by, "part": name, "rows": int(rows.sum())}
+            found.append(line | _paired(a.loss[rows], b.loss[rows]))
+    table = pd.DataFrame(found)
+    table["p_value"] = _holm(table["p_value"].to_numpy(dtype=float))
+    table["better"] = table["better"].where(table["p_value"] <= LEVEL, "")
+    order = {name: position for position, name in enumerate(QUARTERS)}
+    division = {name: position for position, name in enumerate(divisions)}
+    return table.sort_values(
+        ["by", "part"],
+        key=lambda column: column.map(lambda v: (division | order).get(v, -1)),
+        kind="stable",
+    ).reset_index(drop=True)
+
+
+def _holm(p_values: FloatArray) -> FloatArray:
+    """P-values that hold for all tests together; (n_tests,)."""
+    order = np.argsort(p_values)
+    factors = np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(factors * p_values[order]))
+    return corrected
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _p(value: float) -> str:
+    return "not known" if np.isnan(value) else "below 0.0001" if value < 1e-4 else f"= {value:.2g}"
