@@ -23,7 +23,7 @@ from skuq.cli._files import (
     require_plots,
     text_columns,
 )
-from skuq.cli._main import one_line, say
+from skuq.cli._main import GUESSING, as_options, one_line, say
 from skuq.plugins import Plugin, discover
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ OF_TRAINING = (
     show_default=True,
     help="Processes; -1 uses all cores.",
 )
+@click.option("--strict", is_flag=True, help="Refuse a file of which a row cannot be scored.")
 @csv_options
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
@@ -117,6 +118,7 @@ def quantify(
     save: Path | None,
     load: Path | None,
     trust: bool,
+    strict: bool,
     csv_format: CsvOptions,
     quiet: bool,
     **training: Any,
@@ -137,6 +139,7 @@ def quantify(
     if report is not None:
         require_plots("--report")
     from skuq.table_files import CsvFormat, check_writable, open_table
+    from skuq.tables import guessing_note
 
     with _refused():
         # All files are looked at before anything takes long.
@@ -150,15 +153,21 @@ def quantify(
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
-        notes += model.notes_
+        first, last = [*model.warnings_], model.notes_[len(model.warnings_) :]
         if new is not None and out is not None:
-            notes += _scored(model, new, out, report, coverage)
+            unread, said = _scored(model, new, out, report, coverage, strict)
+            first, last = unread + first, last + said
+    useless = guessing_note(model)
+    if useless:
+        say(useless, err=True)
     if not quiet:
-        for note in notes:
-            say(note)
+        for note in first + notes + last:
+            say(as_options(note))
         for what, path in (("Uncertainty", out), ("Report", report), ("Model", save)):
             if path is not None:
                 say(f"{what}: {path}")
+    if useless:
+        context.exit(GUESSING)
 
 
 def _check_options(context: click.Context) -> None:
@@ -287,10 +296,6 @@ def _read(
     given: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Training table and held-out table, with names, codes and classes as the files have them."""
-    import pandas as pd
-
-    from skuq.tables import MAX_CLASSES
-
     used = [name for name in train.columns if name not in drop]
     train.require(used)
     names = [] if id_column is None else [id_column]
@@ -299,8 +304,6 @@ def _read(
     if task == "regression":
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
-    if task == "auto" and target in texts and known[target].nunique() > MAX_CLASSES:
-        known[target] = pd.to_numeric(known[target])  # it is asked whether they are quantities
     if not given:
         known = classes_as_written(train, known, target)
     if held_out is None:
@@ -316,9 +319,14 @@ def _loaded(folder: Path, trust: bool) -> TableModel:
 
 
 def _scored(
-    model: TableModel, table: TableFile, out: Path, report: Path | None, coverage: float
-) -> list[str]:
-    """Write results and report, and return what there is to say."""
+    model: TableModel,
+    table: TableFile,
+    out: Path,
+    report: Path | None,
+    coverage: float,
+    strict: bool,
+) -> tuple[list[str], list[str]]:
+    """Write results and report, and return what there is to say of unread rows, and of others."""
     import pandas as pd
 
     from skuq.reporting import Report, table_report
@@ -330,10 +338,14 @@ def _scored(
     total: list[pd.DataFrame] = []  # counts of all chunks so far
     kept: list[pd.DataFrame] = []
     pages: list[Report] = []
+    n_unread = 0
 
     def results() -> Iterator[pd.DataFrame]:
+        nonlocal n_unread
         for chunk in table.chunks(dtype=_kinds(model), text_columns=names):
-            rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
+            rows = model.predict(chunk, coverage=coverage, strict=strict)
+            counts = model.count(chunk)
+            n_unread += int(rows["prediction"].isna().sum())
             total[:] = [counts if not total else total[0] + counts]
             if report is not None:
                 kept.append(rows)
@@ -347,15 +359,16 @@ def _scored(
     if report is not None:
         pages[0].write(report)
     said = [*table_notes(total[0]), *coverage_notes(len(model.held_out_), coverage)]
-    return [*said, f"{n_rows} rows were predicted."]
+    first = [] if n_unread == 0 else [f"{n_unread} of {n_rows} rows were not scored.", said.pop(0)]
+    return first, [*said, f"{n_rows - n_unread} rows were predicted."]
 
 
 def _kinds(model: TableModel) -> dict[str, type[str]]:
     """Columns that are text whatever they look like: those of the training table, and names."""
-    # Units, marks of thousands among them, are read from the text as it was written.
+    # Numbers with units or divided thousands are read from the text as it was written.
     read = {*model.columns_.numbers_, *model.columns_.dates_}
     names = [name for name in model.feature_names_in_ if name not in read]
-    names += model.columns_.units_
+    names += model.columns_.formats_
     names += [] if model.id_ is None else [model.id_]
     return dict.fromkeys(names, str)
 

@@ -75,7 +75,15 @@ class TableFile(ABC):
     codes : list of str
         Columns of a CSV file that hold codes with leading zeros, such as 00249, in its first rows.
         They are read as numbers, unless they are asked for as text.
+
+    Notes
+    -----
+    Tables that are read say in their ``attrs`` what a model of them needs to know of the file:
+    ``"decimal"``, the mark before the decimals of a number, "" if the first rows leave it open (CSV
+    only); and ``"numbered"``, what a row is called ("line" or "row") and the number of the first.
     """
+
+    _attrs: dict[str, Any] = {"numbered": ("row", 1)}
 
     def __init__(
         self, path: Path, columns: Sequence[str], note: str = "", codes: Sequence[int] = ()
@@ -200,6 +208,7 @@ class TableFile(ABC):
                 break
             if len(frame):
                 frame.index = pd.RangeIndex(start, start + len(frame))
+                frame.attrs |= self._attrs
                 start += len(frame)
                 yield frame
         if start == 0:
@@ -219,6 +228,7 @@ class CsvFile(TableFile):
             sniffed = sniff(path, stream, given)
         super().__init__(path, sniffed.header, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
+        self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         lines = io.StringIO()

@@ -15,10 +15,11 @@ from sklearn.compose import ColumnTransformer
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.labels import codes_of
+from skuq.metrics import negative_log_likelihood
 from skuq.ood import Combination
 from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns, check_training_columns
+from skuq.tables._columns import CleanColumns, Cleaned
 from skuq.tables._conformal_intervals import (
     halves,
     interval_scores,
@@ -26,7 +27,14 @@ from skuq.tables._conformal_intervals import (
     set_scores,
 )
 from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
-from skuq.tables._target import is_regression, target_unit, target_values
+from skuq.tables._target import (
+    classes_as_given,
+    is_regression,
+    quantity_notes,
+    rows_with_target,
+    target_format,
+    target_values,
+)
 from skuq.tables._training import (
     LEARNERS,
     Comparison,
@@ -36,6 +44,13 @@ from skuq.tables._training import (
     is_given,
     table_errors,
     trained_columns,
+)
+from skuq.tables._unscored_rows import (
+    refuse_unread_rows,
+    sum_by_column,
+    unread_rows,
+    with_unscored,
+    without_rows,
 )
 from skuq.tables._validation import (
     TableError,
@@ -87,6 +102,7 @@ OUTPUTS = (
         "combination_": Combination,
         "held_out_proba_": NDArray[Any] | None,
         "notes_": list[str],
+        "warnings_": list[str],
         "_typical_rows": pd.DataFrame,
         "_conformal_scores": NDArray[Any],
     },
@@ -108,7 +124,7 @@ class TableModel:
         trained on scaled numbers and indicators of categories.
     task : {"auto", "classification", "regression"}, default="auto"
         Whether the target is a class or a quantity. "auto" takes text, yes and no, and whole
-        numbers of up to 20 values for classes, and numbers with fractions for quantities.
+        numbers of up to 20 values for classes, and all other numbers for quantities.
     missing : {"impute", "refuse"}, default="impute"
         What to do about missing values.
     random_state : int, default=0
@@ -143,7 +159,9 @@ class TableModel:
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
         Their predicted probabilities; None in a regression.
     notes_ : list of str
-        What was done to the training table, in sentences.
+        What was done to the training table, in sentences; the warnings come first.
+    warnings_ : list of str
+        Those of the notes that say what may have been misread or was set aside.
 
     References
     ----------
@@ -223,27 +241,27 @@ class TableModel:
         check_names(train, "training table")
         features = feature_names(train, target, drop, id_column)
         given = is_given(self.estimator)
-        found: list[str] = []
-        if not given:
-            features, found = notes.without_nameless(train[features])
-            if not features:
-                raise TableError("The training table has no column left to learn from.")
         wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
-        train, held_out, told = self._with_quantities(train, held_out, target)
-        found += told
+        train, held_out, warned = self._with_targets(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
-        X = self._clean(columns, train, "training table")
-        found += notes.missing_notes(X, "training table", self.missing)
+        if not len(columns.feature_names_in_):
+            raise TableError("The training table has no column left to learn from.")
+        cleaned = self._clean(columns, train, "training table")
+        X = cleaned.X
+        warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
+        found = notes.missing_notes(X, "training table", self.missing)
         if given:  # such a model has read its columns already, whatever they hold
             check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
         else:
-            check_training_columns(X, columns.numbers_)
             found += columns.notes_
-            found += notes.suspicion_notes(X[[n for n in X if n in wanted]], columns.numbers_)
+            found += notes.date_notes(X[[n for n in X if n in wanted]], columns.numbers_)
+        if regression and self.task == "auto" and isinstance(self.estimator, str):
+            told, doubts = quantity_notes(y, target)
+            found, warned = found + told, warned + doubts
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_ = columns.feature_names_in_
@@ -252,7 +270,8 @@ class TableModel:
             table = train.drop(columns=[*drop])
             parts = hold_out_part(table, X, y, regression, self.random_state, id_column)
         else:
-            parts = self._given_rows(train, X, y, held_out)
+            parts, told = self._given_rows(train, X, y, held_out)
+            warned += told
         found += parts.notes
         self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
@@ -262,24 +281,35 @@ class TableModel:
         )
         trained = training.run(parts.X, parts.y)
         self.encoder_, self.estimator_, self.name_, self.comparison_ = trained
-        self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
+        self.classes_ = None
+        if not regression:
+            self.classes_ = classes_as_given(np.asarray(self.estimator_.classes_), train[target])
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
-        self._calibrate(parts.X_held, parts.y_held)
-        self.notes_ = found + self._leakage_warnings(parts)
+        held = parts.y_held if regression else classes_as_given(parts.y_held, train[target])
+        self._calibrate(parts.X_held, held)
+        self.warnings_ = warned
+        self.notes_ = warned + found + self._leakage_warnings(parts)
         return self
 
     def predict(
-        self, table: pd.DataFrame, *, coverage: float = 0.9, n_explained: int = 100
+        self,
+        table: pd.DataFrame,
+        *,
+        coverage: float = 0.9,
+        n_explained: int = 100,
+        strict: bool = False,
     ) -> pd.DataFrame:
         """Predict the rows of a table, or of a part of it, and quantify the uncertainty of each.
 
         A row gets the same numbers whatever rows are predicted with it; only the choice of the
-        rows that get reasons depends on the others.
+        rows that get reasons depends on the others. A row with a cell that cannot be read, such as
+        a word in a column of numbers, is not scored: its outputs are missing, and its ``reasons``
+        say why, after "not scored".
 
         Parameters
         ----------
@@ -289,6 +319,8 @@ class TableModel:
             Probability that prediction sets or intervals hold the true value.
         n_explained : int, default=100
             Number of rows that get reasons, the most unusual ones.
+        strict : bool, default=False
+            Whether a table is refused of which a row cannot be scored.
 
         Returns
         -------
@@ -309,10 +341,16 @@ class TableModel:
         Raises
         ------
         TableError
-            If a column is missing or of the wrong kind.
+            If a column is missing, or no row of several can be scored, or not all, if `strict`.
         """
         check_share(coverage)
-        X = self._rows(table)
+        cleaned = self._rows(table)
+        unscored = unread_rows(cleaned.cells, table)
+        if unscored and (strict or 1 < len(unscored) == len(table)):
+            refuse_unread_rows(unscored, "table to predict", len(table))
+        X = without_rows(cleaned, unscored)
+        if X.empty:  # any row, for the columns of the results
+            X = self._typical_rows.head(1)
         scored, outputs = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
         scores = _scores(unsupported.sum(axis=1), scored["epistemic"])
@@ -327,6 +365,7 @@ class TableModel:
         scored.loc[first, "reasons"] = explained(
             X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
         )
+        scored = with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         return scored
@@ -337,16 +376,43 @@ class TableModel:
         Returns
         -------
         DataFrame of int
-            One row per column; ``missing``, ``unseen`` and ``out_of_range``.
+            One row per column; ``missing``, ``unseen`` and ``out_of_range``, of the rows that can
+            be scored; ``ranges``, cells such as "10 - 20" that are read as their middle; and
+            ``unread``, cells for which a row cannot be scored.
         """
-        X = self._rows(table)
-        return pd.DataFrame(
-            {
-                "missing": X.isna().sum(),
-                "unseen": self.training_values_.unseen(X).sum(),
-                "out_of_range": self.training_values_.out_of_range(X).sum(),
-            }
+        cleaned = self._rows(table)
+        X = without_rows(cleaned, unread_rows(cleaned.cells, table))
+        counts = {
+            "missing": X.isna().sum(),
+            "unseen": self.training_values_.unseen(X).sum(),
+            "out_of_range": self.training_values_.out_of_range(X).sum(),
+        }
+        counts |= {
+            name: sum_by_column(each for each in cleaned.cells if each.read == read)
+            for name, read in (("ranges", True), ("unread", False))
+        }
+        names = [*X.columns, *self.columns_.dates_]
+        return pd.DataFrame(counts, index=names).fillna(0).astype(int)
+
+    def measured_loss(self) -> tuple[float, float]:
+        """Measure predictions on the held-out rows, and those of somebody who guesses.
+
+        Returns
+        -------
+        loss : float
+            Log loss of the probabilities, in nats, or mean squared error of quantities.
+        guessing : float
+            That of the frequencies of the classes, or of the mean.
+        """
+        label = self.held_out_["label"]
+        if self.classes_ is None:
+            error = ((label - self.held_out_["prediction"]) ** 2).mean()
+            return float(error), float(label.var(ddof=0))
+        loss = negative_log_likelihood(
+            label.to_numpy(), self.held_out_proba_, classes=self.classes_
         )
+        share = label.value_counts(normalize=True)
+        return loss, float(-(share * np.log(share)).sum())
 
     def measured_coverage(self, coverage: float = 0.9) -> tuple[float, float]:
         """Measure prediction sets or intervals on held-out rows that did not calibrate them.
@@ -491,37 +557,43 @@ class TableModel:
         regression = bool(is_regressor(self.estimator))
         if self.task not in ("auto", "regression" if regression else "classification"):
             raise TableError(
-                f"{type(self.estimator).__name__} cannot do a {self.task} (--task {self.task})."
+                f"{type(self.estimator).__name__} cannot do a {self.task} (`task={self.task!r}`)."
             )
         return regression
 
-    def _with_quantities(
+    def _with_targets(
         self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
     ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str]]:
-        """Read a target that is written with a unit or divided thousands, as features are."""
+        """Rows whose target is known, and read if text stands for quantities; and warnings."""
         task = self.task
         if not isinstance(self.estimator, str):
             task = "regression" if self._is_regression(train, target) else "classification"
-        unit = target_unit(train[target], task)
-        if unit is None:
-            return train, held_out, []
-        train = train.assign(**{target: unit.numbers(train[target])})
-        if held_out is not None and target in held_out:
-            held_out = held_out.assign(**{target: unit.numbers(held_out[target])})
-        return train, held_out, [unit.note(target)]
+        format = target_format(train[target], task, train.attrs.get("decimal"))
+        own = train.attrs.get("decimal")
+        train, warned = rows_with_target(train, target, format, "training table", own)
+        if held_out is not None:
+            held_out, told = rows_with_target(held_out, target, format, "held-out table", own)
+            warned += told
+        return train, held_out, warned
 
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
-    ) -> Parts:
+    ) -> tuple[Parts, list[str]]:
         """Training rows and those of another table, without the ones that are in both."""
         which = "held-out table"
         check_names(table, which)
-        X_held = self._clean(self.columns_, table, which)
+        cleaned = self._clean(self.columns_, table, which)
+        unread = unread_rows(cleaned.cells, table)
+        if len(unread) == len(table):
+            refuse_unread_rows(unread, which, len(table))
+        told = notes.unread_notes(unread, which)
+        X_held = without_rows(cleaned, unread)
+        table = table.drop(index=table.index[[*unread]])
         y_held = target_values(table, self.target_, self.task_ == "regression", which, known=y)
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return drop_overlap(X, y, X_held, y_held, ids)
+        return drop_overlap(X, y, X_held, y_held, ids), told
 
     def _leakage_warnings(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":
@@ -552,23 +624,24 @@ class TableModel:
 
     # --- prediction --------------------------------------------------------------------------
 
-    def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> pd.DataFrame:
-        X = columns.transform(table, which)
-        if len(X) == 0:
+    def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> Cleaned:
+        cleaned = columns.read(table, which)
+        if len(cleaned.X) == 0:
             raise TableError(f"The {which} has no rows.")
-        check_sizes(X, columns.numbers_, which)
-        return X
+        if which == "training table":
+            check_sizes(cleaned.X, columns.numbers_, which)
+        return cleaned
 
-    def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
+    def _rows(self, table: pd.DataFrame) -> Cleaned:
         """Clean rows of a table to predict."""
         which = "table to predict"
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
-            raise TableError(f"The {which} has no column {self.id_!r} (--id).")
-        X = self._clean(self.columns_, table, which)
+            raise TableError(f"The {which} has no column {self.id_!r} (`id_column`).")
+        cleaned = self._clean(self.columns_, table, which)
         if self.missing == "refuse":
-            notes.missing_notes(X, which, self.missing)
-        return X
+            notes.missing_notes(cleaned.X, which, self.missing)
+        return cleaned
 
     def _encoded(self, X: pd.DataFrame) -> Any:
         return encoded(self.encoder_, self.columns_, X)
@@ -610,7 +683,7 @@ class TableModel:
         if self.classes_ is None:
             half = limit * outputs
             return {"lower": scored["prediction"] - half, "upper": scored["prediction"] + half}
-        names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
+        names = [str(label) for label in pd.Index(self.classes_)]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 

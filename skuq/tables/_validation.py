@@ -33,9 +33,9 @@ def feature_names(
     train: pd.DataFrame, target: str, drop: Sequence[str], id_column: str | None = None
 ) -> list[str]:
     """Columns to learn from; target, dropped columns and the id column must exist."""
-    for role, others in (("--drop", drop), ("--id", [id_column])):
+    for role, others in ((f"drop=[{target!r}]", drop), (f"id_column={target!r}", [id_column])):
         if target in others:
-            raise TableError(f"The target {target!r} cannot be left out ({role} {target}).")
+            raise TableError(f"The target {target!r} cannot be left out (`{role}`).")
     set_apart = [*drop] if id_column is None else [*drop, id_column]
     for name in (target, *set_apart):
         if name not in train.columns:
@@ -49,6 +49,17 @@ def feature_names(
     if not features:
         raise TableError("The training table has no column left to learn from.")
     return features
+
+
+def place(table: pd.DataFrame, position: int) -> str:
+    """Name a row: by its line in the file, as spreadsheets count them, or by its label.
+
+    `open_table` says in the attributes of a table how its file numbers the rows.
+    """
+    label, numbered = table.index[position], table.attrs.get("numbered")
+    if numbered is None:
+        return f"row {label}"
+    return f"{numbered[0]} {label + numbered[1]}"
 
 
 def word_among_numbers(values: pd.Series) -> str | None:

@@ -70,10 +70,10 @@ def test_an_archive_must_hold_one_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*--sep"),
-        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal one .*--decimal"),
-        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal one .*--decimal"),
-        ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*--decimal"),
+        ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*`sep`"),
+        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal one .*`decimal`"),
+        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal one .*`decimal`"),
+        ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*`decimal`"),
         ("a,b\n1,2\n1;2\n", "mixes separators: .* at a comma, but row 2 is '1;2'"),
     ],
 )
@@ -154,7 +154,7 @@ def test_what_is_stated_must_make_sense(tmp_path, format, message):
 def test_damage_far_behind_the_first_rows_is_named(tmp_path):
     lines = "".join(f"{k},{k * 7919 % 100003}\n" for k in range(200_000)).encode()
     late = written(tmp_path, b"a,b\n" + lines + "1,é\n".encode("cp1252"))
-    with pytest.raises(TableFileError, match=r"not encoded as utf-8; .*--encoding"):
+    with pytest.raises(TableFileError, match=r"not encoded as utf-8; .*`encoding`"):
         list(open_table(late).chunks())
     cut = written(tmp_path, gzip.compress(b"a,b\n" + lines)[:-1000], "t.csv.gz")
     with pytest.raises(TableFileError, match="damaged"):

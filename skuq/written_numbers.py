@@ -1,0 +1,252 @@
+"""Numbers as people write them in cells: marks, units, brackets, ranges, words for missing ones.
+
+This is the one description of them: the decimal mark of a file is found by it, and columns of text
+are read by it. Patterns are applied to the different texts of a column, each once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from skuq.base import FloatArray, IntArray
+from skuq.labels import as_text
+from skuq.stored import stored
+
+NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
+SOME = 500  # cells by which a column that may hold numbers is told from others
+FEW = 0.05  # of the cells that are not missing: exceptions in a column of numbers, at most
+# Of which a column of numbers makes missing values, in small letters; blanks count too.
+WORDS = frozenset(
+    {
+        "",
+        "-",
+        "--",
+        "---",
+        "\u2013",
+        "\u2014",
+        "?",
+        "??",
+        ".",
+        "..",
+        "...",
+        "*",
+        "na",
+        "n/a",
+        "n.a.",
+    }
+    | {"n.a", "#n/a", "#na", "<na>", "nan", "nil", "none", "null", "missing", "unknown"}
+    | {"not available", "not applicable", "#value!", "#div/0!", "#ref!", "#null!", "#num!"}
+)
+
+SIGN = "[%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9]"  # percent, per mille, degrees, currencies
+CURRENCY = r"US\$|USD|EUR|GBP|CHF|JPY|INR|Rs\.?"
+SPACE = "[ '\u2019\u00a0\u2009\u202f]"  # as some countries divide thousands
+DASH = "(?:-|\u2013|\u2014|to)"
+DIGITS = rf"(?:\d{{1,3}}(?:{SPACE}\d{{3}})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?"
+WRITTEN = re.compile(
+    rf"(?P<open>\(?)(?P<sign>[+-]?)(?P<before>{SIGN}|{CURRENCY}|)\s*(?P<inner>[+-]?)"
+    rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
+    rf"(?P<after>\s*{SIGN}[^\d()]*|\s+[^\d()]+|[^\W\d_][^\d()]*|)(?P<close>\)?)"
+)
+# By the decimal mark. India divides hundreds of thousands once more.
+STYLES = {
+    ".": re.compile(
+        rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+"
+        r"|(?=\.\d))(?:\.\d*)?(?:[eE][+-]?\d+)?"
+    ),
+    ",": re.compile(
+        rf"(?:\d{{1,3}}(?:\.\d{{3}})+|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+|(?=,\d))(?:,\d*)?"
+        r"(?:[eE][+-]?\d+)?"
+    ),
+}
+DIVIDERS = {
+    mark: str.maketrans("", "", f" '\u2019\u00a0\u2009\u202f{other}")
+    for mark, other in ((".", ","), (",", "."))
+}
+CODE = re.compile(r"0\d+")  # with a leading zero
+
+
+class Parts(NamedTuple):
+    """Parts of a text that stands for a number."""
+
+    negative: bool
+    before: str  # unit before it
+    number: str
+    end: str | None  # of a range
+    after: str
+    glued: bool  # whether a unit of letters follows without a space: 12A is rather a name
+
+
+def parts_of(text: str) -> Parts | None:
+    """Divide a text into sign, number and unit; None if it is not of this form."""
+    match = WRITTEN.fullmatch(text)
+    if match is None or bool(match["open"]) != bool(match["close"]):
+        return None
+    signs = match["sign"] + match["inner"]
+    if len(signs) > 1 or (match["open"] and (signs or match["end"])):
+        return None
+    after = match["after"]
+    glued = bool(after) and not after[0].isspace() and re.match(SIGN, after) is None
+    negative = signs == "-" or bool(match["open"])
+    return Parts(negative, match["before"], match["number"], match["end"], after.strip(), glued)
+
+
+@stored("tables.number-format")
+@dataclass(frozen=True)
+class NumberFormat:
+    """How a column writes numbers."""
+
+    before: str = ""  # unit before each number
+    after: str = ""
+    decimal: str = "."  # mark before the decimals; the other one divides thousands
+
+    def read(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
+        """Numbers, NaN where there is none, and what kind of cell each text is."""
+        return self.values_of(texts, [parts_of(text) for text in texts])
+
+    def values_of(
+        self, texts: Sequence[str], parts: Sequence[Parts | None]
+    ) -> tuple[FloatArray, IntArray]:
+        """The same of texts that are divided already."""
+        values, kinds = [np.nan] * len(texts), [OTHER] * len(texts)
+        for k, (text, each) in enumerate(zip(texts, parts, strict=True)):
+            if each is None or not self._has_unit(each):
+                if self._stands_for_missing(text):
+                    kinds[k] = MISSING
+                continue
+            low = self._value(each.number, each.negative)
+            high = low if each.end is None else self._value(each.end)
+            if low is not None and high is not None and low <= high:
+                values[k] = (low + high) / 2
+                kinds[k] = NUMBER if each.end is None else RANGE
+        return np.array(values, dtype=float), np.array(kinds, dtype=np.int64)
+
+    def form(self) -> str:
+        """The format in words."""
+        if unit := self.before or self.after:
+            return f"numbers with the unit {unit!r}"
+        return "numbers" if self.decimal == "." else "numbers with decimal commas"
+
+    def of_one(self) -> str:
+        """The format of a single number in words."""
+        unit = self.before or self.after
+        return f"a number with the unit {unit!r}" if unit else "a number"
+
+    def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
+        """The same in a file with a decimal mark; `own` is that of the file it was found in.
+
+        A column may differ from its file, and does so in others of the kind.
+        """
+        return replace(self, decimal=decimal) if decimal and decimal != own else self
+
+    def _stands_for_missing(self, text: str) -> bool:
+        if self.after and text.lower().endswith(self.after.lower()):
+            text = text[: -len(self.after)]
+        if self.before and text.startswith(self.before):
+            text = text[len(self.before) :]
+        return text.strip().lower() in WORDS
+
+    def _has_unit(self, parts: Parts) -> bool:
+        """Whether the unit is that of the column; where it is left away, it is meant."""
+        before, after = parts.before, parts.after
+        if not (before or after):
+            return True
+        return before.lower() == self.before.lower() and after.lower() == self.after.lower()
+
+    def _value(self, number: str, negative: bool = False) -> float | None:
+        if STYLES[self.decimal].fullmatch(number) is None:
+            return None
+        value = float(number.translate(DIVIDERS[self.decimal]).replace(",", "."))
+        return -value if negative else value
+
+
+def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
+    """How a column of texts writes numbers, if nearly all are numbers, and in one way.
+
+    `decimal` is the mark of the file, where a number such as 1,234 leaves it open: "" if the file
+    leaves it open too, and None for a table of pandas, which has points. A column of digits alone
+    is one of codes, which somebody asked for as text.
+    """
+    texts, codes = texts_of(column.dropna())
+    if not texts or not _may_be_numbers(texts, codes):
+        return None
+    parts, counts = [parts_of(text) for text in texts], np.bincount(codes)
+    if any(CODE.fullmatch(text) for text in texts) or all(map(str.isdecimal, texts)):
+        return None
+    before, after = _unit(parts, counts)
+    formats = {mark: NumberFormat(before, after, mark) for mark in STYLES}
+    kinds = {mark: each.values_of(texts, parts)[1] for mark, each in formats.items()}
+    right = {mark: int(counts[found == NUMBER].sum()) for mark, found in kinds.items()}
+    mark: str | None = max(right, key=right.__getitem__)
+    if len({*right.values()}) == 1:  # nothing in the column tells
+        mark = _decided([each.number for each in parts if each], bool(before or after), decimal)
+    if mark is None:
+        return None
+    present = int(counts[kinds[mark] != MISSING].sum())
+    if right[mark] == 0 or present - right[mark] > FEW * present:
+        return None
+    return formats[mark]
+
+
+def _may_be_numbers(texts: Sequence[str], codes: IntArray) -> bool:
+    """Whether most cells may be numbers, judged by some of them, since most texts are not."""
+    some = np.unique(codes[np.linspace(0, len(codes) - 1, SOME, dtype=int)], return_counts=True)
+    no_number = [
+        parts_of(texts[code]) is None and texts[code].lower().split(" ")[0] not in WORDS
+        for code in some[0]
+    ]
+    return bool(some[1][no_number].sum() < SOME / 2)
+
+
+def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
+    """The unit that more than a few of the numbers have, the most frequent one; or none."""
+    found: dict[tuple[str, str], int] = {}
+    total = 0
+    for each, count in zip(parts, counts, strict=True):
+        if each is not None:
+            total += count
+            if (each.before or each.after) and not each.glued:
+                unit = each.before, each.after
+                found[unit] = found.get(unit, 0) + count
+    unit = max(found, key=found.__getitem__, default=("", ""))
+    return unit if found and found[unit] > FEW * total else ("", "")
+
+
+def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str | None:
+    """The decimal mark where all numbers can be read with either; None if nothing decides it."""
+    marks = {mark for number in numbers for mark in ".," if mark in number}
+    if decimal:
+        return decimal
+    if not marks:
+        return "."
+    if decimal is None and (marks == {","} or not has_unit):
+        return "."
+    return None
+
+
+def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:
+    """The different texts of a column, without blanks around them, and which of them each cell is.
+
+    Missing cells are -1.
+    """
+    codes, values = pd.factorize(column.astype(object))
+    return [as_text(value).strip() for value in values], codes
+
+
+def read_column(column: pd.Series, format: NumberFormat) -> tuple[FloatArray, IntArray]:
+    """Numbers of a column, NaN where there is none, and the kind of each cell."""
+    texts, codes = texts_of(column)
+    values, kinds = format.read(texts)
+    for k, value in enumerate(pd.unique(column.astype(object).dropna())):
+        if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+            values[k], kinds[k] = float(value), NUMBER  # whatever the marks of texts are
+    # The last one stands for cells that are missing, whose code is -1.
+    return np.append(values, np.nan)[codes], np.append(kinds, MISSING)[codes]
