@@ -19,6 +19,11 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Turn labels into positions among classes.
 

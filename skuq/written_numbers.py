@@ -18,10 +18,10 @@ import pandas as pd
 
 from skuq.base import FloatArray, IntArray
 from skuq.labels import as_text
-from skuq.stored import stored
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
-SOME = 500  # cells by which a column that may hold numbers is told from others
+SOME = 200  # cells by which a column that may hold numbers or dates is told from others
+HAS_DIGIT = re.compile(r"\d")
 FEW = 0.05  # of the cells that are not missing: exceptions in a column of numbers, at most
 # Of which a column of numbers makes missing values, in small letters; blanks count too.
 WORDS = frozenset(
@@ -99,7 +99,6 @@ def parts_of(text: str) -> Parts | None:
     return Parts(negative, match["before"], match["number"], match["end"], after.strip(), glued)
 
 
-@stored("tables.number-format")
 @dataclass(frozen=True)
 class NumberFormat:
     """How a column writes numbers."""
@@ -129,16 +128,11 @@ class NumberFormat:
                 kinds[k] = NUMBER if each.end is None else RANGE
         return np.array(values, dtype=float), np.array(kinds, dtype=np.int64)
 
-    def form(self) -> str:
-        """The format in words."""
+    def form(self, plural: str = "") -> str:
+        """The format in words, of one number or of several."""
         if unit := self.before or self.after:
-            return f"numbers with the unit {unit!r}"
-        return "numbers" if self.decimal == "." else "numbers with decimal commas"
-
-    def of_one(self) -> str:
-        """The format of a single number in words."""
-        unit = self.before or self.after
-        return f"a number with the unit {unit!r}" if unit else "a number"
+            return f"number{plural} with the unit {unit!r}"
+        return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
         """The same in a file with a decimal mark; `own` is that of the file it was found in.
@@ -175,9 +169,10 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     leaves it open too, and None for a table of pandas, which has points. A column of digits alone
     is one of codes, which somebody asked for as text.
     """
-    texts, codes = texts_of(column.dropna())
-    if not texts or not _may_be_numbers(texts, codes):
+    values = column.dropna()
+    if not may_be_read(values):
         return None
+    texts, codes = texts_of(values)
     parts, counts = [parts_of(text) for text in texts], np.bincount(codes)
     if any(CODE.fullmatch(text) for text in texts) or all(map(str.isdecimal, texts)):
         return None
@@ -196,14 +191,16 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     return formats[mark]
 
 
-def _may_be_numbers(texts: Sequence[str], codes: IntArray) -> bool:
-    """Whether most cells may be numbers, judged by some of them, since most texts are not."""
-    some = np.unique(codes[np.linspace(0, len(codes) - 1, SOME, dtype=int)], return_counts=True)
-    no_number = [
-        parts_of(texts[code]) is None and texts[code].lower().split(" ")[0] not in WORDS
-        for code in some[0]
-    ]
-    return bool(some[1][no_number].sum() < SOME / 2)
+def may_be_read(values: pd.Series) -> bool:
+    """Whether most of some cells hold a digit or a word for a missing number, as few texts do."""
+    if values.empty:
+        return False
+    some = [as_text(values.iat[k]) for k in np.linspace(0, len(values) - 1, SOME, dtype=int)]
+    return sum(_has_digit_or_word(text) for text in some) >= SOME / 2
+
+
+def _has_digit_or_word(text: str) -> bool:
+    return HAS_DIGIT.search(text) is not None or text.strip().lower().split(" ")[0] in WORDS
 
 
 def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:

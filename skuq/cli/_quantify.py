@@ -359,7 +359,7 @@ def _scored(
     if report is not None:
         pages[0].write(report)
     said = [*table_notes(total[0]), *coverage_notes(len(model.held_out_), coverage)]
-    first = [] if n_unread == 0 else [f"{n_unread} of {n_rows} rows were not scored.", said.pop(0)]
+    first = [] if n_unread == 0 else [f"{n_unread} of {n_rows} rows not scored.", said.pop(0)]
     return first, [*said, f"{n_rows - n_unread} rows were predicted."]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from skuq.base import FloatArray
+from skuq.labels import counted
 from skuq.metrics import (
     area_under_risk_coverage,
     misclassification_auroc,
@@ -16,7 +17,7 @@ from skuq.metrics import (
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting._audit import audit_data
-from skuq.reporting._phrases import counted, listed
+from skuq.reporting._phrases import listed
 from skuq.reporting._report import Report, cells, picture
 from skuq.tables import TableModel, guessing_note, table_notes
 

@@ -31,6 +31,7 @@ from skuq.written_numbers import (
     RANGE,
     WORDS,
     NumberFormat,
+    may_be_read,
     number_format,
     read_column,
     texts_of,
@@ -50,13 +51,16 @@ NAMES = 0.9  # of the values of a text column: if more are different, it holds n
 DENSE = 2  # numbers per row up to which whole numbers that never repeat are no coincidence
 
 
+stored("tables.number-format")(NumberFormat)
+
+
 class Cells(NamedTuple):
     """Cells of a column that do not hold what the column does."""
 
     column: str
     rows: IntArray  # positions
     texts: list[str]  # what they hold
-    fault: str  # what is wrong, such as "not a number"
+    held: str  # what they hold, such as "a range", or do not: "not a number"
     read: bool  # whether they are read all the same, as the middle of a range
 
 
@@ -160,6 +164,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
 
     def _fit_text(self, name: str, column: pd.Series) -> str:
         """Read dates and numbers in a column of text; return why it is left out, or ""."""
+        values = column.dropna()
+        n_values = values.nunique()
+        useless = OF_NAMES if len(values) > ALL_DIFFERENT and n_values > NAMES * len(values) else ""
+        if not may_be_read(values):
+            return useless
         if dates := date_column(column):
             self.dates_[name] = dates
             self.numbers_ += dates.names(name)
@@ -170,13 +179,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             self.numbers_.append(name)
             self.notes_.append(_format_note(column, format))
             return ""
-        values = column.dropna()
         if note := code_note(values):
             self.notes_.append(note)
         elif note := unread_note(values) or _word_note(values):
             self.warnings_.append(note)
-        n_values = values.astype(str).nunique()
-        return OF_NAMES if len(values) > ALL_DIFFERENT and n_values > NAMES * len(values) else ""
+        return useless
 
     def transform(self, X: pd.DataFrame, which: str = "table to predict") -> pd.DataFrame:
         """Bring any table into the form of the training table; errors call it `which`."""
@@ -232,7 +239,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 format = self._format(name, decimal)
                 values, kinds = read_column(column, format)
                 cells += _cells(column, kinds == RANGE, "a range", read=True)
-                cells += _cells(column, kinds == OTHER, f"not {format.of_one()}")
+                cells += _cells(column, kinds == OTHER, f"not a {format.form()}")
                 numbers = pd.Series(values, index=column.index)
             too_large = (numbers.abs() > TOO_LARGE).to_numpy()
             cells += _cells(column, too_large, "infinite or too large")
@@ -247,13 +254,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return NumberFormat(decimal=decimal or ".")
 
 
-def _cells(column: pd.Series, marks: BoolArray, fault: str, *, read: bool = False) -> list[Cells]:
+def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
     """The marked cells of a column, if there are any."""
     rows = np.flatnonzero(marks)
     if len(rows) == 0:
         return []
     texts = [as_text(value) for value in column.iloc[rows]]
-    return [Cells(str(column.name), rows, texts, fault, read)]
+    return [Cells(str(column.name), rows, texts, held, read)]
 
 
 def _check_single_values(column: pd.Series) -> None:
@@ -273,8 +280,8 @@ def _format_note(column: pd.Series, format: NumberFormat) -> str:
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
     shown = f", such as {written.iloc[0]!r}" if len(written) else ""
-    missing = f" ({texts[words].iloc[0]!r} where one is missing)" if words.any() else ""
-    return f"Column {column.name} holds {format.form()}{shown}{missing}; it counts as numbers."
+    missing = f" ({texts[words].iloc[0] or 'blank'} where one is missing)" if words.any() else ""
+    return f"Column {column.name} holds {format.form('s')}{shown}{missing}; it counts as numbers."
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
@@ -293,8 +300,8 @@ def _word_note(values: pd.Series) -> str | None:
     if word is None:
         return None
     return (
-        f"Column {values.name} holds numbers, but counts as text because of values such as "
-        f"{word!r}; if they stand for missing ones, leave them empty."
+        f"Most values of column {values.name} are numbers, but it counts as text because of others "
+        f"such as {word!r}; if they stand for missing ones, leave them empty."
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_object_dtype
 
@@ -50,7 +49,6 @@ MONTH = r"([A-Za-z]{3})[a-z]*"  # of whose name the first three letters are enou
 # Dates whose century is not said, times of the day, and durations.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 ORDERS = {"%d": "the day first", "%m": "the month first"}
-SOME = 20  # cells by which a column that may hold dates is told from others
 
 
 @stored("tables.date-column")
@@ -89,37 +87,37 @@ class DateColumn:
 
 def date_column(column: pd.Series) -> DateColumn | None:
     """Recognise dates; refuse those whose day and month cannot be told apart."""
-    cells = column.dropna()
-    if is_datetime64_any_dtype(cells) or _holds(cells, "date", "datetime"):
-        formats: tuple[str, ...] = (ISO,) if len(cells) else ()
-    elif _holds(cells, "string"):
-        cells = cells[~_is_word(cells)].str.strip()
-        formats = next((f for form, f in FORMS.items() if _nearly_all(cells, form)), ())
+    counts = column.value_counts()  # of the different values
+    values = pd.Series(counts.index)
+    if is_datetime64_any_dtype(values) or _holds(values, "date", "datetime"):
+        formats: tuple[str, ...] = (ISO,) if len(values) else ()
+    elif _holds(values, "string"):
+        present = ~_is_word(values).to_numpy(dtype=bool)
+        counts, values = counts[present], values[present].str.strip()
+        forms = (form for form in FORMS if _nearly_all(values.str.fullmatch(form), counts))
+        formats = FORMS[form] if (form := next(forms, None)) else ()
     else:
         return None
-    if not formats:
+    fits = {format: _parsed(values, format).notna() for format in formats}
+    best = max(fits, key=lambda format: fits[format].sum(), default=None)
+    if best is None:
         return None
-    values = cells.drop_duplicates()
-    read = {format: values[_parsed(values, format).notna().to_numpy()] for format in formats}
-    best = max(read, key=lambda format: len(read[format]))
     for other in set(formats) - {best}:
-        if not read[other].isin(read[best]).all():
+        if (fits[other] & ~fits[best]).any():
             raise _ambiguous(column.name, values, "in different orders")
-        if len(read[other]) == len(read[best]):
+        if fits[other].sum() == fits[best].sum():
             raise _ambiguous(column.name, values, "whose day and month cannot be told apart")
-    if cells.isin(read[best]).sum() < (1 - FEW) * len(cells):
+    if not _nearly_all(fits[best], counts):
         return None
-    dates = _parsed(read[best], best)
+    dates = _parsed(values[fits[best]], best)
     has_time = bool((dates != dates.dt.normalize()).any())
     return DateColumn(best, str(dates.min().date()), has_time)
 
 
-def _nearly_all(cells: pd.Series, form: str) -> bool:
-    """Whether cells are of a form, but for a few; most columns are told by some cells."""
-    some = cells.iloc[np.linspace(0, len(cells) - 1, SOME, dtype=int)] if len(cells) else cells
-    if some.str.fullmatch(form).sum() < SOME / 2:
-        return False
-    return bool(cells.str.fullmatch(form).sum() >= (1 - FEW) * len(cells))
+def _nearly_all(fits: pd.Series, counts: pd.Series) -> bool:
+    """Whether different values fit that nearly all cells have."""
+    n_fit = int(counts.to_numpy()[fits.to_numpy(dtype=bool)].sum())
+    return n_fit > 0 and n_fit >= (1 - FEW) * int(counts.sum())
 
 
 def _is_word(column: pd.Series) -> pd.Series:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from skuq.labels import counted
 from skuq.tables._columns import Cells
 from skuq.tables._dates import is_date_in_digits
 from skuq.tables._training import LEARNERS, Comparison
@@ -83,14 +84,12 @@ def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
     notes = []
     for each in cells:
         n_cells = len(each.rows)
-        some = f"{each.texts[0]!r} ({place(table, int(each.rows[0]))})"
-        if each.read:
-            became = "is read as its middle" if n_cells == 1 else "are read as their middle"
-        else:
-            became = "counts as missing" if n_cells == 1 else "count as missing"
-        are = "cell is" if n_cells == 1 else "cells are"
+        hold, count, are = ("holds", "counts", "is") if n_cells == 1 else ("hold", "count", "are")
+        became = f"{are} read as its middle" if each.read else f"{count} as missing"
+        held = each.held.replace("not ", "something other than ")
         notes.append(
-            f"{n_cells} {are} {each.fault} in column {each.column}, such as {some}, and {became}."
+            f"{counted(n_cells, 'cell')} in column {each.column} {hold} {held}, such as "
+            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and {became}."
         )
     return notes
 
@@ -99,9 +98,9 @@ def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
     """Say how many rows were left out because a cell cannot be read."""
     if not unread:
         return []
-    rows, were = ("1 row", "was") if len(unread) == 1 else (f"{len(unread)} rows", "were")
     return [
-        f"{rows} of the {which} {were} left out, because a cell cannot be read, the first one in "
+        f"{counted(len(unread), 'row')} of the {which} {'was' if len(unread) == 1 else 'were'} "
+        "left out, because a cell cannot be read, the first one in "
         f"{next(iter(unread.values()))}."
     ]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_datetime64_dtype, is_integer_dtype
 
 from skuq.base import FloatArray
-from skuq.labels import as_text
+from skuq.labels import as_text, counted
 from skuq.tables._columns import is_number
 from skuq.tables._validation import TableError, place
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
@@ -71,8 +71,9 @@ def rows_with_target(
         bad = np.flatnonzero(kinds == OTHER)
         if len(bad):
             warned.append(
-                f"The target {target} is not {format.of_one()} in {len(bad)} rows of the {which}, "
-                f"such as {as_text(column.iloc[bad[0]])!r} ({place(table, int(bad[0]))})."
+                f"The target {target} holds something other than a {format.form()} in "
+                f"{counted(len(bad), 'row')} of the {which}, such as "
+                f"{as_text(column.iloc[bad[0]])!r} ({place(table, int(bad[0]))})."
             )
     missing = table[target].isna().to_numpy()
     n_missing = int(missing.sum())
@@ -83,9 +84,9 @@ def rows_with_target(
             f"The target {target!r} is missing in all rows of the {which}. (Words such as None and "
             "NA count as missing: rename a class of such a name.)"
         )
-    rows, were = ("1 row", "was") if n_missing == 1 else (f"{n_missing} rows", "were")
     warned.append(
-        f"{rows} of the {which} without a target {were} left out, the first one "
+        f"{counted(n_missing, 'row')} of the {which} without a target "
+        f"{'was' if n_missing == 1 else 'were'} left out, the first one "
         f"{place(table, int(missing.argmax()))}."
     )
     return table[~missing], warned

@@ -20,7 +20,7 @@ def unread_rows(cells: Sequence[Cells], table: pd.DataFrame) -> dict[int, str]:
     for each in cells:
         if not each.read:
             for row, text in zip(each.rows.tolist(), each.texts, strict=True):
-                reasons.setdefault(row, []).append(f"{each.column} is {text!r}, {each.fault}")
+                reasons.setdefault(row, []).append(f"{each.column} is {text!r}, {each.held}")
     return {row: f"{place(table, row)}: {SEPARATOR.join(reasons[row])}" for row in sorted(reasons)}
 
 

@@ -504,11 +504,10 @@ def test_a_row_that_cannot_be_read_is_set_aside_with_its_line(folder, flowers, m
     new.to_csv("new.csv", index=False)
     before = files(folder)
     message = refused(quantify("--quiet", "--strict", *METHOD), folder, before)
-    assert "of the 40 rows" in message
     assert "line 102: petal length is 'long', not a number" in message
     result = quantify(*METHOD)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("1 of 150 rows were not scored.\nRows were not scored because")
+    assert result.stdout.startswith("1 of 150 rows not scored.\nRows were not scored because")
     rows = written()
     assert rows["reasons"][100] == "not scored: line 102: petal length is 'long', not a number"
     assert rows["prediction"][100] == ""
@@ -535,10 +534,10 @@ def test_what_was_misread_is_said_first_with_its_line(folder, flowers):
     flowers.assign(**{"petal width": widths}).to_csv("known.csv", index=False)
     lines = quantify(*METHOD).stdout.splitlines()
     assert lines[:2] == [
-        "1 cell is a range in column petal width, such as '0.2 - 0.3' (line 5), and is read as its "
-        "middle.",
-        "1 cell is not a number in column petal width, such as 'wide' (line 11), and counts as "
-        "missing.",
+        "1 cell in column petal width holds a range, such as '0.2 - 0.3' (line 5), and is read as "
+        "its middle.",
+        "1 cell in column petal width holds something other than a number, such as 'wide' (line "
+        "11), and counts as missing.",
     ]
 
 

@@ -18,12 +18,12 @@ def clean(train, new=None, **options):
 
 
 def cells(train, new, **attrs):
-    """What is wrong with cells of another table: rows, faults, and whether they are read."""
+    """Cells of another table: rows, texts, what they hold, and whether they are read."""
     columns = CleanColumns().fit(pd.DataFrame({"c": train}))
     table = pd.DataFrame({"c": new})
     table.attrs |= attrs
     return [
-        (each.rows.tolist(), each.texts, each.fault, each.read)
+        (each.rows.tolist(), each.texts, each.held, each.read)
         for each in columns.read(table, "other table").cells
     ]
 
@@ -133,7 +133,7 @@ def test_dates_that_may_be_read_in_two_ways_are_refused(values, message):
         (["1 234,50", "1\u202f234"], [1234.5, 1234.0], " with decimal commas"),
         (["1'234.5", "7"], [1234.5, 7.0], ', such as "1\'234.5"'),
         (["1,5", "2"], [1.5, 2.0], " with decimal commas"),
-        (["1.5", "-", "n.a.", " ", "?"], [1.5, *[np.nan] * 4], " ('-' where one is missing)"),
+        (["1.5", "-", "n.a.", " ", "?"], [1.5, *[np.nan] * 4], " (- where one is missing)"),
         (
             ["8 bhp", "7.5 bhp", "null bhp", "bhp"],
             [8.0, 7.5, *[np.nan] * 2],
@@ -182,7 +182,7 @@ def test_a_few_cells_do_not_make_text_of_a_column_of_numbers():
     ]
     assert clean([*odd, "x"])[0]["c"].tolist()[-3:] == ["1365 - 1700", "abc", "x"]
     _, (note,) = clean([*odd, "x", "y"])
-    assert "holds numbers, but counts as text because of values such as '1365 - 1700'" in note
+    assert "Most values of column c are numbers, but it counts as text because of others" in note
 
 
 def test_a_few_cells_do_not_make_text_of_a_column_of_dates():
