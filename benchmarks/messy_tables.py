@@ -17,8 +17,9 @@ class MessyTable(NamedTuple):
     """A form of table."""
 
     make: Callable[[np.random.Generator, int], Made]
-    column: str  # one of numbers, in text or beside other things
-    bad: str  # a cell of it that cannot be read
+    numbers: tuple[str, ...]  # columns that hold numbers, in text or beside other things
+    names: tuple[str, ...]  # columns that only name or number the rows
+    bad: str  # what is not a number, for a cell of the first of these columns
 
 
 def some_missing(random, values, share):
@@ -168,9 +169,11 @@ def bengaluru(random: np.random.Generator, n: int) -> Made:
 
 
 MESSY_TABLES = {
-    "titanic": MessyTable(titanic, "Age", "about 30"),
-    "ames": MessyTable(ames, "Lot Area", "see plan"),
-    "telco": MessyTable(telco, "TotalCharges", "too much"),
-    "used_cars": MessyTable(used_cars, "Engine", "one litre"),
-    "bengaluru": MessyTable(bengaluru, "total_sqft", "on request"),
+    "titanic": MessyTable(titanic, ("Age", "Fare"), ("PassengerId", "Name"), "about 30"),
+    "ames": MessyTable(ames, ("Lot Area", "Lot Frontage", "Garage Yr Blt"), ("Order",), "see plan"),
+    "telco": MessyTable(telco, ("TotalCharges",), ("customerID",), "too much"),
+    "used_cars": MessyTable(
+        used_cars, ("Engine", "Mileage", "Power", "Kilometers_Driven"), ("Unnamed: 0",), "one litre"
+    ),
+    "bengaluru": MessyTable(bengaluru, ("total_sqft", "bath"), (), "on request"),
 }
