@@ -588,7 +588,7 @@ class TableModel:
             refuse_unread_rows(unread, which, len(table))
         told = notes.unread_notes(unread, which)
         X_held = without_rows(cleaned, unread)
-        table = table.drop(index=table.index[[*unread]])
+        table = table[[row not in unread for row in range(len(table))]]
         y_held = target_values(table, self.target_, self.task_ == "regression", which, known=y)
         ids = None
         if self.id_ is not None and self.id_ in table:

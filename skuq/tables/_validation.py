@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 import pandas as pd
+from pandas.api.types import is_integer
 
 TOO_LARGE = 1e38  # trees compute in single precision
 
@@ -57,7 +58,7 @@ def place(table: pd.DataFrame, position: int) -> str:
     `open_table` says in the attributes of a table how its file numbers the rows.
     """
     label, numbered = table.index[position], table.attrs.get("numbered")
-    if numbered is None:
+    if numbered is None or not is_integer(label):
         return f"row {label}"
     return f"{numbered[0]} {label + numbered[1]}"
 

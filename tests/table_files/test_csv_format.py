@@ -114,6 +114,26 @@ def test_numbers_are_read_with_the_mark_of_all(tmp_path, content, column):
 
 
 @pytest.mark.parametrize(
+    ("content", "decimal"),
+    [
+        (b"a,b\n1,2\n", "."),
+        (b"a;b\n1,5;2\n", ","),
+        (b"a;b\n1.5;2\n", "."),
+        (b"a;b\n1;2\n", ""),
+        (b"a;b\n1.200,50 EUR;x\n7 EUR;y\n", ","),
+        (b"a;b\n1,5;x\n-;y\n", ","),
+        (b"a;b\n1,234,567;x\n5 kg;y\n5,5 kg;z\n", ""),
+        (b"a;b\n1.200 EUR;x\n3.100 EUR;y\n", ""),
+    ],
+)
+def test_the_mark_that_a_file_shows_goes_with_its_table(tmp_path, content, decimal):
+    table = open_table(written(tmp_path, content)).read()
+    assert table.attrs == {"decimal": decimal, "numbered": ("line", 2)}
+    table = next(open_table(written(tmp_path, b"sep=%c\n" % content[1] + content)).chunks())
+    assert table.attrs["numbered"] == ("line", 3)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "is empty"),
