@@ -22,6 +22,7 @@ from skuq.labels import as_text
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # cells by which a column that may hold numbers or dates is told from others
 HAS_DIGIT = re.compile(r"\d")
+CATEGORIES = 20  # different numbers up to which another text that repeats is a category, too
 FEW = 0.05  # of the cells that are not missing: exceptions in a column of numbers, at most
 # Of which a column of numbers makes missing values, in small letters; blanks count too.
 WORDS = frozenset(
@@ -52,7 +53,7 @@ SPACE = "[ '\u2019\u00a0\u2009\u202f]"  # as some countries divide thousands
 DASH = "(?:-|\u2013|\u2014|to)"
 DIGITS = rf"(?:\d{{1,3}}(?:{SPACE}\d{{3}})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?"
 WRITTEN = re.compile(
-    rf"(?P<open>\(?)(?P<sign>[+-]?)(?P<before>{SIGN}|{CURRENCY}|)\s*(?P<inner>[+-]?)"
+    rf"(?P<open>\(?)(?P<sign>[+\u2212-]?)(?P<before>{SIGN}|{CURRENCY}|)\s*(?P<inner>[+\u2212-]?)"
     rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
     rf"(?P<after>\s*{SIGN}[^\d()]*|\s+[^\d()]+|[^\W\d_][^\d()]*|)(?P<close>\)?)"
 )
@@ -95,7 +96,7 @@ def parts_of(text: str) -> Parts | None:
         return None
     after = match["after"]
     glued = bool(after) and not after[0].isspace() and re.match(SIGN, after) is None
-    negative = signs == "-" or bool(match["open"])
+    negative = signs in ("-", "\u2212") or bool(match["open"])
     return Parts(negative, match["before"], match["number"], match["end"], after.strip(), glued)
 
 
@@ -188,6 +189,9 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     present = int(counts[kinds[mark] != MISSING].sum())
     if right[mark] == 0 or present - right[mark] > FEW * present:
         return None
+    numbers, others = kinds[mark] == NUMBER, kinds[mark] == OTHER
+    if numbers.sum() <= CATEGORIES and (counts[others] > 1).any():
+        return None  # such as 0, 1, 2, 3+
     return formats[mark]
 
 

@@ -80,6 +80,7 @@ class Cleaned(NamedTuple):
         "decimal_": str | None,
         "dates_": dict[str, DateColumn],
         "formats_": dict[str, NumberFormat],
+        "others_": dict[str, list[str]],
         "numbers_": list[str],
         "bits_": list[str],
         "booleans_": list[str],
@@ -107,6 +108,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.decimal_: str | None = X.attrs.get("decimal")  # of the file, as `open_table` says
         self.dates_: dict[str, DateColumn] = {}  # in whose place several columns of numbers stand
         self.formats_: dict[str, NumberFormat] = {}  # of text that counts as numbers
+        # Other texts among the numbers and dates of the training table, which count as missing.
+        self.others_: dict[str, list[str]] = {}
         self.numbers_: list[str] = []  # of the result
         self.bits_: list[str] = []  # of these, columns of 0 and 1
         self.booleans_: list[str] = []  # yes and no, which are text in the result
@@ -206,6 +209,10 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             columns |= self._transformed(name, column, X.attrs.get("decimal"), cells)
         return Cleaned(pd.DataFrame(columns).reset_index(drop=True), cells)
 
+    def accept(self, cells: list[Cells]) -> None:
+        """Take other texts of the training table for missing numbers and dates from now on."""
+        self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
+
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
         """Bring clean rows into the form of the training table, as its reader saw it.
 
@@ -224,9 +231,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
     ) -> dict[str, pd.Series]:
         """Clean columns in place of one; `cells` gets those that do not hold what it does."""
+        known = self.others_.get(name)
+        new = ~column.isin(known).to_numpy() if known else np.ones(len(column), dtype=bool)
         if name in self.dates_:
             dates, no_date = self.dates_[name].numbers(column)
-            cells += _cells(column, no_date, "not a date")
+            cells += _cells(column, no_date & new, "not a date")
             return dates
         if name in self.formats_ or name in self.numbers_:
             if name in self.bits_:
@@ -239,10 +248,12 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 format = self._format(name, decimal)
                 values, kinds = read_column(column, format)
                 cells += _cells(column, kinds == RANGE, "a range", read=True)
-                cells += _cells(column, kinds == OTHER, f"not a {format.form()}")
+                cells += _cells(column, (kinds == OTHER) & new, f"not a {format.form()}")
                 numbers = pd.Series(values, index=column.index)
             too_large = (numbers.abs() > TOO_LARGE).to_numpy()
             cells += _cells(column, too_large, "infinite or too large")
+            if self.read_text and too_large.any():
+                numbers = numbers.mask(too_large)
             return {name: numbers}
         texts = _texts(column)
         return {name: texts.replace(BOOLEAN_TEXTS | BITS) if name in self.booleans_ else texts}
@@ -259,7 +270,8 @@ def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False
     rows = np.flatnonzero(marks)
     if len(rows) == 0:
         return []
-    texts = [as_text(value) for value in column.iloc[rows]]
+    values = column.iloc[rows]
+    texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in values]
     return [Cells(str(column.name), rows, texts, held, read)]
 
 

@@ -46,6 +46,7 @@ from skuq.tables._training import (
     trained_columns,
 )
 from skuq.tables._unscored_rows import (
+    refuse_many,
     refuse_unread_rows,
     sum_by_column,
     unread_rows,
@@ -56,7 +57,6 @@ from skuq.tables._validation import (
     TableError,
     check_names,
     check_share,
-    check_sizes,
     feature_names,
 )
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
@@ -252,6 +252,8 @@ class TableModel:
             raise TableError("The training table has no column left to learn from.")
         cleaned = self._clean(columns, train, "training table")
         X = cleaned.X
+        refuse_many(cleaned.cells, len(X), given)
+        columns.accept(cleaned.cells)
         warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
         found = notes.missing_notes(X, "training table", self.missing)
         if given:  # such a model has read its columns already, whatever they hold
@@ -628,8 +630,6 @@ class TableModel:
         cleaned = columns.read(table, which)
         if len(cleaned.X) == 0:
             raise TableError(f"The {which} has no rows.")
-        if which == "training table":
-            check_sizes(cleaned.X, columns.numbers_, which)
         return cleaned
 
     def _rows(self, table: pd.DataFrame) -> Cleaned:

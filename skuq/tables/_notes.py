@@ -86,7 +86,8 @@ def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
         n_cells = len(each.rows)
         hold, count, are = ("holds", "counts", "is") if n_cells == 1 else ("hold", "count", "are")
         became = f"{are} read as its middle" if each.read else f"{count} as missing"
-        held = each.held.replace("not ", "something other than ")
+        held = each.held.replace("not ", "other than ")
+        held = held if each.read else f"something {held}"
         notes.append(
             f"{counted(n_cells, 'cell')} in column {each.column} {hold} {held}, such as "
             f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and {became}."

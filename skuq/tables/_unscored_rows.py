@@ -8,8 +8,9 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype
 
 from skuq.tables._columns import Cells, Cleaned
-from skuq.tables._validation import TableError, place
+from skuq.tables._validation import TOO_LARGE, TableError, place
 from skuq.unusual_rows import SEPARATOR
+from skuq.written_numbers import FEW
 
 TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # outputs that are never missing
 
@@ -30,6 +31,19 @@ def sum_by_column(cells: Iterable[Cells]) -> pd.Series:
     for each in cells:
         counts[each.column] = counts.get(each.column, 0) + len(each.rows)
     return pd.Series(counts, dtype=int)
+
+
+def refuse_many(cells: Sequence[Cells], n_rows: int, given: bool) -> None:
+    """Refuse training columns with infinite numbers in more than a few rows.
+
+    A model of somebody else has no use for columns other than they are.
+    """
+    for each in cells:
+        if not each.read and len(each.rows) > (0 if given else FEW * n_rows):
+            raise TableError(
+                f"Column {each.column!r} of the training table holds numbers that are infinite or "
+                f"beyond {TOO_LARGE:g}, such as {each.texts[0]}; correct them or leave them empty."
+            )
 
 
 def without_rows(cleaned: Cleaned, rows: Mapping[int, str]) -> pd.DataFrame:

@@ -71,16 +71,6 @@ def word_among_numbers(values: pd.Series) -> str | None:
     return str(values[no_number].iloc[0])
 
 
-def check_sizes(X: pd.DataFrame, numbers: Sequence[str], which: str) -> None:
-    """Refuse infinite numbers, and those too large to compute with; missing ones may be."""
-    for name in numbers:
-        if (X[name].abs() > TOO_LARGE).any():
-            raise TableError(
-                f"Column {name!r} of the {which} holds numbers that are infinite or beyond "
-                f"{TOO_LARGE:g}; correct them or leave them empty."
-            )
-
-
 def check_share(coverage: float) -> None:
     """Refuse a coverage that is not a share."""
     if not 0 < coverage < 1:

@@ -128,6 +128,7 @@ def test_dates_that_may_be_read_in_two_ways_are_refused(values, message):
         (["1,234,567", "2"], [1234567.0, 2.0], ", such as '1,234,567'"),
         (["84,219", "60,000"], [84219.0, 60000.0], ", such as '84,219'"),
         (["1,200 EUR", "3,100 EUR"], [1200.0, 3100.0], " with the unit 'EUR'"),
+        (["\u22121.5", "2.5"], [-1.5, 2.5], ", such as '\u22121.5'"),
         (["(1,234.50)", "5"], [-1234.5, 5.0], ", such as '(1,234.50)'"),
         (["5,50,000", "1,00,000"], [550000.0, 100000.0], ", such as '5,50,000'"),
         (["1 234,50", "1\u202f234"], [1234.5, 1234.0], " with decimal commas"),
@@ -180,9 +181,26 @@ def test_a_few_cells_do_not_make_text_of_a_column_of_numbers():
         ([40], ["1365 - 1700"], "a range", True),
         ([41], ["abc"], "not a number", False),
     ]
+    columns = CleanColumns().fit(pd.DataFrame({"c": odd}))
+    columns.accept(columns.read(pd.DataFrame({"c": odd}), "training table").cells)
+    new = columns.read(pd.DataFrame({"c": ["abc", "abd", "7"]}), "other table")
+    assert [each.texts for each in new.cells] == [["abd"]]  # the other one is known
     assert clean([*odd, "x"])[0]["c"].tolist()[-3:] == ["1365 - 1700", "abc", "x"]
     _, (note,) = clean([*odd, "x", "y"])
     assert "Most values of column c are numbers, but it counts as text because of others" in note
+
+
+@pytest.mark.parametrize(
+    ("values", "counts_as"),
+    [
+        (["0", "1", "2"] * 20 + ["3+", "3+"], "text"),  # a category
+        (["0", "1", "2"] * 20 + ["3+", "unknown"], "numbers"),
+        ([*FORTY, "3+", "3+"], "numbers"),
+    ],
+)
+def test_a_text_that_repeats_among_few_numbers_is_a_category(values, counts_as):
+    columns = CleanColumns().fit(pd.DataFrame({"c": values}))
+    assert (columns.numbers_ == ["c"]) == (counts_as == "numbers")
 
 
 def test_a_few_cells_do_not_make_text_of_a_column_of_dates():

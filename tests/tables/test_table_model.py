@@ -686,7 +686,7 @@ def test_classes_that_are_dates_come_back_as_dates(train, table, kind):
         ({}, {"count": True}, "count is 'True', not a number"),
         ({}, {"size": np.inf}, "size is 'inf', infinite or too large"),
         ({"size": -np.inf}, {}, "'size' of the training table .* infinite"),
-        ({"size": np.linspace(0, 1e200, 60)}, {}, "beyond 1e.38"),
+        ({"size": np.linspace(0, 1e200, 60)}, {}, "beyond 1e.38, such as 3.38"),
         ({"size": [[1, 2]] * 60}, {}, r"'size' holds several values in a cell, such as \[1, 2\]"),
         ({}, {"size": [{"a": 1}] * 7}, "'size' holds several values in a cell"),
     ],
@@ -774,6 +774,15 @@ def test_what_was_misread_comes_first(train, table):
         "counts as missing.",
     ]
     assert result.model.notes_[:2] == result.model.warnings_
+
+
+def test_a_few_infinite_numbers_count_as_missing(train, table):
+    infinite = train.assign(size=train["size"].where(train.index != 5, np.inf))
+    result = quantify(infinite, table)
+    (warning,) = result.model.warnings_
+    assert warning.startswith("1 cell in column size holds something infinite or too large, such")
+    missing = quantify(train.assign(size=train["size"].where(train.index != 5)), table)
+    pd.testing.assert_frame_equal(result.rows, missing.rows)
 
 
 @pytest.mark.parametrize(("labels", "n"), [([3, 7], 2), ([True, False], 2), ([0.5, 1.25], None)])
