@@ -180,7 +180,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if format := number_format(column, self.decimal_):
             self.formats_[name] = format
             self.numbers_.append(name)
-            self.notes_.append(_format_note(column, format))
+            self.notes_.append(format_note(column, format))
             return ""
         if note := code_note(values):
             self.notes_.append(note)
@@ -286,7 +286,7 @@ def _check_single_values(column: pd.Series) -> None:
                 )
 
 
-def _format_note(column: pd.Series, format: NumberFormat) -> str:
+def format_note(column: pd.Series, format: NumberFormat) -> str:
     """A sentence on text that counts as numbers, with a text that is not simply one."""
     texts = pd.Series(texts_of(column)[0], dtype=object)
     words = texts.str.lower().isin(WORDS)

@@ -19,7 +19,7 @@ from skuq.metrics import negative_log_likelihood
 from skuq.ood import Combination
 from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns, Cleaned
+from skuq.tables._columns import CleanColumns, Cleaned, format_note
 from skuq.tables._conformal_intervals import (
     halves,
     interval_scores,
@@ -244,7 +244,7 @@ class TableModel:
         wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
-        train, held_out, warned = self._with_targets(train, held_out, target)
+        train, held_out, found, warned = self._with_targets(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
@@ -255,7 +255,7 @@ class TableModel:
         refuse_many(cleaned.cells, len(X), given)
         columns.accept(cleaned.cells)
         warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
-        found = notes.missing_notes(X, "training table", self.missing)
+        found += notes.missing_notes(X, "training table", self.missing)
         if given:  # such a model has read its columns already, whatever they hold
             check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
         else:
@@ -565,18 +565,19 @@ class TableModel:
 
     def _with_targets(
         self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
-    ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str]]:
-        """Rows whose target is known, and read if text stands for quantities; and warnings."""
+    ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str], list[str]]:
+        """Rows whose target is known, and read if it is text; notes and warnings."""
         task = self.task
         if not isinstance(self.estimator, str):
             task = "regression" if self._is_regression(train, target) else "classification"
         format = target_format(train[target], task, train.attrs.get("decimal"))
+        found = [] if format is None else [format_note(train[target], format)]
         own = train.attrs.get("decimal")
         train, warned = rows_with_target(train, target, format, "training table", own)
         if held_out is not None:
             held_out, told = rows_with_target(held_out, target, format, "held-out table", own)
             warned += told
-        return train, held_out, warned
+        return train, held_out, found, warned
 
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame

@@ -120,7 +120,8 @@ def guessing_note(model: TableModel) -> str:
         A sentence; empty if the model is better.
     """
     loss, guessing = model.measured_loss()
-    if loss < guessing or guessing == 0:  # where all targets are equal, guessing is always right
+    # Where all targets are equal, as that of a single row, guessing is always right.
+    if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:
         return "The model is no better than always predicting the mean: do not use it."
