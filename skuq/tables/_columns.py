@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import (
-    infer_dtype,
-    is_bool_dtype,
-    is_datetime64_any_dtype,
-    is_integer_dtype,
-    is_numeric_dtype,
-    is_object_dtype,
-    pandas_dtype,
-)
+from pandas.api.types import infer_dtype, is_object_dtype
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +15,19 @@ from skuq.base import BoolArray, IntArray
 from skuq.labels import as_text
 from skuq.stored import stored
 from skuq.table_files import UNNAMED
-from skuq.tables._dates import ISO, DateColumn, code_note, date_column, unread_note
+from skuq.tables._column_kinds import (
+    BITS,
+    BOOLEAN_TEXTS,
+    BOOLEANS,
+    as_bits,
+    categorised,
+    is_number,
+    kind_of,
+    of_kind,
+    texts_in,
+    uncategorised,
+)
+from skuq.tables._dates import DateColumn, code_note, date_column, unread_note
 from skuq.tables._validation import TOO_LARGE, TableError, word_among_numbers
 from skuq.unusual_rows import ALL_DIFFERENT
 from skuq.written_numbers import (
@@ -37,12 +41,6 @@ from skuq.written_numbers import (
     texts_of,
 )
 
-KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
-# What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
-BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
-BOOLEANS = {"True": True, "False": False}
-BITS = {"1": "True", "0": "False"}
-INTEGER, DATE = "integer", "date"
 # Why columns are left out.
 EMPTY = "Columns without values were left out"
 NUMBERING = "Columns that number the rows were left out, since new rows have new numbers"
@@ -123,7 +121,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         left_out: dict[str, list[str]] = {}
         kept = []
         for name in X.columns:
-            column = _uncategorised(X[name])
+            column = uncategorised(X[name])
             _check_single_values(column)
             if why := self._fit_column(name, column):
                 left_out.setdefault(why, []).append(name)
@@ -161,7 +159,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
             self.none_columns_.append(name)
-        if kind := _kind(column):
+        if kind := kind_of(column):
             self.kinds_[name] = kind
         return ""
 
@@ -204,7 +202,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         columns: dict[str, pd.Series] = {}
         cells: list[Cells] = []
         for name in self.feature_names_in_:
-            column = _uncategorised(X[name])
+            column = uncategorised(X[name])
             _check_single_values(column)
             columns |= self._transformed(name, column, X.attrs.get("decimal"), cells)
         return Cleaned(pd.DataFrame(columns).reset_index(drop=True), cells)
@@ -218,13 +216,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
 
         Only for columns whose text was not read (`read_text`).
         """
-        stored = {name: _stored(X[name], kind) for name, kind in self.kinds_.items()}
+        stored = {name: of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
             column = stored.get(name, X[name]).astype(object)
             stored[name] = column.where(column.notna(), None)
         for name, (categories, ordered) in self.categories_.items():
-            stored[name] = _categorised(stored.get(name, X[name]), categories, ordered)
+            stored[name] = categorised(stored.get(name, X[name]), categories, ordered)
         return X.assign(**stored).rename(columns=self.names or {})
 
     def _transformed(
@@ -239,7 +237,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             return dates
         if name in self.formats_ or name in self.numbers_:
             if name in self.bits_:
-                column = _as_bits(column)
+                column = as_bits(column)
             if is_number(column):
                 numbers = pd.Series(
                     column.to_numpy(dtype=float, na_value=np.nan), index=column.index
@@ -255,7 +253,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             if self.read_text and too_large.any():
                 numbers = numbers.mask(too_large)
             return {name: numbers}
-        texts = _texts(column)
+        texts = texts_in(column)
         return {name: texts.replace(BOOLEAN_TEXTS | BITS) if name in self.booleans_ else texts}
 
     def _format(self, name: str, decimal: str | None) -> NumberFormat:
@@ -315,77 +313,3 @@ def _word_note(values: pd.Series) -> str | None:
         f"Most values of column {values.name} are numbers, but it counts as text because of others "
         f"such as {word!r}; if they stand for missing ones, leave them empty."
     )
-
-
-def _as_bits(column: pd.Series) -> pd.Series:
-    """Yes and no as 1 and 0, where the training table has these."""
-    if is_bool_dtype(column):
-        return column.astype(object).map({True: 1.0, False: 0.0}).astype(float)
-    bits = {text: float(BOOLEANS[word]) for text, word in BOOLEAN_TEXTS.items()}
-    bits |= {text: float(value) for text, value in BOOLEANS.items()}
-    return (
-        column if is_number(column) else column.map(lambda value: bits.get(as_text(value), value))
-    )
-
-
-def _uncategorised(column: pd.Series) -> pd.Series:
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        kind = column.cat.categories.dtype
-        # Whole numbers of numpy cannot be missing.
-        return column.astype(object if is_integer_dtype(kind) else kind)
-    return column
-
-
-def _categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
-    """A clean column in pandas' category type; other values follow the known ones."""
-    known = {as_text(value): value for value in categories}
-    meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
-    every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
-    return column.map(meaning).astype(pd.CategoricalDtype(every, ordered))
-
-
-def _kind(column: pd.Series) -> str | None:
-    if is_datetime64_any_dtype(column):
-        return str(column.dtype)
-    if is_integer_dtype(column):
-        return INTEGER
-    return DATE if infer_dtype(column, skipna=True) == DATE else None
-
-
-def _stored(column: pd.Series, kind: str) -> pd.Series:
-    """A clean column as one of a kind."""
-    if kind == INTEGER:
-        return as_integers(column)
-    dates = pd.to_datetime(column, format=ISO, errors="coerce", utc=True)
-    bad = column[dates.isna() & column.notna()]
-    if len(bad):
-        raise TableError(
-            f"Column {column.name!r} holds dates in the training table, but {bad.iloc[0]!r} in "
-            "another; write all dates alike."
-        )
-    if "," not in kind:  # no time zone
-        dates = dates.dt.tz_localize(None)
-    return dates.dt.date if kind == DATE else dates.astype(pandas_dtype(kind))
-
-
-def as_integers(column: pd.Series) -> pd.Series:
-    """A column of floats as integers, if all are, and none is missing."""
-    whole = (column == column.round()) & (column.abs() < 2**63)
-    return column.astype(np.int64) if whole.all() else column
-
-
-def is_number(column: pd.Series) -> bool:
-    """Whether a column is numeric; yes and no count as text."""
-    if is_object_dtype(column):
-        return infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
-    return is_numeric_dtype(column) and not is_bool_dtype(column)
-
-
-def _texts(column: pd.Series) -> pd.Series:
-    present = column.notna()
-    if infer_dtype(column, skipna=True) == "string":
-        return column.astype(object).where(present, np.nan)
-    texts = [
-        as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
-    ]
-    return pd.Series(texts, index=column.index, dtype=object)

@@ -19,7 +19,7 @@ from skuq.metrics import negative_log_likelihood
 from skuq.ood import Combination
 from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns, Cleaned, format_note
+from skuq.tables._columns import Cells, CleanColumns, Cleaned, format_note
 from skuq.tables._conformal_intervals import (
     halves,
     interval_scores,
@@ -210,6 +210,9 @@ class TableModel:
     ) -> Self:
         """Train on a table.
 
+        Rows without a target are left out, and so are columns that teach nothing: those without
+        values, texts that hardly repeat, and numbers of the rows. ``notes_`` name them.
+
         Parameters
         ----------
         train : DataFrame of shape (n_rows, n_columns)
@@ -233,9 +236,9 @@ class TableModel:
         Raises
         ------
         TableError
-            If a column is missing, of the wrong kind or useless, the target does not suit the
-            task, all held-out rows are in `train`, or a given model is not fitted. It is a
-            `ValueError`.
+            If a column is missing or has several values in a cell, none is left to learn from,
+            the target does not suit the task, all held-out rows are in `train`, or a given model
+            is not fitted. It is a `ValueError`.
         """
         self._check_parameters()
         check_names(train, "training table")
@@ -346,11 +349,9 @@ class TableModel:
             If a column is missing, or no row of several can be scored, or not all, if `strict`.
         """
         check_share(coverage)
-        cleaned = self._rows(table)
-        unscored = unread_rows(cleaned.cells, table)
+        X, unscored, _ = self._rows(table)
         if unscored and (strict or 1 < len(unscored) == len(table)):
             refuse_unread_rows(unscored, "table to predict", len(table))
-        X = without_rows(cleaned, unscored)
         if X.empty:  # any row, for the columns of the results
             X = self._typical_rows.head(1)
         scored, outputs = self._scored(X)
@@ -382,15 +383,14 @@ class TableModel:
             be scored; ``ranges``, cells such as "10 - 20" that are read as their middle; and
             ``unread``, cells for which a row cannot be scored.
         """
-        cleaned = self._rows(table)
-        X = without_rows(cleaned, unread_rows(cleaned.cells, table))
+        X, _, cells = self._rows(table)
         counts = {
             "missing": X.isna().sum(),
             "unseen": self.training_values_.unseen(X).sum(),
             "out_of_range": self.training_values_.out_of_range(X).sum(),
         }
         counts |= {
-            name: sum_by_column(each for each in cleaned.cells if each.read == read)
+            name: sum_by_column(each for each in cells if each.read == read)
             for name, read in (("ranges", True), ("unread", False))
         }
         names = [*X.columns, *self.columns_.dates_]
@@ -633,16 +633,18 @@ class TableModel:
             raise TableError(f"The {which} has no rows.")
         return cleaned
 
-    def _rows(self, table: pd.DataFrame) -> Cleaned:
-        """Clean rows of a table to predict."""
+    def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str], list[Cells]]:
+        """Clean rows of a table to predict, those that cannot be read, and the cells."""
         which = "table to predict"
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
             raise TableError(f"The {which} has no column {self.id_!r} (`id_column`).")
         cleaned = self._clean(self.columns_, table, which)
+        unread = unread_rows(cleaned.cells, table)
+        X = without_rows(cleaned, unread)
         if self.missing == "refuse":
-            notes.missing_notes(cleaned.X, which, self.missing)
-        return cleaned
+            notes.missing_notes(X, which, self.missing)
+        return X, unread, cleaned.cells
 
     def _encoded(self, X: pd.DataFrame) -> Any:
         return encoded(self.encoder_, self.columns_, X)

@@ -11,7 +11,7 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_datetime64_dtype, is
 
 from skuq.base import FloatArray
 from skuq.labels import as_text, counted
-from skuq.tables._columns import is_number
+from skuq.tables._column_kinds import is_number
 from skuq.tables._validation import TableError, place
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 

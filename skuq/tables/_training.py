@@ -27,7 +27,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from skuq.base import FloatArray
 from skuq.metrics import negative_log_likelihood
 from skuq.stored import stored
-from skuq.tables._columns import CleanColumns, as_integers
+from skuq.tables._column_kinds import as_integers
+from skuq.tables._columns import CleanColumns
 from skuq.tables._encoders import as_codes, as_indicators
 from skuq.tables._validation import TableError
 
