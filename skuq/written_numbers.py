@@ -24,27 +24,17 @@ SOME = 200  # cells by which a column that may hold numbers or dates is told fro
 HAS_DIGIT = re.compile(r"\d")
 CATEGORIES = 20  # different numbers up to which another text that repeats is a category, too
 FEW = 0.05  # of the cells that are not missing: exceptions in a column of numbers, at most
-# Of which a column of numbers makes missing values, in small letters; blanks count too.
-WORDS = frozenset(
-    {
-        "",
-        "-",
-        "--",
-        "---",
-        "\u2013",
-        "\u2014",
-        "?",
-        "??",
-        ".",
-        "..",
-        "...",
-        "*",
-        "na",
-        "n/a",
-        "n.a.",
-    }
-    | {"n.a", "#n/a", "#na", "<na>", "nan", "nil", "none", "null", "missing", "unknown"}
-    | {"not available", "not applicable", "#value!", "#div/0!", "#ref!", "#null!", "#num!"}
+# Words for missing values in any column, as pandas reads them, which documents this list.
+MISSING_WORDS = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
+    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
+# And in columns of numbers, in small letters; blanks count too.
+WORDS = (
+    frozenset(word.lower() for word in MISSING_WORDS)
+    | {"-", "--", "---", "\u2013", "\u2014", "?", "??", ".", "..", "...", "*", "n.a.", "n.a"}
+    | {"nil", "missing", "unknown", "not available", "not applicable"}
+    | {"#value!", "#div/0!", "#ref!", "#null!", "#num!"}
 )
 
 SIGN = "[%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9]"  # percent, per mille, degrees, currencies
@@ -55,7 +45,7 @@ DIGITS = rf"(?:\d{{1,3}}(?:{SPACE}\d{{3}})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?:[eE
 WRITTEN = re.compile(
     rf"(?P<open>\(?)(?P<sign>[+\u2212-]?)(?P<before>{SIGN}|{CURRENCY}|)\s*(?P<inner>[+\u2212-]?)"
     rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
-    rf"(?P<after>\s*{SIGN}[^\d()]*|\s+[^\d()]+|[^\W\d_][^\d()]*|)(?P<close>\)?)"
+    rf"(?P<after>\s*{SIGN}[^\d()]*|\s[^\d()]*|[^\W\d_][^\d()]*|)(?P<close>\)?)"
 )
 # By the decimal mark. India divides hundreds of thousands once more.
 STYLES = {

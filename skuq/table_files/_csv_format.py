@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 import pandas as pd
 
-from skuq.written_numbers import number_format
+from skuq.written_numbers import MISSING_WORDS, number_format
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 SAMPLE = 2**20  # bytes from which a format is found
@@ -44,11 +44,6 @@ OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
 COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
-# As pandas reads them, which documents this list.
-MISSING_WORDS = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
-    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-)
 SEPARATOR_LINE = re.compile(
     r'"?sep=(.)"?\r?\n', re.IGNORECASE
 )  # which Excel reads, and may write, above the header

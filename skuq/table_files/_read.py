@@ -23,12 +23,12 @@ from pandas.api.types import is_numeric_dtype
 
 from skuq.extras import import_optional
 from skuq.table_files._csv_format import (
-    MISSING_WORDS,
     CsvFormat,
     TableFileError,
     not_encoded,
     sniff,
 )
+from skuq.written_numbers import MISSING_WORDS
 
 CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
