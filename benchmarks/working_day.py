@@ -1,11 +1,13 @@
 """A working day with messy tables and with models of one's own: what held.
 
     python -m benchmarks.working_day --data-dir DIR
+    python -m benchmarks.working_day --only titanic ames telco used_cars bengaluru
 
 Every case does what a user would, and says whether the result is what that user needs: 1 held, 0
 did not. Cases about tables run on each data set, with 5,000 training rows and 2,000 new ones at
-most, by the commands as they are typed; those about audits and models run once. ``seconds`` is
-the CPU time of a case. A case that raises has not held; the error is printed.
+most, by the commands as they are typed; those about files as people send them on made-up tables
+(`benchmarks.messy_tables`). Those about audits and models run once. ``seconds`` is the CPU time of
+a case. A case that raises has not held; the error is printed.
 """
 
 import json
@@ -31,6 +33,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.messy_tables import MESSY_TABLES
 from skuq import (
     CalibrationAuditor,
     EvidentialProbe,
@@ -44,9 +47,12 @@ from skuq.datasets import load_npz, load_table
 from skuq.extras import import_optional
 from skuq.metrics import expected_calibration_error
 from skuq.quam import PoolSearch
+from skuq.tables import TableModel
 
 DATASETS = ("adult_train", "german_credit", "loan_credit", "spambase")
+AUDITS_AND_MODELS = ("audits", "models")
 N_TRAIN, N_NEW = 5000, 2000
+N_MESSY, N_NEXT = 800, 200
 MARGIN = 0.01  # by which `total` may find wrong predictions less well than the confidence
 FAILED = 10  # exit code of a failed audit
 WRONG_INPUT = 2
@@ -187,6 +193,74 @@ OF_TABLES = (
     "quantity",
     "wrong_input",
 )
+
+
+# --- files as people send them ----------------------------------------------------------------
+
+
+class File:
+    """A table of which only the target is said, and next week's file with a bad cell."""
+
+    def __init__(self, name: str, folder: Path, args) -> None:
+        self.form, self.folder = MESSY_TABLES[name], folder
+        table, self.target = self.form.make(np.random.default_rng(args.seed), N_MESSY + N_NEXT)
+        table[:N_MESSY].to_csv(folder / "train.csv", index=False)
+        self.new, self.truth = table[N_MESSY:].drop(columns=self.target), table[self.target]
+        self.new.to_csv(folder / "new.csv", index=False)
+
+    def run(self, command: str):
+        """What a command says that reads and writes in the folder."""
+        here = [word.replace("@", f"{self.folder}/") for word in command.split()]
+        return CliRunner().invoke(skuq, here)
+
+    def scored(self, name: str) -> pd.DataFrame:
+        """A table that a command wrote."""
+        return pd.read_csv(self.folder / name, keep_default_na=False)
+
+    # --- cases ---------------------------------------------------------------------------
+
+    def one_try(self) -> bool:
+        """A useful model and all rows, by a command with no option but the target."""
+        command = f"quantify --train @train.csv --target {self.target} --predict @new.csv"
+        done = self.run(f"{command} --out @u.csv --save @model")
+        return done.exit_code == 0 and len(self.scored("u.csv")) == N_NEXT
+
+    def numbers_are_numbers(self) -> bool:
+        """Columns that a reader of the file would call numbers count as numbers."""
+        model = TableModel.load(self.folder / "model")
+        return set(self.form.numbers) <= set(model.columns_.numbers_)
+
+    def names_are_left_out(self) -> bool:
+        """Columns that only name or number the rows are not learnt from, and a note says so."""
+        model = TableModel.load(self.folder / "model")
+        said = " ".join(note for note in model.notes_ if "left out" in note)
+        left = [name for name in self.form.names if name not in model.feature_names_in_]
+        return left == [*self.form.names] and all(name in said for name in left)
+
+    def bad_cell(self) -> bool:
+        """A bad cell costs its row, which is told with its line first, and no other."""
+        name = self.form.numbers[0]
+        before = self.run("quantify --load @model --predict @new.csv --out @before.csv")
+        bad = self.new.astype({name: object})
+        row = int(np.flatnonzero((self.scored("before.csv")["prediction"] != "").to_numpy())[7])
+        bad.iloc[row, bad.columns.get_loc(name)] = self.form.bad
+        bad.to_csv(self.folder / "bad.csv", index=False)
+        done = self.run("quantify --load @model --predict @bad.csv --out @after.csv")
+        strict = self.run("quantify --load @model --predict @bad.csv --out @x.csv --strict")
+        old, new = (
+            pd.to_numeric(self.scored(f"{each}.csv")["total"]) for each in ("before", "after")
+        )
+        same = np.isclose(old, new, rtol=1e-5, equal_nan=True)
+        reason = self.scored("after.csv")["reasons"][row]
+        return (
+            [before.exit_code, done.exit_code, strict.exit_code] == [0, 0, WRONG_INPUT]
+            and np.flatnonzero(~same).tolist() == [row]
+            and reason.startswith(f"not scored: line {row + 2}: {name} is {self.form.bad!r}")
+            and "not scored" in done.stdout.splitlines()[0]
+        )
+
+
+OF_FILES = ("one_try", "numbers_are_numbers", "names_are_left_out", "bad_cell")
 
 
 # --- audits ----------------------------------------------------------------------------------
@@ -380,19 +454,24 @@ def held(case: Case) -> tuple[bool, float]:
 
 def all_cases(folder: Path, args) -> Iterator[tuple[str, str, Case]]:
     """Name of the case, what it is about, and the case itself."""
-    for name in args.datasets:
+    for name in args.only:
+        if name in AUDITS_AND_MODELS:
+            continue
         own = folder / name
         own.mkdir()
-        day = Day(name, own, args)
-        yield from ((case.replace("_", " "), name, getattr(day, case)) for case in OF_TABLES)
-    if "adult_train" in args.datasets:
+        table, cases = (File, OF_FILES) if name in MESSY_TABLES else (Day, OF_TABLES)
+        day = table(name, own, args)
+        yield from ((case.replace("_", " "), name, getattr(day, case)) for case in cases)
+    if "audits" in args.only:
         yield from ((name, "audits", case) for name, case in audit_cases(folder, args))
-    yield from ((name, "models", case) for name, case in model_cases(args))
+    if "models" in args.only:
+        yield from ((name, "models", case) for name, case in model_cases(args))
 
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
+    every = [*DATASETS, *MESSY_TABLES, *AUDITS_AND_MODELS]
+    arguments.add_argument("--only", nargs="+", default=every, choices=every)
     args = arguments.parse_args()
     set_threads(args)
     records = []

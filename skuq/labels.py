@@ -20,17 +20,24 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def probability_columns(classes: Iterable[Any]) -> list[str]:
+def probability_columns(classes: NDArray[Any]) -> list[str]:
     """Names of the columns with the probabilities of classes: ``p(yes)``.
 
     The brackets keep spaces around a label, and no other column of results has any.
     """
-    return [f"p({as_text(label)})" for label in classes]
+    # Numbers of Python; dates would become whole numbers.
+    labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
+    return [f"p({as_text(label)})" for label in labels]
 
 
 def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
     """The label in the name of each column of probabilities; others are left out."""
     return {name: name[2:-1] for name in names if name.startswith("p(") and name.endswith(")")}
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:

@@ -4,8 +4,9 @@ A file that names classes by their modules cannot be read any more when a class 
 that saved models hold has a name of its own in the format, given by `stored`. In the file stands a
 dictionary of its fields, with that name under the key "skuq":
 
-- ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``, ``tables.unit-column``,
-  ``tables.training-values``, ``tables.comparison``: a model of a table, and what it knows of it;
+- ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``,
+  ``tables.number-format``, ``tables.training-values``, ``tables.comparison``: a model of a table,
+  and what it knows of it;
 - ``ood.combination``, ``ood.tail``: scores of held-out rows, which others are compared with;
 - ``quam.classifier``, ``quam.regressor``, ``quam.pool-search``, ``quam.refit-search``,
   ``quam.pointwise-search``, ``quam.classification``, ``quam.regression``, ``quam.found-networks``,

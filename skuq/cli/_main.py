@@ -1,18 +1,22 @@
 """The ``skuq`` command: a thin layer over the package, one module for each larger command.
 
 Commands are imported when they are called. Exit codes: 0 done, 2 the input cannot be used (the
-message says why), 1 anything else. A verdict of ``skuq audit`` has codes of its own; no crash
-produces that of "failed": a Python interpreter exits with 1 on an exception, on a failed import and
+message says why), 1 anything else. A verdict of ``skuq audit`` has codes of its own, and so has a
+model of ``skuq quantify`` that nobody should use; no crash produces that of "failed" or of such a
+model: a Python interpreter exits with 1 on an exception, on a failed import and
 on an interrupt, with 120 if its output cannot be flushed, with 128 or more if it is killed; click
 exits with 2 on wrong usage.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any, NoReturn
 
 import click
@@ -20,6 +24,24 @@ import click
 from skuq import __version__
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
+GUESSING = 11  # the model is no better than guessing
+# Of parameters that messages of the package name in backticks, which may have a value.
+OPTIONS = {
+    "TableModel.save": "--save",
+    "allow_test_string": "--test-string",
+    "decimal": "--decimal",
+    "drop": "--drop",
+    "encoding": "--encoding",
+    "held_out": "--held-out",
+    "id_column": "--id",
+    "missing": "--missing",
+    "sep": "--sep",
+    "srs": "--srs",
+    "strict": "--strict",
+    "task": "--task",
+    "trust": "--trust",
+}
+PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
 
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
@@ -145,8 +167,30 @@ def demo(out: Path, seed: int, jobs: int) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Message of an error without line breaks."""
-    return " ".join(str(error).split())
+    """Message of an error of the package without line breaks, with options for parameters."""
+    return as_options(" ".join(str(error).split()))
+
+
+def as_options(message: str) -> str:
+    """Name options of the command where a message of the package names parameters of Python.
+
+    Such as `--drop x` for `` `drop=['x']` ``; a parameter that is True is a flag.
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name, value = OPTIONS[match[1]], match[2]
+        if value is None:
+            return name
+        try:
+            given = literal_eval(value)
+        except (SyntaxError, ValueError):
+            return match[0]
+        if given is True:
+            return name
+        values = given if isinstance(given, list) else [given]
+        return " ".join(f"{name} {quote(str(each))}" for each in values)
+
+    return PARAMETER.sub(option, message)
 
 
 def visible(text: str) -> str:

@@ -24,7 +24,7 @@ from skuq.cli._files import (
     require_plots,
     text_columns,
 )
-from skuq.cli._main import one_line, say
+from skuq.cli._main import GUESSING, as_options, one_line, say
 from skuq.plugins import Plugin, discover
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ OF_TRAINING = (
     show_default=True,
     help="Processes; -1 uses all cores.",
 )
+@click.option("--strict", is_flag=True, help="Refuse a file of which a row cannot be scored.")
 @csv_options
 @raw_text_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -120,6 +121,7 @@ def quantify(
     save: Path | None,
     load: Path | None,
     trust: bool,
+    strict: bool,
     csv_format: CsvOptions,
     raw_text: bool,
     quiet: bool,
@@ -141,6 +143,7 @@ def quantify(
     if report is not None:
         require_plots("--report")
     from skuq.table_files import CsvFormat, check_writable, open_table
+    from skuq.tables import guessing_note
 
     with _refused():
         # All files are looked at before anything takes long.
@@ -154,15 +157,23 @@ def quantify(
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
-        notes += [] if load else model.notes_  # which were said when the model was trained
+        first, last = [*model.warnings_], model.notes_[len(model.warnings_) :]
+        if load:  # what was said when the model was trained
+            first, last = [], []
         if new is not None and out is not None:
-            notes += _scored(model, new, out, report, coverage, raw_text)
+            unread, said = _scored(model, new, out, report, coverage, raw_text, strict)
+            first, last = unread + first, last + said
+    useless = guessing_note(model)
+    if useless:
+        say(useless, err=True)
     if not quiet:
-        for note in notes:
-            say(note)
+        for note in first + notes + last:
+            say(as_options(note))
         for what, path in (("Uncertainty", out), ("Report", report), ("Model", save)):
             if path is not None:
                 say(f"{what}: {path}")
+    if useless:
+        context.exit(GUESSING)
 
 
 def _check_options(context: click.Context) -> None:
@@ -291,10 +302,6 @@ def _read(
     given: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Training table and held-out table, with names, codes and classes as the files have them."""
-    import pandas as pd
-
-    from skuq.tables import MAX_CLASSES
-
     used = [name for name in train.columns if name not in drop]
     train.require(used)
     names = [] if id_column is None else [id_column]
@@ -303,8 +310,6 @@ def _read(
     if task == "regression":
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
-    if task == "auto" and target in texts and known[target].nunique() > MAX_CLASSES:
-        known[target] = pd.to_numeric(known[target])  # it is asked whether they are quantities
     if not given:
         known = classes_as_written(train, known, target)
     if held_out is None:
@@ -326,8 +331,9 @@ def _scored(
     report: Path | None,
     coverage: float,
     raw_text: bool,
-) -> list[str]:
-    """Write results and report, and return what there is to say."""
+    strict: bool,
+) -> tuple[list[str], list[str]]:
+    """Write results and report, and return what there is to say of unread rows, and of others."""
     import pandas as pd
 
     from skuq.table_files import write_table
@@ -343,10 +349,14 @@ def _scored(
     kept: list[pd.DataFrame] = []
     not_copied: list[str] = []
     pages: list[Report] = []
+    n_unread = 0
 
     def results() -> Iterator[pd.DataFrame]:
+        nonlocal n_unread
         for chunk in table.chunks(dtype=kinds, text_columns=names):
-            rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
+            rows = model.predict(chunk, coverage=coverage, strict=strict)
+            counts = model.count(chunk)
+            n_unread += int(rows["prediction"].isna().sum())
             if has_truth and model.target_ in rows:
                 not_copied.append(model.target_)
             elif has_truth:
@@ -372,15 +382,16 @@ def _scored(
             f"The true values of {not_copied[0]!r} were not copied: results have a column of that "
             "name; rename it in the tables to have them beside the predictions."
         )
-    return [*said, f"{written.rows} rows were predicted."]
+    first = [] if n_unread == 0 else [f"{n_unread} of {written.rows} rows not scored.", said.pop(0)]
+    return first, [*said, f"{written.rows - n_unread} rows were predicted."]
 
 
 def columns_as_text(model: TableModel) -> dict[str, type[str]]:
     """Columns that are text whatever they look like: those of the training table, and names."""
-    # Units, marks of thousands among them, are read from the text as it was written.
+    # Numbers with units or divided thousands are read from the text as it was written.
     read = {*model.columns_.numbers_, *model.columns_.dates_}
     names = [name for name in model.feature_names_in_ if name not in read]
-    names += model.columns_.units_
+    names += model.columns_.formats_
     names += [] if model.id_ is None else [model.id_]
     return dict.fromkeys(names, str)
 

@@ -16,9 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray
 from skuq.calibration import BinAudit, BinSums, detectable_gap
 from skuq.files import atomic_paths, write_atomically
+from skuq.labels import counted
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
 from skuq.reporting import _audit_sentences as texts
-from skuq.reporting._phrases import Figures, Row, bin_finding, bin_range, counted
+from skuq.reporting._phrases import Figures, Row, bin_finding, bin_range
 from skuq.reporting._report import MISSING, Report, cells, picture
 
 if TYPE_CHECKING:

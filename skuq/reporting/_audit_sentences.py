@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable
 
 from skuq.calibration import planned_threshold
+from skuq.labels import counted
 from skuq.reporting._phrases import (
     Figures,
     Row,
     bin_finding,
     bin_range,
-    counted,
     distance,
     listed,
     of_all,

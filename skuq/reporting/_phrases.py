@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from skuq.labels import counted
+
 Figures = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -106,11 +108,6 @@ def points(figures: Figures, name: str = "alpha") -> str:
 def listed(texts: Sequence[str]) -> str:
     """Join texts."""
     return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
-
-
-def counted(number: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_all(part: int, whole: int, noun: str) -> str:

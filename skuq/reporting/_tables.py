@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 
 from skuq.base import FloatArray
+from skuq.labels import counted
 from skuq.metrics import (
     area_under_risk_coverage,
     misclassification_auroc,
-    negative_log_likelihood,
     risk_coverage_curve,
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting._audit import audit_data
-from skuq.reporting._phrases import counted, listed
+from skuq.reporting._phrases import listed
 from skuq.reporting._report import Report, cells, picture
-from skuq.tables import TableModel, table_notes
+from skuq.tables import TableModel, guessing_note, table_notes
 from skuq.validation import as_pandas
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def table_report(
         Ready to be written; needs matplotlib (extra ``plot``).
     """
     rows = as_pandas(rows).reset_index(drop=True)
+    scored = rows[rows["prediction"].notna()]
     figures: dict[str, Any] = {
         "coverage": f"{coverage:.0%}",
         "quality": cells(_quality(model, coverage)),
@@ -62,19 +63,26 @@ def table_report(
         "by_class": None,
         "scores": None,
         "all_alike": "",
-        "first_rows": cells(_first_rows(model, rows)),
+        "first_rows": cells(_first_rows(model, scored)),
         "are_counted": model.id_ is None,
-        "histogram": picture(_histogram(model, rows)),
-        "notes": [*model.notes_, *table_notes(counts)],
+        "histogram": picture(_histogram(model, scored)),
+        "notes": [*model.notes_[len(model.warnings_) :], *table_notes(counts)],
     }
     if model.classes_ is not None:
         figures["by_true_class"] = cells(_by_true_class(model, coverage))
         figures["n_classes"] = model.held_out_["label"].nunique()
-        figures["by_class"] = cells(_by_class(rows))
+        figures["by_class"] = cells(_by_class(scored))
         figures |= _wrong_predictions(model)
     return _TableReport(
         f"How certain are the predictions of {model.target_}?",
-        f"{_how_good(model)} {_how_unusual(rows, len(model.held_out_))}",
+        " ".join(
+            [
+                _how_good(model),
+                _how_unusual(scored, len(model.held_out_)),
+                *_not_scored(rows),
+                *model.warnings_,
+            ]
+        ),
         figures,
     )
 
@@ -93,37 +101,19 @@ class _TableReport(Report):
 def _how_good(model: TableModel) -> str:
     held_out = model.held_out_
     where = counted(len(held_out), "held-out row")
+    useless = f"{note} " if (note := guessing_note(model)) else ""
     if model.classes_ is None:
         error = (held_out["label"] - held_out["prediction"]).abs()
         return (
-            f"{_useless_mean(held_out)}On {where} the model is off by at most "
-            f"{_number(error.median())} in half of the cases{_explained(held_out)}."
+            f"{useless}On {where} the model is off by at most "
+            f"{_number(error.median())} in half of the cases{_explained(model)}."
         )
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
     return (
-        f"{_useless_guess(model)}The model is right for {right:.1%} of {where}; always "
+        f"{useless}The model is right for {right:.1%} of {where}; always "
         f"guessing the most frequent class would be right for {most:.1%}."
     )
-
-
-def _useless_guess(model: TableModel) -> str:
-    """A first sentence on a model that nobody should use."""
-    loss, guessing = _log_losses(model)
-    if loss < guessing or guessing == 0:  # of one class alone, guessing is always right
-        return ""
-    return (
-        "The model is no better than guessing the classes by their frequency: do not use it "
-        f"(log loss {loss:.3f}, and {guessing:.3f} by guessing). "
-    )
-
-
-def _log_losses(model: TableModel) -> tuple[float, float]:
-    """Log loss on the held-out rows, and that of guessing by frequency."""
-    label = model.held_out_["label"]
-    share = label.value_counts(normalize=True)
-    loss = negative_log_likelihood(label.to_numpy(), model.held_out_proba_, classes=model.classes_)
-    return loss, float(-(share * np.log(share)).sum())
 
 
 def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
@@ -143,6 +133,15 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
     )
 
 
+def _not_scored(rows: pd.DataFrame) -> list[str]:
+    """A sentence on rows that were not scored."""
+    n_rows = int(rows["prediction"].isna().sum())
+    if n_rows == 0:
+        return []
+    were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
+    return [f"{were} not scored, because a cell cannot be read; the reasons say which."]
+
+
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
     held_out = model.held_out_
     meant, (covered, size) = f"{coverage:.0%}", model.measured_coverage(coverage)
@@ -158,7 +157,7 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
         }
     else:
         right = held_out["label"] == held_out["prediction"]
-        loss, guessing = _log_losses(model)
+        loss, guessing = model.measured_loss()
         quality |= {
             "right predictions": f"{right.mean():.1%}",
             "mean confidence": f"{held_out['confidence'].mean():.1%}",
@@ -324,26 +323,11 @@ def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:
     return float(np.sqrt(variance / (n_wrong * n_right)))
 
 
-def _explained(held_out: pd.DataFrame) -> str:
-    error, variance = _squared_errors(held_out)
+def _explained(model: TableModel) -> str:
+    error, variance = model.measured_loss()
     if error < variance:
         return f", and explains {1 - error / variance:.1%} of the variance"
     return ""
-
-
-def _useless_mean(held_out: pd.DataFrame) -> str:
-    """A first sentence on a regression that nobody should use."""
-    error, variance = _squared_errors(held_out)
-    # Of equal targets, as of a single row, nothing can be explained.
-    if error < variance or held_out["label"].nunique() == 1:
-        return ""
-    return "The model is no better than always predicting the mean: do not use it. "
-
-
-def _squared_errors(held_out: pd.DataFrame) -> tuple[float, float]:
-    """Mean squared error, and that of predicting the mean."""
-    error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
-    return float(error), float(held_out["label"].var(ddof=0))
 
 
 def _number(value: float) -> str:

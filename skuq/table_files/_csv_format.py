@@ -17,6 +17,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import pandas as pd
+
+from skuq.written_numbers import MISSING_WORDS, number_format
+
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 SAMPLE = 2**20  # bytes from which a format is found
 SAMPLE_ROWS = 1000
@@ -40,11 +44,6 @@ OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
 COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
-# As pandas reads them, which documents this list.
-MISSING_WORDS = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
-    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-)
 SEPARATOR_LINE = re.compile(
     r'"?sep=(.)"?\r?\n', re.IGNORECASE
 )  # which Excel reads, and may write, above the header
@@ -86,6 +85,7 @@ class Sniffed(NamedTuple):
     """How a file is written, and what its first rows show."""
 
     format: CsvFormat  # without gaps
+    mark: str  # the decimal mark, if the rows show it, or it is given; else empty
     header: list[str]
     note: str  # a remark if it is not plain
     codes: list[int]  # columns of digits of which some begin with a zero, which numbers would lose
@@ -107,7 +107,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         text = text[named.end() :]
     sep = given.sep or (named[1] if named else _separator(path, text, is_cut))
     header, *rows = _header_and_rows(path, text, sep, is_cut)
-    decimal = given.decimal or _decimal(path, rows, sep)
+    mark = given.decimal or _decimal(path, rows, sep)
+    decimal = mark or "."
     if given.decimal is None and sep == ";" and decimal == ".":
         _check_later_points(path, _texts(sample, stream, encoding))
     _check_width(path, header, sep)
@@ -115,7 +116,7 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         raise TableFileError(f"{path} has no rows.")
     found = CsvFormat(sep, decimal, encoding)
     note = "" if found == given else _note(path, found, sample, text)
-    return Sniffed(found, header, note, _codes(rows), int(named is not None))
+    return Sniffed(found, mark, header, note, _codes(rows), int(named is not None))
 
 
 def _check_given(given: CsvFormat) -> None:
@@ -162,7 +163,7 @@ def _encoding(path: Path, sample: bytes) -> str:
     if beyond <= WESTERN_CHARACTERS and not OTHER_SCRIPT.search(sample):
         return WESTERN
     raise TableFileError(
-        f"{path} is not encoded as UTF-8; state its encoding (--encoding), or save it as CSV in "
+        f"{path} is not encoded as UTF-8; state its encoding (`encoding`), or save it as CSV in "
         "UTF-8."
     )
 
@@ -177,7 +178,7 @@ def _decoded(path: Path, sample: bytes, encoding: str, is_cut: bool) -> str:
 def not_encoded(path: Path, encoding: str) -> TableFileError:
     """An error about text that is not what its encoding says."""
     return TableFileError(
-        f"{path} is not encoded as {encoding}; state its encoding (--encoding), such as "
+        f"{path} is not encoded as {encoding}; state its encoding (`encoding`), such as "
         f"{WESTERN if encoding.startswith('utf-8') else 'utf-8'}, or save it as CSV in UTF-8."
     )
 
@@ -221,7 +222,7 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
             for sep in fitting or divided
         ]
         raise TableFileError(
-            f"{path} may be divided {' or '.join(ways)}; state the separator (--sep)."
+            f"{path} may be divided {' or '.join(ways)}; state the separator (`sep`)."
         )
     ((sep, (header, *rows)),) = divided.items()
     others = [other for other in SEPARATORS if other != sep]
@@ -235,7 +236,7 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
 
 
 def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
-    """The decimal mark of the columns that hold numbers."""
+    """The decimal mark of the columns that hold numbers, "" if they show none."""
     if sep == ",":
         return "."
     marked: dict[str, list[str]] = {",": [], ".": []}
@@ -250,13 +251,24 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
     if commas and points:
         raise TableFileError(
             f"{path} has numbers with a comma, such as {commas[0]!r}, and with a point, such as "
-            f"{points[0]!r}; state the decimal mark (--decimal)."
+            f"{points[0]!r}; state the decimal mark (`decimal`)."
         )
     # A point that divides thousands comes with a semicolon as separator, from the same countries.
     mark, numbers = (",", commas) if commas else (".", points if sep == ";" else [])
     if numbers and all(GROUPED[mark].fullmatch(number) for number in numbers):
         raise _undecided(path, numbers[0])
-    return mark
+    return mark if commas or points else _decimal_in_text(rows)
+
+
+def _decimal_in_text(rows: list[list[str]]) -> str:
+    """The decimal mark of numbers with units or divided thousands, if all have the same one."""
+    formats = [
+        number_format(pd.Series(column, dtype=object), "")
+        for column in _columns(rows)
+        if any("," in value or "." in value for value in column)
+    ]
+    marks = {format.decimal for format in formats if format}
+    return marks.pop() if len(marks) == 1 else ""
 
 
 def _codes(rows: list[list[str]]) -> list[int]:
@@ -274,7 +286,7 @@ def _codes(rows: list[list[str]]) -> list[int]:
 def _undecided(path: Path, number: str) -> TableFileError:
     return TableFileError(
         f"{path} has numbers such as {number!r}, whose mark may be a decimal one or divide "
-        "thousands; state the decimal mark (--decimal)."
+        "thousands; state the decimal mark (`decimal`)."
     )
 
 

@@ -23,13 +23,13 @@ from pandas.api.types import is_numeric_dtype
 
 from skuq.extras import import_optional
 from skuq.table_files._csv_format import (
-    MISSING_WORDS,
     CsvFormat,
     TableFileError,
     not_encoded,
     sniff,
 )
 from skuq.table_files._formulas import plain_frame, plain_text
+from skuq.written_numbers import MISSING_WORDS
 
 CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
@@ -76,7 +76,15 @@ class TableFile(ABC):
     codes : list of str
         Columns of a CSV file that hold codes with leading zeros, such as 00249, in its first rows.
         They are read as numbers, unless they are asked for as text.
+
+    Notes
+    -----
+    Tables that are read say in their ``attrs`` what a model of them needs to know of the file:
+    ``"decimal"``, the mark before the decimals of a number, "" if the first rows leave it open (CSV
+    only); and ``"numbered"``, what a row is called ("line" or "row") and the number of the first.
     """
+
+    _attrs: dict[str, Any] = {"numbered": ("row", 1)}
 
     def __init__(
         self, path: Path, columns: Sequence[str], note: str = "", codes: Sequence[int] = ()
@@ -201,6 +209,7 @@ class TableFile(ABC):
                 break
             if len(frame):
                 frame.index = pd.RangeIndex(start, start + len(frame))
+                frame.attrs |= self._attrs
                 start += len(frame)
                 yield frame
         if start == 0:
@@ -221,6 +230,7 @@ class CsvFile(TableFile):
         names = [plain_text(name) for name in sniffed.header]
         super().__init__(path, names, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
+        self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         lines = io.StringIO()

@@ -24,7 +24,7 @@ from skuq.labels import as_text, probability_columns
 from skuq.metrics import area_under_risk_coverage
 from skuq.tables._inputs import as_frame
 from skuq.tables._model import TableModel
-from skuq.tables._target import target_unit, target_values
+from skuq.tables._target import rows_with_target, target_format, target_values
 from skuq.tables._validation import TableError, check_share
 
 LEVEL = 0.05  # p-value up to which a difference is called beyond chance
@@ -150,20 +150,27 @@ def compare_models(
     absent = [name for name in (a.target_, *groups) if name not in table]
     if absent:
         raise TableError(f"The labelled table has no column {absent[0]!r}.")
-    known = table[a.target_].notna()
-    notes = [f"{(~known).sum()} rows without {a.target_} were left out."] if not known.all() else []
-    table = table[known].reset_index(drop=True)
+    decimal, regression = table.attrs.get("decimal"), a.task_ == "regression"
+    format = target_format(table[a.target_], a.task_, decimal) if regression else None
+    table, notes = rows_with_target(table, a.target_, format, "labelled table", decimal)
+    table = table.reset_index(drop=True)
     if len(table) < FEWEST:
         raise TableError(
             f"The labelled table has {len(table)} rows with {a.target_!r}; {FEWEST} are needed."
         )
-    if a.task_ == "regression":
-        truth = _quantities(table, a.target_)
-        first, second = (_of_quantities(model, table, truth, coverage) for model in (a, b))
-        measures = _measures_of_quantities(first, second)
+    predicted = [model.predict(table, coverage=coverage, n_explained=0) for model in (a, b)]
+    scored = np.logical_and(*(rows["prediction"].notna().to_numpy() for rows in predicted))
+    if not scored.all():
+        notes.append(f"{(~scored).sum()} rows that cannot be scored were left out.")
+    table, *predicted = (each[scored].reset_index(drop=True) for each in (table, *predicted))
+    if regression:
+        y = target_values(table, a.target_, True, "labelled table")
+        first, second = (_of_quantities(rows, y, coverage) for rows in predicted)
+        measures, truth = _measures_of_quantities(first, second), y
     else:
+        models = zip((a, b), predicted, strict=True)
+        first, second = (_of_classes(model, table, rows) for model, rows in models)
         truth = np.array([as_text(v) for v in _labels(a, table)], dtype=object)
-        first, second = (_of_classes(model, table) for model in (a, b))
         measures = _measures_of_classes(first, second, truth)
     parts = _parts(first, second, dict(_divisions(first, second, truth, table[[*groups]])))
     return ModelComparison(len(table), measures, parts, notes)
@@ -174,17 +181,9 @@ def _labels(model: TableModel, table: pd.DataFrame) -> NDArray[Any]:
     return target_values(table, model.target_, False, which, known=model.classes_)
 
 
-def _quantities(table: pd.DataFrame, target: str) -> FloatArray:
-    unit = target_unit(table[target], "regression")
-    if unit is not None:
-        table = table.assign(**{target: unit.numbers(table[target])})
-    return target_values(table, target, True, "labelled table")
-
-
-def _of_classes(model: TableModel, table: pd.DataFrame) -> _Outcome:
-    rows = model.predict(table, n_explained=0)
+def _of_classes(model: TableModel, table: pd.DataFrame, rows: pd.DataFrame) -> _Outcome:
     labels = _labels(model, table)
-    proba = rows[probability_columns(model.classes_.tolist())].to_numpy()
+    proba = rows[probability_columns(model.classes_)].to_numpy(dtype=np.float64)
     likelihood = proba[np.arange(len(rows)), np.searchsorted(model.classes_, labels)]
     return _Outcome(
         loss=-np.log(np.clip(likelihood, np.finfo(float).eps, 1)),
@@ -195,10 +194,7 @@ def _of_classes(model: TableModel, table: pd.DataFrame) -> _Outcome:
     )
 
 
-def _of_quantities(
-    model: TableModel, table: pd.DataFrame, truth: FloatArray, coverage: float
-) -> _Outcome:
-    rows = model.predict(table, coverage=coverage, n_explained=0)
+def _of_quantities(rows: pd.DataFrame, truth: FloatArray, coverage: float) -> _Outcome:
     low, high = rows["lower"].to_numpy(), rows["upper"].to_numpy()
     return _Outcome(
         loss=(truth - rows["prediction"].to_numpy()) ** 2,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.metrics import r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, get_tags
@@ -14,7 +13,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 
 from skuq.base import PARTS, FloatArray, Uncertainty, UncertaintyMixin
-from skuq.labels import as_text
+from skuq.labels import as_text, probability_columns
 from skuq.tables._inputs import as_frame, true_values
 
 NEW = "table to predict"
@@ -38,8 +37,6 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
     task: str
     classes_: Any  # None in a regression
     predict: Callable[..., Any]
-    _rows: Callable[[pd.DataFrame], pd.DataFrame]
-    _scored: Callable[[pd.DataFrame], tuple[pd.DataFrame, FloatArray, FloatArray]]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -100,8 +97,9 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
-        proba = self._scored(self._rows(as_frame(table, NEW)))[1]
-        return np.asarray(proba, np.float64)
+        rows = self.predict(as_frame(table, NEW), n_explained=0)
+        names = probability_columns(self.classes_)
+        return rows[names].to_numpy(dtype=np.float64)
 
     def score(self, table: Any, target: Any) -> float:
         """Accuracy of the predicted classes, or R² of the predicted quantities.

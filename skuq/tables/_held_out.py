@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from skuq.base import BoolArray, FloatArray
 from skuq.labels import as_text
 from skuq.tables import _notes as notes
-from skuq.tables._columns import as_codes
+from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
 MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
@@ -198,7 +198,7 @@ def overlapping_rows(
         raise TableError(
             "All rows of the held-out table are in the training table too (with equal values or "
             "equal ids), so they measure nothing; give rows that did not train the model, or leave "
-            "--held-out away: a fifth of the training table is then held out."
+            "`held_out` away: a fifth of the training table is then held out."
         )
     return known
 
@@ -243,7 +243,7 @@ def leakage_warnings(
         return []
     return [
         f"One column alone predicts the target as well as the model: {' or '.join(names)}. Is it "
-        "known before the outcome? If not, leave it out (--drop): of new rows it will not be known."
+        "known before the outcome? If not, leave it out (`drop`): of new rows it will not be known."
     ]
 
 

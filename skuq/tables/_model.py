@@ -17,12 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, PredictionInterval, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.labels import classes_of_columns, codes_of, probability_columns
+from skuq.metrics import negative_log_likelihood
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
 from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns, check_training_columns
+from skuq.tables._columns import Cells, CleanColumns, Cleaned, format_note
 from skuq.tables._estimator import NEW, TableEstimator
 from skuq.tables._groups import by_group, groups_in
 from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
@@ -30,7 +31,14 @@ from skuq.tables._inputs import as_frame, in_library_of, with_target
 from skuq.tables._prediction_sets import halves, prediction_sets, set_scores
 from skuq.tables._quantities import Quantities
 from skuq.tables._storage import StorageMixin
-from skuq.tables._target import is_regression, target_unit, target_values
+from skuq.tables._target import (
+    classes_as_given,
+    is_regression,
+    quantity_notes,
+    rows_with_target,
+    target_format,
+    target_values,
+)
 from skuq.tables._target_scale import TargetScale
 from skuq.tables._training import (
     LEARNERS,
@@ -42,11 +50,18 @@ from skuq.tables._training import (
     table_errors,
     trained_columns,
 )
+from skuq.tables._unscored_rows import (
+    refuse_many,
+    refuse_unread_rows,
+    sum_by_column,
+    unread_rows,
+    with_unscored,
+    without_rows,
+)
 from skuq.tables._validation import (
     TableError,
     check_names,
     check_share,
-    check_sizes,
     feature_names,
 )
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
@@ -96,6 +111,7 @@ OUTPUTS = (
         "_held_out_quantiles": NDArray[Any] | None,
         "_held_out_groups": pd.DataFrame,
         "notes_": list[str],
+        "warnings_": list[str],
         "_typical_rows": pd.DataFrame,
     },
 )
@@ -121,7 +137,7 @@ class TableModel(StorageMixin, TableEstimator):
         categories.
     task : {"auto", "classification", "regression"}, default="auto"
         Whether the target is a class or a quantity. "auto" takes text, yes and no, and whole
-        numbers of up to 20 values for classes, and numbers with fractions for quantities.
+        numbers of up to 20 values for classes, and all other numbers for quantities.
     missing : {"impute", "refuse"}, default="impute"
         What to do about missing values.
     random_state : int, default=0
@@ -157,7 +173,9 @@ class TableModel(StorageMixin, TableEstimator):
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
         Their predicted probabilities; None in a regression.
     notes_ : list of str
-        What was done to the training table, in sentences.
+        What was done to the training table, in sentences; the warnings come first.
+    warnings_ : list of str
+        Those of the notes that say what may have been misread or was set aside.
 
     References
     ----------
@@ -216,6 +234,9 @@ class TableModel(StorageMixin, TableEstimator):
     ) -> Self:
         """Train on a table.
 
+        Rows without a target are left out, and so are columns that teach nothing: those without
+        values, texts that hardly repeat, and numbers of the rows. ``notes_`` name them.
+
         Parameters
         ----------
         train : DataFrame of pandas or Polars, pyarrow Table, or ndarray
@@ -240,9 +261,9 @@ class TableModel(StorageMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing, of the wrong kind or useless, the target does not suit the
-            task, all held-out rows are in `train`, or a given model is not fitted. It is a
-            `ValueError`.
+            If a column is missing or has several values in a cell, none is left to learn from,
+            the target does not suit the task, all held-out rows are in `train`, or a given model
+            is not fitted. It is a `ValueError`.
         """
         self._validate_params()
         self._check_estimator()
@@ -252,27 +273,29 @@ class TableModel(StorageMixin, TableEstimator):
         train, target = with_target(train, target, "training table")
         features = feature_names(train, target, drop, id_column)
         given = is_given(self.estimator)
-        found: list[str] = []
-        if not given:
-            features, found = notes.without_nameless(train[features])
-            if not features:
-                raise TableError("The training table has no column left to learn from.")
         wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
-        train, held_out, told = self._with_quantities(train, held_out, target)
-        found += told
+        train, held_out, found, warned = self._with_targets(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
-        X = self._clean(columns, train, "training table")
+        if not len(columns.feature_names_in_):
+            raise TableError("The training table has no column left to learn from.")
+        cleaned = self._clean(columns, train, "training table")
+        X = cleaned.X
+        refuse_many(cleaned.cells, len(X), given)
+        columns.accept(cleaned.cells)
+        warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
         found += notes.missing_notes(X, "training table", self.missing)
         if given:  # such a model has read its columns already, whatever they hold
             check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
         else:
-            check_training_columns(X, columns.numbers_)
             found += columns.notes_
-            found += notes.suspicion_notes(X[[n for n in X if n in wanted]], columns.numbers_)
+            found += notes.date_notes(X[[n for n in X if n in wanted]], columns.numbers_)
+        if regression and self.task == "auto" and isinstance(self.estimator, str):
+            told, doubts = quantity_notes(y, target)
+            found, warned = found + told, warned + doubts
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_ = columns.feature_names_in_
@@ -281,7 +304,8 @@ class TableModel(StorageMixin, TableEstimator):
             table = train.drop(columns=[*drop])
             parts = hold_out_part(table, X, y, regression, self.random_state, id_column)
         else:
-            parts = self._given_rows(train, X, y, held_out)
+            parts, told = self._given_rows(train, X, y, held_out)
+            warned += told
         found += parts.notes
         self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
@@ -291,7 +315,9 @@ class TableModel(StorageMixin, TableEstimator):
         )
         trained = training.run(parts.X, parts.y)
         self.encoder_, self.estimator_, self.name_, self.comparison_, scale = trained
-        self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
+        self.classes_ = None
+        if not regression:
+            self.classes_ = classes_as_given(np.asarray(self.estimator_.classes_), train[target])
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if scale is not None and (note := scale.note(target)):
@@ -300,17 +326,23 @@ class TableModel(StorageMixin, TableEstimator):
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
+        held = parts.y_held if regression else classes_as_given(parts.y_held, train[target])
         self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
-        self._calibrate(parts.X_held, parts.y_held, scale)
+        self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
-        self.notes_ = found + self._leakage_warnings(parts)
+        self.warnings_ = warned
+        self.notes_ = warned + found + self._leakage_warnings(parts)
         return self
 
-    def predict(self, table: Any, *, coverage: float = 0.9, n_explained: int = 100) -> Any:
+    def predict(
+        self, table: Any, *, coverage: float = 0.9, n_explained: int = 100, strict: bool = False
+    ) -> Any:
         """Predict the rows of a table, or of a part of it, and quantify the uncertainty of each.
 
         A row gets the same numbers whatever rows are predicted with it; only the choice of the
-        rows that get reasons depends on the others.
+        rows that get reasons depends on the others. A row with a cell that cannot be read, such as
+        a word in a column of numbers, is not scored: its outputs are missing, and its ``reasons``
+        say why, after "not scored".
 
         Parameters
         ----------
@@ -320,6 +352,8 @@ class TableModel(StorageMixin, TableEstimator):
             Probability that prediction sets or intervals hold the true value.
         n_explained : int, default=100
             Number of rows that get reasons, the most unusual ones.
+        strict : bool, default=False
+            Whether a table is refused of which a row cannot be scored.
 
         Returns
         -------
@@ -345,13 +379,17 @@ class TableModel(StorageMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing or of the wrong kind.
+            If a column is missing, or no row of several can be scored, or not all, if `strict`.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
-        X = self._rows(table)
+        X, unscored, _ = self._rows(table)
+        if unscored and (strict or 1 < len(unscored) == len(table)):
+            refuse_unread_rows(unscored, NEW, len(table))
+        if X.empty:  # any row, for the columns of the results
+            X = self._typical_rows.head(1)
         scored, outputs, disagreement = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
         scores = _scores(unsupported.sum(axis=1), disagreement)
@@ -366,7 +404,8 @@ class TableModel(StorageMixin, TableEstimator):
             X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
         )
         if self.classes_ is not None:
-            scored[probability_columns(self.classes_.tolist())] = outputs
+            scored[probability_columns(self.classes_)] = outputs
+        scored = with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         same = [] if self.id_ is None else [self.id_]
@@ -386,7 +425,7 @@ class TableModel(StorageMixin, TableEstimator):
         Returns
         -------
         ndarray of shape (n_rows, n_levels), float64
-            Quantiles, in units of the target.
+            Quantiles, in units of the target; NaN in rows that cannot be scored.
 
         Raises
         ------
@@ -396,8 +435,13 @@ class TableModel(StorageMixin, TableEstimator):
         if self.quantities_ is None:
             raise ValueError("Classes have no quantiles; use `predict`.")
         wanted = LEVELS if levels is None else checked_levels(levels)
-        quantiles = self._scored(self._rows(as_frame(table, NEW)))[1]
-        return interpolated(quantiles, LEVELS, wanted)
+        frame = as_frame(table, NEW)
+        X, unread, _ = self._rows(frame)
+        quantiles = np.full((len(frame), len(wanted)), np.nan)
+        if len(X):
+            scored = np.setdiff1d(np.arange(len(frame)), [*unread])
+            quantiles[scored] = interpolated(self._scored(X)[1], LEVELS, wanted)
+        return quantiles
 
     def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict the intervals of a quantity, as in the columns ``lower`` and ``upper``.
@@ -412,7 +456,7 @@ class TableModel(StorageMixin, TableEstimator):
         Returns
         -------
         PredictionInterval
-            Ends of the intervals, in units of the target.
+            Ends of the intervals, in units of the target; NaN in rows that cannot be scored.
 
         Raises
         ------
@@ -422,8 +466,8 @@ class TableModel(StorageMixin, TableEstimator):
         check_share(coverage)
         if self.quantities_ is None:
             raise ValueError("Classes have no intervals; use `predict`.")
-        outputs = self._scored(self._rows(as_frame(table, NEW)))[1]
-        return PredictionInterval(**self._regions(outputs, coverage))
+        rows = self.predict(as_frame(table, NEW), coverage=coverage, n_explained=0)
+        return PredictionInterval(rows["lower"].to_numpy(), rows["upper"].to_numpy())
 
     def count(self, table: Any) -> pd.DataFrame:
         """Count what is special about each column of a table; counts of parts can be added up.
@@ -436,17 +480,42 @@ class TableModel(StorageMixin, TableEstimator):
         Returns
         -------
         pandas.DataFrame of int
-            One row per column; ``missing``, ``unseen`` and ``out_of_range``.
+            One row per column; ``missing``, ``unseen`` and ``out_of_range``, of the rows that can
+            be scored; ``ranges``, cells such as "10 - 20" that are read as their middle; and
+            ``unread``, cells for which a row cannot be scored.
         """
-        table = as_frame(table, NEW)
-        X = self._rows(table)
-        return pd.DataFrame(
-            {
-                "missing": X.isna().sum(),
-                "unseen": self.training_values_.unseen(X).sum(),
-                "out_of_range": self.training_values_.out_of_range(X).sum(),
-            }
+        X, _, cells = self._rows(as_frame(table, NEW))
+        counts = {
+            "missing": X.isna().sum(),
+            "unseen": self.training_values_.unseen(X).sum(),
+            "out_of_range": self.training_values_.out_of_range(X).sum(),
+        }
+        counts |= {
+            name: sum_by_column(each for each in cells if each.read == read)
+            for name, read in (("ranges", True), ("unread", False))
+        }
+        names = [*X.columns, *self.columns_.dates_]
+        return pd.DataFrame(counts, index=names).fillna(0).astype(int)
+
+    def measured_loss(self) -> tuple[float, float]:
+        """Measure predictions on the held-out rows, and those of somebody who guesses.
+
+        Returns
+        -------
+        loss : float
+            Log loss of the probabilities, in nats, or mean squared error of quantities.
+        guessing : float
+            That of the frequencies of the classes, or of the mean.
+        """
+        label = self.held_out_["label"]
+        if self.classes_ is None:
+            error = ((label - self.held_out_["prediction"]) ** 2).mean()
+            return float(error), float(label.var(ddof=0))
+        loss = negative_log_likelihood(
+            label.to_numpy(), self.held_out_proba_, classes=self.classes_
         )
+        share = label.value_counts(normalize=True)
+        return loss, float(-(share * np.log(share)).sum())
 
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
         """Measure prediction sets or intervals on held-out rows that did not calibrate them.
@@ -568,37 +637,44 @@ class TableModel(StorageMixin, TableEstimator):
         regression = bool(is_regressor(self.estimator))
         if self.task not in ("auto", "regression" if regression else "classification"):
             raise TableError(
-                f"{type(self.estimator).__name__} cannot do a {self.task} (--task {self.task})."
+                f"{type(self.estimator).__name__} cannot do a {self.task} (`task={self.task!r}`)."
             )
         return regression
 
-    def _with_quantities(
+    def _with_targets(
         self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
-    ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str]]:
-        """Read a target that is written with a unit or divided thousands, as features are."""
+    ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str], list[str]]:
+        """Rows whose target is known, and read if it is text; notes and warnings."""
         task = self.task
         if not isinstance(self.estimator, str):
             task = "regression" if self._is_regression(train, target) else "classification"
-        unit = target_unit(train[target], task)
-        if unit is None:
-            return train, held_out, []
-        train = train.assign(**{target: unit.numbers(train[target])})
-        if held_out is not None and target in held_out:
-            held_out = held_out.assign(**{target: unit.numbers(held_out[target])})
-        return train, held_out, [unit.note(target)]
+        format = target_format(train[target], task, train.attrs.get("decimal"))
+        found = [] if format is None else [format_note(train[target], format)]
+        own = train.attrs.get("decimal")
+        train, warned = rows_with_target(train, target, format, "training table", own)
+        if held_out is not None:
+            held_out, told = rows_with_target(held_out, target, format, "held-out table", own)
+            warned += told
+        return train, held_out, found, warned
 
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
-    ) -> Parts:
+    ) -> tuple[Parts, list[str]]:
         """Training rows and those of another table, without the ones that are in both."""
         which = "held-out table"
         check_names(table, which)
-        X_held = self._clean(self.columns_, table, which)
+        cleaned = self._clean(self.columns_, table, which)
+        unread = unread_rows(cleaned.cells, table)
+        if len(unread) == len(table):
+            refuse_unread_rows(unread, which, len(table))
+        told = notes.unread_notes(unread, which)
+        X_held = without_rows(cleaned, unread)
+        table = table[[row not in unread for row in range(len(table))]]
         y_held = target_values(table, self.target_, self.task_ == "regression", which, known=y)
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return drop_overlap(X, y, X_held, y_held, ids, table.index)
+        return drop_overlap(X, y, X_held, y_held, ids, table.index), told
 
     def _leakage_warnings(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":
@@ -632,24 +708,25 @@ class TableModel(StorageMixin, TableEstimator):
 
     # --- prediction --------------------------------------------------------------------------
 
-    def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> pd.DataFrame:
-        X = columns.transform(table, which)
-        if len(X) == 0:
+    def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> Cleaned:
+        cleaned = columns.read(table, which)
+        if len(cleaned.X) == 0:
             raise TableError(f"The {which} has no rows.")
-        check_sizes(X, columns.numbers_, which)
-        return X
+        return cleaned
 
-    def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Clean rows of a table to predict."""
+    def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str], list[Cells]]:
+        """Clean rows of a table to predict, those that cannot be read, and the cells."""
         check_is_fitted(self)
         which = NEW
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
-            raise TableError(f"The {which} has no column {self.id_!r} (--id).")
-        X = self._clean(self.columns_, table, which)
+            raise TableError(f"The {which} has no column {self.id_!r} (`id_column`).")
+        cleaned = self._clean(self.columns_, table, which)
+        unread = unread_rows(cleaned.cells, table)
+        X = without_rows(cleaned, unread)
         if self.missing == "refuse":
             notes.missing_notes(X, which, self.missing)
-        return X
+        return X, unread, cleaned.cells
 
     def _encoded(self, X: pd.DataFrame) -> Any:
         return encoded(self.encoder_, self.columns_, X)
@@ -686,7 +763,7 @@ class TableModel(StorageMixin, TableEstimator):
         if self.quantities_ is not None:
             lower, upper = self.quantities_.interval(outputs, coverage, limit)
             return {"lower": lower, "upper": upper}
-        names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
+        names = [str(label) for label in pd.Index(self.classes_)]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from shlex import quote
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from skuq.table_files import UNNAMED
-from skuq.tables._dates_and_units import is_date_in_digits
+from skuq.labels import counted
+from skuq.tables._columns import Cells
+from skuq.tables._dates import is_date_in_digits
 from skuq.tables._training import LEARNERS, Comparison
-from skuq.tables._validation import TableError, word_among_numbers
-from skuq.unusual_rows import ALL_DIFFERENT, SEPARATOR
+from skuq.tables._validation import TableError, place
+from skuq.unusual_rows import SEPARATOR
+
+if TYPE_CHECKING:
+    from skuq.tables._model import TableModel
 
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
-    "and coverage would be worse on others. Calibrate on rows that it has not seen (--held-out)."
+    "and coverage would be worse on others. Calibrate on rows that it has not seen (`held_out`)."
 )
 
 
@@ -27,7 +30,7 @@ def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
     if missing == "refuse" and counts.any():
         raise TableError(
             f"The {which} has missing values: {_listed(counts)}. Fill them in, or let them be "
-            "imputed (--missing impute)."
+            'imputed (`missing="impute"`).'
         )
     return _missing(counts, which)
 
@@ -45,7 +48,15 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
     list of str
         Sentences; empty if there is nothing to say.
     """
-    notes = _missing(counts["missing"], "table to predict")
+    notes = []
+    if counts["unread"].any():
+        notes.append(
+            "Rows were not scored because of cells that cannot be read; their reasons say which: "
+            f"{_listed(counts['unread'])}."
+        )
+    notes += _missing(counts["missing"], "table to predict")
+    if counts["ranges"].any():
+        notes.append(f"Ranges that are read as their middle: {_listed(counts['ranges'])}.")
     if counts["unseen"].any():
         notes.append(
             "Rows with values that the model was not trained on (unseen categories, or missing "
@@ -68,40 +79,66 @@ def _listed(counts: pd.Series) -> str:
     return ", ".join(f"{name} ({count})" for name, count in counts[counts > 0].items())
 
 
-def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Name columns that may have been misread."""
+def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
+    """Say which cells of a table do not hold what their columns do, and what became of them."""
     notes = []
-    for name in train.columns:
-        values = train[name].dropna()
-        if name in numbers:
-            # Of an index that was stored without a name, a part may be here.
-            count = values.max() - values.min() + 1 == len(values) or name.startswith(UNNAMED)
-            counted = values.is_unique and len(values) > ALL_DIFFERENT and (values % 1 == 0).all()
-            if count and counted:
-                notes.append(
-                    f"Column {name} seems to number the rows; if it does, leave it out "
-                    f"(--drop {quote(name)}): new rows have new numbers, which look "
-                    "out-of-distribution."
-                )
-            elif is_date_in_digits(values):
-                notes.append(
-                    f"Column {name} may hold dates such as {values.iloc[0]:.0f}, and counts as "
-                    "numbers; write them as 2020-12-31 to have them count as dates."
-                )
-        elif (word := word_among_numbers(values)) is not None:
-            notes.append(
-                f"Column {name} holds numbers, but counts as text because of values such as "
-                f"{word!r}; if they stand for missing ones, leave them empty."
-            )
+    for each in cells:
+        n_cells = len(each.rows)
+        hold, count, are = ("holds", "counts", "is") if n_cells == 1 else ("hold", "count", "are")
+        became = f"{are} read as its middle" if each.read else f"{count} as missing"
+        held = each.held.replace("not ", "other than ")
+        held = held if each.read else f"something {held}"
+        notes.append(
+            f"{counted(n_cells, 'cell')} in column {each.column} {hold} {held}, such as "
+            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and {became}."
+        )
     return notes
 
 
-def without_nameless(train: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Columns but those without a name and values, which a separator at the end of lines makes."""
-    names = [str(name) for name in train]
-    empty = [name for name in names if name.startswith(UNNAMED) and train[name].isna().all()]
-    told = [f"A column without name and values was left out ({', '.join(empty)})."] if empty else []
-    return [name for name in names if name not in empty], told
+def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
+    """Say how many rows were left out because a cell cannot be read."""
+    if not unread:
+        return []
+    return [
+        f"{counted(len(unread), 'row')} of the {which} {'was' if len(unread) == 1 else 'were'} "
+        "left out, because a cell cannot be read, the first one in "
+        f"{next(iter(unread.values()))}."
+    ]
+
+
+def guessing_note(model: TableModel) -> str:
+    """Say so if a model is no better than guessing, on the held-out rows.
+
+    Parameters
+    ----------
+    model : TableModel
+        The fitted model.
+
+    Returns
+    -------
+    str
+        A sentence; empty if the model is better.
+    """
+    loss, guessing = model.measured_loss()
+    # Where all targets are equal, as that of a single row, guessing is always right.
+    if loss < guessing or model.held_out_["label"].nunique() == 1:
+        return ""
+    if model.classes_ is None:
+        return "The model is no better than always predicting the mean: do not use it."
+    return (
+        "The model is no better than guessing the classes by their frequency: do not use it "
+        f"(log loss {loss:.3f}, and {guessing:.3f} by guessing)."
+    )
+
+
+def date_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
+    """Name columns of numbers that may be dates in digits."""
+    return [
+        f"Column {name} may hold dates such as {values.iloc[0]:.0f}, and counts as numbers; write "
+        "them as 2020-12-31 to have them count as dates."
+        for name in train.columns
+        if name in numbers and is_date_in_digits(values := train[name].dropna())
+    ]
 
 
 def split_note(n_fit: int, n_held: int) -> str:
@@ -129,7 +166,7 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
     return [
         f"{n_rows} of the {len(unsupported)} held-out rows hold values absent from the training "
         f"rows: {_listed(unsupported.sum())}. P-values therefore do not count rows with such "
-        "values as unusual; leave out columns whose values are nearly always new (--drop)."
+        "values as unusual; leave out columns whose values are nearly always new (`drop`)."
     ]
 
 

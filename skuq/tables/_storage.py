@@ -94,7 +94,7 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     if not trust:
         raise TableError(
             f"{path} is not a file of skops, so loading it may run code of whoever made it. Save "
-            "the model with skops.io.dump, or, if you trust the file, say so (--trust)."
+            "the model with skops.io.dump, or, if you trust the file, say so (`trust=True`)."
         )
     return _read_code(path)
 
@@ -167,7 +167,7 @@ def _save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
         if unknown and not trust:
             raise TableError(
                 f"The model holds what cannot be stored without code: {', '.join(unknown)}. To "
-                "store it as a pickle, which runs code when it is loaded, say so (--trust)."
+                "store it as a pickle, which runs code when it is loaded, say so (`trust=True`)."
             )
         if unknown:
             (partial / MODEL).unlink(missing_ok=True)
@@ -207,7 +207,8 @@ def _load(kind: type[StorageMixin], folder: str | os.PathLike[str], *, trust: bo
         if not trust:
             raise TableError(
                 f"{folder} holds a pickle, because the model has parts of other packages; loading "
-                "it may run code of whoever made it. If you trust the folder, say so (--trust)."
+                "it may run code of whoever made it. If you trust the folder, say so "
+                "(`trust=True`)."
             )
         return _read_code(folder / CODE)
     import skuq.quam  # noqa: F401  (which names the classes of the models found)
@@ -242,7 +243,9 @@ def _read_about(folder: Path) -> dict[str, Any]:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         found = {name: about[name] for name in ("format", "skuq", "scikit-learn", "runs_code")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TableError(f"{folder} holds no model that skuq has saved (--save).") from error
+        raise TableError(
+            f"{folder} holds no model that skuq has saved (`TableModel.save`)."
+        ) from error
     here = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
     for name, version in here.items():
         if _series(found[name]) != _series(version):
@@ -296,7 +299,7 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
             if not trust:
                 raise TableError(
                     f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
-                    f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
+                    f"code: {', '.join(unknown)}. If you trust the file, say so (`trust=True`)."
                 ) from error
             return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
     except TableError:

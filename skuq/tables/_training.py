@@ -28,7 +28,9 @@ from skuq.base import FloatArray
 from skuq.metrics import interval_score, negative_log_likelihood
 from skuq.residuals import LEVELS, RowNoise, central_interval
 from skuq.stored import stored
-from skuq.tables._columns import CleanColumns, as_codes, as_indicators, as_integers
+from skuq.tables._column_kinds import as_integers
+from skuq.tables._columns import CleanColumns
+from skuq.tables._encoders import as_codes, as_indicators
 from skuq.tables._target_scale import SMALLEST_GAIN, TargetScale
 from skuq.tables._validation import TableError
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 import pandas as pd
+from pandas.api.types import is_integer
 
 TOO_LARGE = 1e38  # trees compute in single precision
 
@@ -33,9 +34,9 @@ def feature_names(
     train: pd.DataFrame, target: str, drop: Sequence[str], id_column: str | None = None
 ) -> list[str]:
     """Columns to learn from; target, dropped columns and the id column must exist."""
-    for role, others in (("--drop", drop), ("--id", [id_column])):
+    for role, others in ((f"drop=[{target!r}]", drop), (f"id_column={target!r}", [id_column])):
         if target in others:
-            raise TableError(f"The target {target!r} cannot be left out ({role} {target}).")
+            raise TableError(f"The target {target!r} cannot be left out (`{role}`).")
     set_apart = [*drop] if id_column is None else [*drop, id_column]
     for name in (target, *set_apart):
         if name not in train.columns:
@@ -51,22 +52,23 @@ def feature_names(
     return features
 
 
+def place(table: pd.DataFrame, position: int) -> str:
+    """Name a row: by its line in the file, as spreadsheets count them, or by its label.
+
+    `open_table` says in the attributes of a table how its file numbers the rows.
+    """
+    label, numbered = table.index[position], table.attrs.get("numbered")
+    if numbered is None or not is_integer(label):
+        return f"row {label}"
+    return f"{numbered[0]} {label + numbered[1]}"
+
+
 def word_among_numbers(values: pd.Series) -> str | None:
     """A value that is not a number, in a column of text of which at least half are numbers."""
     no_number = pd.to_numeric(values, errors="coerce").isna()
     if not 0 < no_number.sum() <= len(values) / 2:
         return None
     return str(values[no_number].iloc[0])
-
-
-def check_sizes(X: pd.DataFrame, numbers: Sequence[str], which: str) -> None:
-    """Refuse infinite numbers, and those too large to compute with; missing ones may be."""
-    for name in numbers:
-        if (X[name].abs() > TOO_LARGE).any():
-            raise TableError(
-                f"Column {name!r} of the {which} holds numbers that are infinite or beyond "
-                f"{TOO_LARGE:g}; correct them or leave them empty."
-            )
 
 
 def check_share(coverage: float) -> None:

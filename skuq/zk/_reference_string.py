@@ -83,8 +83,8 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
         return "test"
     raise VerificationError(
         "The structured reference string is not that of the public ceremony, so that whoever "
-        "generated it could have forged these proofs. Hand over your own copy of it (srs, --srs) "
-        "or, for a test, say so (allow_test_string, --test-string)."
+        "generated it could have forged these proofs. Hand over your own copy of it "
+        "(`srs`) or, for a test, say so (`allow_test_string=True`)."
     )
 
 

@@ -2,8 +2,10 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 import skuq
 from skuq import QUAMClassifier
 from skuq.cli._audit import audit
-from skuq.cli._main import FAILED, main
+from skuq.cli._main import FAILED, OPTIONS, as_options, main
 from skuq.plugins import Plugin, discover, estimator_names
 
 
@@ -153,3 +155,48 @@ def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, planted):
     assert done.returncode not in {0, FAILED}, done.stderr
     assert done.stdout == ""
     assert done.stderr
+
+
+# --- messages of the package, which speak Python -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("leave it out (`drop`).", "leave it out (--drop)."),
+        ("out (`drop=['a b', 'c']`)", "out (--drop 'a b' --drop c)"),
+        ("say so (`trust=True`)", "say so (--trust)"),
+        ('say so (`task="regression"`)', "say so (--task regression)"),
+        ("no column 'k' (`id_column`)", "no column 'k' (--id)"),
+        ("saved (`TableModel.save`)", "saved (--save)"),
+        ("so (`allow_test_string=True`)", "so (--test-string)"),
+        ("`X` and `drop=f(x)` are left", "`X` and `drop=f(x)` are left"),
+    ],
+)
+def test_parameters_in_messages_become_options(message, expected):
+    assert as_options(message) == expected
+
+
+def test_options_that_stand_for_parameters_exist():
+    commands = [main.get_command(None, name) for name in ("certify", "quantify")]
+    commands += [audit.get_command(None, name) for name in audit.list_commands(None)]
+    known = {option for each in commands for p in each.params for option in p.opts}
+    assert set(OPTIONS.values()) <= known
+
+
+def test_messages_of_the_package_name_no_options():
+    """Texts of all modules but the command's, without those that document them."""
+    root = Path(skuq.__file__).parent
+    found = []
+    for path in root.rglob("*.py"):
+        if path.is_relative_to(root / "cli"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            (path.name, node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if id(node) not in documented and re.search(r"(?<![\w-])--[a-z]", node.value)
+        ]
+    assert found == []

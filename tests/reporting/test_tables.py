@@ -2,7 +2,6 @@
 
 import re
 from html import unescape
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,10 +15,8 @@ from skuq.reporting._tables import (
     _explained,
     _Score,
     _standard_error,
-    _useless_guess,
-    _useless_mean,
 )
-from skuq.tables import TableModel, table_notes
+from skuq.tables import TableModel, guessing_note, table_notes
 
 SCRIPT, QUOTES = "<script>alert(1)</script>", "\"quoted\" 'twice' &amp; \u202eturned\x1b"
 NAMES = ("low confidence", "total uncertainty", "epistemic uncertainty")
@@ -76,6 +73,14 @@ def test_an_audit_that_chance_passed_says_what_it_would_not_have_found():
     assert _audit_sentence(audited(1000, 0.4)).startswith("Failed")
 
 
+def measured(labels, proba=None, classes=None, **outputs):
+    """A model with these held-out rows."""
+    model = TableModel()
+    model.held_out_ = pd.DataFrame({"label": labels, **outputs})
+    model.held_out_proba_, model.classes_ = proba, classes
+    return model
+
+
 @pytest.mark.parametrize(
     ("prediction", "first", "text"),
     [
@@ -85,15 +90,15 @@ def test_an_audit_that_chance_passed_says_what_it_would_not_have_found():
     ],
 )
 def test_a_model_that_is_worse_than_the_mean_is_not_to_be_used(prediction, first, text):
-    frame = pd.DataFrame({"label": [1.0, 2.0, 3.0], "prediction": prediction})
-    assert _explained(frame) == text
-    assert _useless_mean(frame) == (f"{first}: do not use it. " if first else "")
+    model = measured([1.0, 2.0, 3.0], prediction=prediction)
+    assert _explained(model) == text
+    assert guessing_note(model) == (f"{first}: do not use it." if first else "")
 
 
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_nothing_is_explained_where_targets_do_not_differ(n_rows):
-    frame = pd.DataFrame({"label": [0.1] * n_rows, "prediction": [3.0] * n_rows})
-    assert _explained(frame) == _useless_mean(frame) == ""
+    model = measured([0.1] * n_rows, prediction=[3.0] * n_rows)
+    assert _explained(model) == guessing_note(model) == ""
 
 
 @pytest.mark.parametrize(
@@ -102,10 +107,8 @@ def test_nothing_is_explained_where_targets_do_not_differ(n_rows):
 )
 def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure, is_useless):
     proba = np.array([[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels])
-    model = SimpleNamespace(
-        held_out_=pd.DataFrame({"label": list(labels)}), held_out_proba_=proba, classes_=["a", "b"]
-    )
-    assert _useless_guess(model).startswith("The model is no better than guessing") == is_useless
+    model = measured(list(labels), proba, np.array(["a", "b"]))
+    assert guessing_note(model).startswith("The model is no better than guessing") == is_useless
 
 
 def test_names_of_classes_and_columns_stay_text():

@@ -70,10 +70,10 @@ def test_an_archive_must_hold_one_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*--sep"),
-        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal one .*--decimal"),
-        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal one .*--decimal"),
-        ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*--decimal"),
+        ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*`sep`"),
+        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal one .*`decimal`"),
+        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal one .*`decimal`"),
+        ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*`decimal`"),
         ("a,b\n1,2\n1;2\n", "mixes separators: .* at a comma, but row 2 is '1;2'"),
     ],
 )
@@ -111,6 +111,26 @@ def test_what_is_stated_is_not_doubted(tmp_path):
 )
 def test_numbers_are_read_with_the_mark_of_all(tmp_path, content, column):
     assert open_table(written(tmp_path, content)).read()["a"].tolist() == column
+
+
+@pytest.mark.parametrize(
+    ("content", "decimal"),
+    [
+        (b"a,b\n1,2\n", "."),
+        (b"a;b\n1,5;2\n", ","),
+        (b"a;b\n1.5;2\n", "."),
+        (b"a;b\n1;2\n", ""),
+        (b"a;b\n1.200,50 EUR;x\n7 EUR;y\n", ","),
+        (b"a;b\n1,5;x\n-;y\n", ","),
+        (b"a;b\n1,234,567;x\n5 kg;y\n5,5 kg;z\n", ""),
+        (b"a;b\n1.200 EUR;x\n3.100 EUR;y\n", ""),
+    ],
+)
+def test_the_mark_that_a_file_shows_goes_with_its_table(tmp_path, content, decimal):
+    table = open_table(written(tmp_path, content)).read()
+    assert table.attrs == {"decimal": decimal, "numbered": ("line", 2)}
+    table = next(open_table(written(tmp_path, b"sep=%c\n" % content[1] + content)).chunks())
+    assert table.attrs["numbered"] == ("line", 3)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +174,7 @@ def test_what_is_stated_must_make_sense(tmp_path, format, message):
 def test_damage_far_behind_the_first_rows_is_named(tmp_path):
     lines = "".join(f"{k},{k * 7919 % 100003}\n" for k in range(200_000)).encode()
     late = written(tmp_path, b"a,b\n" + lines + "1,é\n".encode("cp1252"))
-    with pytest.raises(TableFileError, match=r"not encoded as utf-8; .*--encoding"):
+    with pytest.raises(TableFileError, match=r"not encoded as utf-8; .*`encoding`"):
         list(open_table(late).chunks())
     cut = written(tmp_path, gzip.compress(b"a,b\n" + lines)[:-1000], "t.csv.gz")
     with pytest.raises(TableFileError, match="damaged"):

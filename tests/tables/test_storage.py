@@ -103,11 +103,11 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
     given = make_pipeline(FunctionTransformer(halved), LogisticRegression())
     given.fit(X, flowers["target"])
     model = TableModel(given).fit(flowers, "target")
-    with pytest.raises(TableError, match=r"cannot be stored without code: .*halved.*--trust"):
+    with pytest.raises(TableError, match=r"cannot be stored without code: .*halved.*`trust=True`"):
         model.save(tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     model.save(tmp_path / "kept", trust=True)
-    with pytest.raises(TableError, match=r"holds a pickle.*say so \(--trust\)"):
+    with pytest.raises(TableError, match=r"holds a pickle.*say so \(`trust=True`\)"):
         TableModel.load(tmp_path / "kept")
     loaded = TableModel.load(tmp_path / "kept", trust=True)
     pd.testing.assert_frame_equal(loaded.predict(flowers), model.predict(flowers))
@@ -116,7 +116,7 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, and this is format 8"),
+        ({"format": 1}, "saved with format 1, and this is format 9"),
         ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, and this is skuq .*; load it with that"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
@@ -276,7 +276,7 @@ def test_a_common_pipeline_is_read_without_trust(flowers, tmp_path):
 def test_a_file_of_somebody_else_is_read_without_its_code(flowers, tmp_path):
     skops = pytest.importorskip("skops.io")
     skops.dump(FunctionTransformer(shouting), tmp_path / "f.skops")
-    with pytest.raises(TableError, match=r"may run code: .*shouting.*\(--trust\)"):
+    with pytest.raises(TableError, match=r"may run code: .*shouting.*\(`trust=True`\)"):
         read_estimator(tmp_path / "f.skops")
     joblib.dump(StandardScaler(), tmp_path / "f.joblib")
     with pytest.raises(TableError, match="not a file of skops"):

@@ -1,0 +1,102 @@
+"""Kinds of columns: how pandas stores them, and how they look when clean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import (
+    infer_dtype,
+    is_bool_dtype,
+    is_datetime64_any_dtype,
+    is_integer_dtype,
+    is_numeric_dtype,
+    is_object_dtype,
+    pandas_dtype,
+)
+
+from skuq.labels import as_text
+from skuq.tables._dates import ISO
+from skuq.tables._validation import TableError
+
+KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
+# What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
+BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
+BOOLEANS = {"True": True, "False": False}
+BITS = {"1": "True", "0": "False"}
+INTEGER, DATE = "integer", "date"
+
+
+def as_bits(column: pd.Series) -> pd.Series:
+    """Yes and no as 1 and 0, where the training table has these."""
+    if is_bool_dtype(column):
+        return column.astype(object).map({True: 1.0, False: 0.0}).astype(float)
+    bits = {text: float(BOOLEANS[word]) for text, word in BOOLEAN_TEXTS.items()}
+    bits |= {text: float(value) for text, value in BOOLEANS.items()}
+    return (
+        column if is_number(column) else column.map(lambda value: bits.get(as_text(value), value))
+    )
+
+
+def uncategorised(column: pd.Series) -> pd.Series:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        kind = column.cat.categories.dtype
+        # Whole numbers of numpy cannot be missing.
+        return column.astype(object if is_integer_dtype(kind) else kind)
+    return column
+
+
+def categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
+    """A clean column in pandas' category type; other values follow the known ones."""
+    known = {as_text(value): value for value in categories}
+    meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
+    every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
+    return column.map(meaning).astype(pd.CategoricalDtype(every, ordered))
+
+
+def kind_of(column: pd.Series) -> str | None:
+    if is_datetime64_any_dtype(column):
+        return str(column.dtype)
+    if is_integer_dtype(column):
+        return INTEGER
+    return DATE if infer_dtype(column, skipna=True) == DATE else None
+
+
+def of_kind(column: pd.Series, kind: str) -> pd.Series:
+    """A clean column as one of a kind."""
+    if kind == INTEGER:
+        return as_integers(column)
+    dates = pd.to_datetime(column, format=ISO, errors="coerce", utc=True)
+    bad = column[dates.isna() & column.notna()]
+    if len(bad):
+        raise TableError(
+            f"Column {column.name!r} holds dates in the training table, but {bad.iloc[0]!r} in "
+            "another; write all dates alike."
+        )
+    if "," not in kind:  # no time zone
+        dates = dates.dt.tz_localize(None)
+    return dates.dt.date if kind == DATE else dates.astype(pandas_dtype(kind))
+
+
+def as_integers(column: pd.Series) -> pd.Series:
+    """A column of floats as integers, if all are, and none is missing."""
+    whole = (column == column.round()) & (column.abs() < 2**63)
+    return column.astype(np.int64) if whole.all() else column
+
+
+def is_number(column: pd.Series) -> bool:
+    """Whether a column is numeric; yes and no count as text."""
+    if is_object_dtype(column):
+        return infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
+    return is_numeric_dtype(column) and not is_bool_dtype(column)
+
+
+def texts_in(column: pd.Series) -> pd.Series:
+    present = column.notna()
+    if infer_dtype(column, skipna=True) == "string":
+        return column.astype(object).where(present, np.nan)
+    texts = [
+        as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
+    ]
+    return pd.Series(texts, index=column.index, dtype=object)

@@ -1,0 +1,243 @@
+"""Numbers as people write them in cells: marks, units, brackets, ranges, words for missing ones.
+
+This is the one description of them: the decimal mark of a file is found by it, and columns of text
+are read by it. Patterns are applied to the different texts of a column, each once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from skuq.base import FloatArray, IntArray
+from skuq.labels import as_text
+
+NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
+SOME = 200  # cells by which a column that may hold numbers or dates is told from others
+HAS_DIGIT = re.compile(r"\d")
+CATEGORIES = 20  # different numbers up to which another text that repeats is a category, too
+FEW = 0.05  # of the cells that are not missing: exceptions in a column of numbers, at most
+# Words for missing values in any column, as pandas reads them, which documents this list.
+MISSING_WORDS = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
+    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
+# And in columns of numbers, in small letters; blanks count too.
+WORDS = (
+    frozenset(word.lower() for word in MISSING_WORDS)
+    | {"-", "--", "---", "\u2013", "\u2014", "?", "??", ".", "..", "...", "*", "n.a.", "n.a"}
+    | {"nil", "missing", "unknown", "not available", "not applicable"}
+    | {"#value!", "#div/0!", "#ref!", "#null!", "#num!"}
+)
+
+SIGN = "[%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9]"  # percent, per mille, degrees, currencies
+CURRENCY = r"US\$|USD|EUR|GBP|CHF|JPY|INR|Rs\.?"
+SPACE = "[ '\u2019\u00a0\u2009\u202f]"  # as some countries divide thousands
+DASH = "(?:-|\u2013|\u2014|to)"
+DIGITS = rf"(?:\d{{1,3}}(?:{SPACE}\d{{3}})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?"
+WRITTEN = re.compile(
+    rf"(?P<open>\(?)(?P<sign>[+\u2212-]?)(?P<before>{SIGN}|{CURRENCY}|)\s*(?P<inner>[+\u2212-]?)"
+    rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
+    rf"(?P<after>\s*{SIGN}[^\d()]*|\s[^\d()]*|[^\W\d_][^\d()]*|)(?P<close>\)?)"
+)
+# By the decimal mark. India divides hundreds of thousands once more.
+STYLES = {
+    ".": re.compile(
+        rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+"
+        r"|(?=\.\d))(?:\.\d*)?(?:[eE][+-]?\d+)?"
+    ),
+    ",": re.compile(
+        rf"(?:\d{{1,3}}(?:\.\d{{3}})+|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+|(?=,\d))(?:,\d*)?"
+        r"(?:[eE][+-]?\d+)?"
+    ),
+}
+DIVIDERS = {
+    mark: str.maketrans("", "", f" '\u2019\u00a0\u2009\u202f{other}")
+    for mark, other in ((".", ","), (",", "."))
+}
+CODE = re.compile(r"0\d+")  # with a leading zero
+
+
+class Parts(NamedTuple):
+    """Parts of a text that stands for a number."""
+
+    negative: bool
+    before: str  # unit before it
+    number: str
+    end: str | None  # of a range
+    after: str
+    glued: bool  # whether a unit of letters follows without a space: 12A is rather a name
+
+
+def parts_of(text: str) -> Parts | None:
+    """Divide a text into sign, number and unit; None if it is not of this form."""
+    match = WRITTEN.fullmatch(text)
+    if match is None or bool(match["open"]) != bool(match["close"]):
+        return None
+    signs = match["sign"] + match["inner"]
+    if len(signs) > 1 or (match["open"] and (signs or match["end"])):
+        return None
+    after = match["after"]
+    glued = bool(after) and not after[0].isspace() and re.match(SIGN, after) is None
+    negative = signs in ("-", "\u2212") or bool(match["open"])
+    return Parts(negative, match["before"], match["number"], match["end"], after.strip(), glued)
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How a column writes numbers."""
+
+    before: str = ""  # unit before each number
+    after: str = ""
+    decimal: str = "."  # mark before the decimals; the other one divides thousands
+
+    def read(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
+        """Numbers, NaN where there is none, and what kind of cell each text is."""
+        return self.values_of(texts, [parts_of(text) for text in texts])
+
+    def values_of(
+        self, texts: Sequence[str], parts: Sequence[Parts | None]
+    ) -> tuple[FloatArray, IntArray]:
+        """The same of texts that are divided already."""
+        values, kinds = [np.nan] * len(texts), [OTHER] * len(texts)
+        for k, (text, each) in enumerate(zip(texts, parts, strict=True)):
+            if each is None or not self._has_unit(each):
+                if self._stands_for_missing(text):
+                    kinds[k] = MISSING
+                continue
+            low = self._value(each.number, each.negative)
+            high = low if each.end is None else self._value(each.end)
+            if low is not None and high is not None and low <= high:
+                values[k] = (low + high) / 2
+                kinds[k] = NUMBER if each.end is None else RANGE
+        return np.array(values, dtype=float), np.array(kinds, dtype=np.int64)
+
+    def form(self, plural: str = "") -> str:
+        """The format in words, of one number or of several."""
+        if unit := self.before or self.after:
+            return f"number{plural} with the unit {unit!r}"
+        return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
+
+    def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
+        """The same in a file with a decimal mark; `own` is that of the file it was found in.
+
+        A column may differ from its file, and does so in others of the kind.
+        """
+        return replace(self, decimal=decimal) if decimal and decimal != own else self
+
+    def _stands_for_missing(self, text: str) -> bool:
+        if self.after and text.lower().endswith(self.after.lower()):
+            text = text[: -len(self.after)]
+        if self.before and text.startswith(self.before):
+            text = text[len(self.before) :]
+        return text.strip().lower() in WORDS
+
+    def _has_unit(self, parts: Parts) -> bool:
+        """Whether the unit is that of the column; where it is left away, it is meant."""
+        before, after = parts.before, parts.after
+        if not (before or after):
+            return True
+        return before.lower() == self.before.lower() and after.lower() == self.after.lower()
+
+    def _value(self, number: str, negative: bool = False) -> float | None:
+        if STYLES[self.decimal].fullmatch(number) is None:
+            return None
+        value = float(number.translate(DIVIDERS[self.decimal]).replace(",", "."))
+        return -value if negative else value
+
+
+def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
+    """How a column of texts writes numbers, if nearly all are numbers, and in one way.
+
+    `decimal` is the mark of the file, where a number such as 1,234 leaves it open: "" if the file
+    leaves it open too, and None for a table of pandas, which has points. A column of digits alone
+    is one of codes, which somebody asked for as text.
+    """
+    values = column.dropna()
+    if not may_be_read(values):
+        return None
+    texts, codes = texts_of(values)
+    parts, counts = [parts_of(text) for text in texts], np.bincount(codes)
+    if any(CODE.fullmatch(text) for text in texts) or all(map(str.isdecimal, texts)):
+        return None
+    before, after = _unit(parts, counts)
+    formats = {mark: NumberFormat(before, after, mark) for mark in STYLES}
+    kinds = {mark: each.values_of(texts, parts)[1] for mark, each in formats.items()}
+    right = {mark: int(counts[found == NUMBER].sum()) for mark, found in kinds.items()}
+    mark: str | None = max(right, key=right.__getitem__)
+    if len({*right.values()}) == 1:  # nothing in the column tells
+        mark = _decided([each.number for each in parts if each], bool(before or after), decimal)
+    if mark is None:
+        return None
+    present = int(counts[kinds[mark] != MISSING].sum())
+    if right[mark] == 0 or present - right[mark] > FEW * present:
+        return None
+    numbers, others = kinds[mark] == NUMBER, kinds[mark] == OTHER
+    if numbers.sum() <= CATEGORIES and (counts[others] > 1).any():
+        return None  # such as 0, 1, 2, 3+
+    return formats[mark]
+
+
+def may_be_read(values: pd.Series) -> bool:
+    """Whether most of some cells hold a digit or a word for a missing number, as few texts do."""
+    if values.empty:
+        return False
+    some = [as_text(values.iat[k]) for k in np.linspace(0, len(values) - 1, SOME, dtype=int)]
+    return sum(_has_digit_or_word(text) for text in some) >= SOME / 2
+
+
+def _has_digit_or_word(text: str) -> bool:
+    return HAS_DIGIT.search(text) is not None or text.strip().lower().split(" ")[0] in WORDS
+
+
+def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
+    """The unit that more than a few of the numbers have, the most frequent one; or none."""
+    found: dict[tuple[str, str], int] = {}
+    total = 0
+    for each, count in zip(parts, counts, strict=True):
+        if each is not None:
+            total += count
+            if (each.before or each.after) and not each.glued:
+                unit = each.before, each.after
+                found[unit] = found.get(unit, 0) + count
+    unit = max(found, key=found.__getitem__, default=("", ""))
+    return unit if found and found[unit] > FEW * total else ("", "")
+
+
+def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str | None:
+    """The decimal mark where all numbers can be read with either; None if nothing decides it."""
+    marks = {mark for number in numbers for mark in ".," if mark in number}
+    if decimal:
+        return decimal
+    if not marks:
+        return "."
+    if decimal is None and (marks == {","} or not has_unit):
+        return "."
+    return None
+
+
+def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:
+    """The different texts of a column, without blanks around them, and which of them each cell is.
+
+    Missing cells are -1.
+    """
+    codes, values = pd.factorize(column.astype(object))
+    return [as_text(value).strip() for value in values], codes
+
+
+def read_column(column: pd.Series, format: NumberFormat) -> tuple[FloatArray, IntArray]:
+    """Numbers of a column, NaN where there is none, and the kind of each cell."""
+    texts, codes = texts_of(column)
+    values, kinds = format.read(texts)
+    for k, value in enumerate(pd.unique(column.astype(object).dropna())):
+        if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+            values[k], kinds[k] = float(value), NUMBER  # whatever the marks of texts are
+    # The last one stands for cells that are missing, whose code is -1.
+    return np.append(values, np.nan)[codes], np.append(kinds, MISSING)[codes]
