@@ -15,7 +15,12 @@ from skuq.metrics import (
     misclassification_auroc,
     risk_coverage_curve,
 )
-from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
+from skuq.plotting import (
+    CoverageBySizeDisplay,
+    IntervalsByWidthDisplay,
+    RiskCoverageDisplay,
+    UncertaintyHistogramDisplay,
+)
 from skuq.reporting._audit import audit_data
 from skuq.reporting._phrases import listed
 from skuq.reporting._report import Report, cells, picture
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
 SHOWN_ROWS = 15
 SHOWN_CLASSES = 10
+SHOWN_GROUPS = 10
+FEWEST_OF_GROUP = 20  # held-out rows
 FEWEST_FOR_AUDIT = 100  # held-out rows
 SHARE = "{:.1%}".format
 
@@ -62,6 +69,8 @@ def table_report(
         "by_true_class": None,
         "by_class": None,
         "scores": None,
+        "intervals": None,
+        "by_group": None,
         "all_alike": "",
         "first_rows": cells(_first_rows(model, scored)),
         "are_counted": model.id_ is None,
@@ -73,6 +82,8 @@ def table_report(
         figures["n_classes"] = model.held_out_["label"].nunique()
         figures["by_class"] = cells(_by_class(scored))
         figures |= _wrong_predictions(model)
+    else:
+        figures |= _intervals(model, coverage)
     return _TableReport(
         f"How certain are the predictions of {model.target_}?",
         " ".join(
@@ -211,6 +222,42 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
     )
 
 
+def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
+    """Pictures of the intervals of held-out rows, and their coverage by group."""
+    lower, upper = model.measured_intervals(coverage)
+    if np.isnan(lower).any():
+        return {}
+    truth, predicted = (model.held_out_[name].to_numpy() for name in ("label", "prediction"))
+    intervals = IntervalsByWidthDisplay(truth, lower, upper, coverage=coverage, unit=model.target_)
+    by_size = CoverageBySizeDisplay(
+        truth, lower, upper, predicted, coverage=coverage, label=f"predicted {model.target_}"
+    )
+    figures: dict[str, Any] = {"intervals": picture(intervals), "by_size": picture(by_size)}
+    groups = _by_group(model, coverage)
+    if len(groups):
+        figures["by_group"] = cells(groups)
+    return figures
+
+
+def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
+    """The groups of held-out rows that intervals hold least often."""
+    parts = []
+    for column in model.held_out_groups_:
+        measured = model.measured_coverage(coverage, by=column)
+        measured = measured[measured["rows"] >= FEWEST_OF_GROUP]
+        parts.append(measured.set_axis([f"{column} = {value}" for value in measured.index]))
+    if not parts:
+        return pd.DataFrame()
+    least = pd.concat(parts).nsmallest(SHOWN_GROUPS, "coverage")
+    return pd.DataFrame(
+        {
+            "held-out rows": least["rows"],
+            "intervals hold": least["coverage"].map(SHARE),
+            "median width": least["size"].map(_number),
+        }
+    )
+
+
 def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
     """The most unusual rows, with what a reader needs to decide."""
     order = rows.sort_values(
@@ -222,9 +269,16 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
     shown["prediction"] = first["prediction"].map(_number) if regression else first["prediction"]
     if not regression:
         shown["confidence"] = first["confidence"].map("{:.0%}".format)
+    if regression:
+        ends = zip(first["lower"], first["upper"], strict=True)
+        shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
+        shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
     shown["reasons"] = first["reasons"]  # where a narrow screen still shows them
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
-    shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
+    if regression:
+        shown["std"] = first["std"].map(_number)
+    else:
+        shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
     name, values = ("row", order + 1) if model.id_ is None else (model.id_, first[model.id_])
     shown.insert(0, name, values, allow_duplicates=True)  # an id may be called p, too
     return shown.reset_index(drop=True)
@@ -238,13 +292,15 @@ def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDisplay:
-    return UncertaintyHistogramDisplay(
-        {
-            "held-out rows": model.held_out_["epistemic"].to_numpy(),
-            "predicted rows": rows["epistemic"].to_numpy(),
-        },
-        label="epistemic uncertainty",
-    )
+    values = {
+        "held-out rows": model.held_out_["epistemic"].to_numpy(),
+        "predicted rows": rows["epistemic"].to_numpy(),
+    }
+    label = "epistemic uncertainty"
+    if model.classes_ is None:
+        values = {name: np.sqrt(np.maximum(each, 0)) for name, each in values.items()}
+        label = f"disagreement of models (as {model.target_})"
+    return UncertaintyHistogramDisplay(values, label=label)
 
 
 class _Score(NamedTuple):

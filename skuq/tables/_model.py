@@ -554,6 +554,11 @@ class TableModel(StorageMixin, TableEstimator):
         regression = self.classes_ is None
         return by_group(self.held_out_, self._held_out_groups, covered, size, by, regression)
 
+    @property
+    def held_out_groups_(self) -> list[str]:
+        """Columns by which `measured_coverage` can group the held-out rows."""
+        return [*self._held_out_groups.columns]
+
     def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
         """Measure predictions and prediction sets on the held-out rows of each true class.
 
@@ -586,26 +591,57 @@ class TableModel(StorageMixin, TableEstimator):
         measured.insert(0, "rows", grouped.size())
         return measured
 
+    def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
+        """Intervals of the held-out rows, each half of them calibrated by the other.
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Probability that intervals are meant to hold the true value.
+
+        Returns
+        -------
+        PredictionInterval
+            Ends of the intervals, in units of the target and the order of `held_out_`; NaN if there
+            are too few held-out rows, as in `measured_coverage`.
+
+        Raises
+        ------
+        ValueError
+            In a classification, which has no intervals, and if `coverage` is not between 0 and 1.
+        """
+        check_share(coverage)
+        if self.quantities_ is None:
+            raise ValueError("Classes have no intervals; use `measured_by_class`.")
+        lower, upper = np.full((2, len(self.held_out_)), np.nan)
+        for calibrate, measure in self._halves(coverage):
+            limit = self._limit(coverage, calibrate)
+            quantiles = self._held_out_quantiles[measure]
+            lower[measure], upper[measure] = self.quantities_.interval(quantiles, coverage, limit)
+        return PredictionInterval(lower, upper)
+
+    def _halves(self, coverage: float) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """Held-out rows that calibrate, and those that are measured; none if there are too few."""
+        n_rows = len(self.held_out_)
+        if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
+            return []
+        first, second = halves(n_rows, self.random_state)
+        return [(first, second), (second, first)]
+
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Whether each held-out row is covered, and the size of its set or interval, or NaN."""
         check_share(coverage)
-        labels, n_rows = self.held_out_["label"].to_numpy(), len(self.held_out_)
-        covered, size = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
-        if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
-            return covered, size
-        first, second = halves(n_rows, self.random_state)
-        for calibrate, measure in ((first, second), (second, first)):
-            limit = self._limit(coverage, calibrate)
-            if self.held_out_proba_ is None:
-                quantiles = self._held_out_quantiles[measure]
-                lower, upper = self.quantities_.interval(quantiles, coverage, limit)
-                covered[measure] = (lower <= labels[measure]) & (labels[measure] <= upper)
-                size[measure] = upper - lower
-            else:
-                sets = prediction_sets(self.held_out_proba_[measure], limit)
-                codes = codes_of(labels[measure], self.classes_, "label")
-                covered[measure] = sets[np.arange(len(sets)), codes]
-                size[measure] = sets.sum(axis=1)
+        labels = self.held_out_["label"].to_numpy()
+        if self.quantities_ is not None:
+            lower, upper = self.measured_intervals(coverage)
+            covered = np.where(np.isnan(lower), np.nan, (lower <= labels) & (labels <= upper))
+            return covered, upper - lower
+        covered, size = np.full((2, len(labels)), np.nan)
+        for calibrate, measure in self._halves(coverage):
+            sets = prediction_sets(self.held_out_proba_[measure], self._limit(coverage, calibrate))
+            codes = codes_of(labels[measure], self.classes_, "label")
+            covered[measure] = sets[np.arange(len(sets)), codes]
+            size[measure] = sets.sum(axis=1)
         return covered, size
 
     def _limit(self, coverage: float, rows: Any = slice(None)) -> float:
