@@ -192,7 +192,6 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ['', '', 'petal width (cm)']
     """
 
-
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",  # by `fit`: a loaded model has the name of what was given
         "task": [StrOptions({"auto", "classification", "regression"})],
