@@ -85,7 +85,7 @@ print(table.round(2))
 # for all ten groups together.
 from skuq.plotting import CoverageBySizeDisplay, IntervalsByWidthDisplay
 
-fig, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")
 for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
     CoverageBySizeDisplay.from_predictions(true, *limits, predicted, unit="euros", name=name, ax=ax)
     ax.set_ylim(0.55, 1.02)
@@ -96,7 +96,7 @@ for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
 # How wide they are
 # -----------------
 # All intervals about their middle, from the narrowest to the widest:
-fig, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")
 for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
     IntervalsByWidthDisplay.from_predictions(true, *limits, unit="euros", name=name, ax=ax)
 
