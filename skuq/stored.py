@@ -7,6 +7,8 @@ dictionary of its fields, with that name under the key "skuq":
 - ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``,
   ``tables.number-format``, ``tables.training-values``, ``tables.comparison``: a model of a table,
   and what it knows of it;
+- ``tables.quantities``, ``tables.target-scale``, ``residuals.row-noise``, ``residuals.forest``,
+  ``features.table-encoder``: distributions of a quantity, by the residuals of similar rows;
 - ``ood.combination``, ``ood.tail``: scores of held-out rows, which others are compared with;
 - ``quam.classifier``, ``quam.regressor``, ``quam.pool-search``, ``quam.refit-search``,
   ``quam.pointwise-search``, ``quam.classification``, ``quam.regression``, ``quam.found-networks``,
