@@ -131,9 +131,10 @@ def test_names_of_classes_and_columns_stay_text():
 
 def test_the_treatment_is_a_list_and_tables_scroll():
     pytest.importorskip("matplotlib")
-    table = pd.DataFrame({"size": np.arange(100.0), "kind": ["a", "b"] * 50})
+    table = pd.DataFrame({"size": np.arange(100) / 8, "kind": ["a", "b"] * 50})
     table.loc[3, "size"] = np.nan
     model = TableModel("logistic").fit(table, "kind")
+    assert not model.warnings_
     page = unescape(table_report(model, model.predict(table), model.count(table)).html())
     _, _, treatment = page.partition("Treatment of the data</h2>")
     listed = re.findall(r"<li>(.*?)</li>", treatment, re.DOTALL)

@@ -95,7 +95,8 @@ def test_rows_without_the_target_are_left_out_and_said(rows, models):
     labelled = rows[500:].assign(paid=rows["paid"].where(rows.index % 4 > 0))
     found = compare_models(a, b, labelled)
     assert found.n_rows == 300
-    assert found.notes == ["100 rows without paid were left out."]
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("100 rows of the labelled table without a target were left out")
 
 
 def test_tables_of_other_libraries_are_compared(rows, models):

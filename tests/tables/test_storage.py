@@ -189,6 +189,7 @@ def test_the_file_names_formats_and_no_class_of_skuq(kept):
     assert names_in(contents(kept / "line")) == common | {
         *("quam.regressor", "quam.refit-search", "quam.regression", "quam.refitted"),
         *("models.learner", "models.table"),
+        *("tables.quantities", "tables.target-scale", "residuals.row-noise", "residuals.forest"),
     }
 
 
