@@ -145,6 +145,8 @@ class ErrorByUncertaintyDisplay(Display):
         return cls.from_predictions(y, *gaussian, n_groups=n_groups, unit=unit, name=name, ax=ax)
 
     def _draw(self) -> None:
+        from matplotlib.lines import Line2D
+
         n = len(self.error)
         self.ax_.scatter(
             self.std,
@@ -172,16 +174,9 @@ class ErrorByUncertaintyDisplay(Display):
             label="group of rows",
         )
         ends = [self.group_std.min() / BEYOND, self.group_std.max() * BEYOND]
-        self.ax_.plot(
-            ends,
-            ends,
-            scalex=False,
-            scaley=False,
-            linestyle="--",
-            color="0.3",
-            linewidth=1,
-            label="error = deviation",
-        )
+        style: dict[str, Any] = {"linestyle": "--", "color": "0.3", "linewidth": 1}
+        # Not as data, by which the axes would be scaled.
+        self.ax_.add_artist(Line2D(ends, ends, label="error = deviation", **style))
         self._set_axes(max(high.max(), self.group_error.max()))
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
 
