@@ -127,7 +127,7 @@ ESTIMATED = "unless noise='heteroscedastic' or 'homoscedastic'"
 
 
 def of_folds(context, match):
-    return Refusal("cv", 3, context, f"cv=3 has no .*{match}")
+    return Refusal("noise_cv", 3, context, f"noise_cv=3 has no .*{match}")
 
 
 def in_half(X):
@@ -216,7 +216,7 @@ CASES = {
             "search": PointwiseSearch(n_steps=6),
             "estimator": clone(REGRESSION_NET).set_params(alpha=0.1),
             "noise": 0.3,
-            "cv": 3,
+            "noise_cv": 3,
             "attack": "divergence",
         },
         (
@@ -245,7 +245,7 @@ CASES = {
             "search__shares": (0.4,),
             "estimator": Ridge(),
             "noise": 0.3,
-            "cv": 3,
+            "noise_cv": 3,
         },
         (
             Refusal("attack", "divergence", {}, "attack='divergence' has no effect on learners"),

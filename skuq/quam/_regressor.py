@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, IntArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq.information import gaussian_entropy
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
@@ -74,11 +74,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         its square (Eq. 25), as in the paper. The most divergent models are the same, but the
         square outruns the penalty where data are far: searches then leave what is plausible,
         and weights fall on a single model. For searches of networks.
-    cv : int, default=5
-        Folds of the cross-validation by which noise is estimated, from errors of copies of the
-        model on samples that these were not trained on (Eq. 28). The model itself is trained on
-        all samples. The noise of a frozen model comes from its errors on the samples given to
-        `fit`: it is too small if the model fits them closely.
+    noise_cv : int, cross-validation generator or iterable, default=5
+        Cross-validation by which noise is estimated, from errors of copies of the model on samples
+        that these were not trained on (Eq. 28); a number is that of random folds. The model itself
+        is trained on all samples. The noise of a frozen model comes from its errors on the samples
+        given to `fit`: it is too small if the model fits them closely.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
         As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
         pool, models are pulled two standard deviations of the target up and down, linear models
@@ -152,7 +152,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             Interval(Real, 0, None, closed="neither"),
         ],
         "attack": [StrOptions({"displacement", "divergence"})],
-        "cv": [Interval(Integral, 2, None, closed="left")],
+        "noise_cv": ["cv_object"],
     }
     signed_uncertainty = True  # a differential entropy
     _noise: RowNoise | None
@@ -163,7 +163,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         *,
         search: Any = None,
         noise: str | float = "heteroscedastic",
-        cv: int = 5,
+        noise_cv: Any = 5,
         attack: str = "displacement",
         setting: str = "expected",
         mixture: str = "trajectory",
@@ -177,7 +177,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self.estimator = estimator
         self.search = search
         self.noise = noise
-        self.cv = cv
+        self.noise_cv = noise_cv
         self.attack = attack
         self.setting = setting
         self.mixture = mixture
@@ -283,12 +283,14 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             )
         if self.noise not in ("heteroscedastic", "homoscedastic"):
             refuse_ineffective(
-                self, ["cv"], "unless noise='heteroscedastic' or 'homoscedastic' is estimated."
+                self,
+                ["noise_cv"],
+                "unless noise='heteroscedastic' or 'homoscedastic' is estimated.",
             )
         elif is_prefit(self.estimator):
             refuse_ineffective(
                 self,
-                ["cv"],
+                ["noise_cv"],
                 "on a model that is taken as it is, which may have seen all samples.",
             )
 
@@ -303,17 +305,15 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
-            if len(counts) < 2:
-                raise ValueError("The noise cannot be estimated from 1 sample; give it as `noise`.")
-            folds = KFold(min(self.cv, len(counts)), shuffle=True, random_state=seed)
+            predicted = np.full(len(y), np.nan)
             # A clone, because the warning of a fitted one that is trained again was given before.
             twin = None if self.estimator is None else clone(self.estimator)
-            for train, test in folds.split(counts):
-                rows, held_out = counts[train], counts[test]
+            for rows, held_out in self._folds(y, counts, seed):
                 given = None if sample_weight is None else data.weight[rows]
                 model = fit(twin, _safe_indexing(data.X, rows), y[rows], sample_weight=given)
                 inputs = model.inputs(_safe_indexing(data.X, held_out))
                 predicted[held_out] = np.asarray(model.outputs(inputs), np.float64)[:, 0]
+            counts = counts[~np.isnan(predicted[counts])]
         weight, residuals = data.weight[counts], (y - predicted)[counts]
         variance = float(np.average(residuals**2, weights=weight))
         if variance == 0:
@@ -326,6 +326,20 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             work: dict[str, Any] = {"seed": seed, "n_jobs": self.n_jobs}
             self._noise = RowNoise.fit(inputs, predicted, residuals, weight, **work)
         return variance
+
+    def _folds(
+        self, y: FloatArray, counts: IntArray, seed: int
+    ) -> Iterator[tuple[IntArray, IntArray]]:
+        """Training and test samples of the cross-validation, among those that count."""
+        if not isinstance(self.noise_cv, Integral):
+            for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y):
+                yield np.intersect1d(train, counts), np.intersect1d(test, counts)
+            return
+        if len(counts) < 2:
+            raise ValueError("The noise cannot be estimated from 1 sample; give it as `noise`.")
+        folds = KFold(min(self.noise_cv, len(counts)), shuffle=True, random_state=seed)
+        for train, test in folds.split(counts):
+            yield counts[train], counts[test]
 
     def predict(self, X: Any) -> FloatArray:
         """Predict the mean that the given model expects.

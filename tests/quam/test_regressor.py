@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -119,7 +120,7 @@ def test_inputs_far_from_the_data_are_more_uncertain(sine, params):
 
 
 def test_parts_of_the_given_model(sine):
-    quam = QUAMRegressor(noise="homoscedastic", cv=2, **quick()).fit(*sine)
+    quam = QUAMRegressor(noise="homoscedastic", noise_cv=2, **quick()).fit(*sine)
     u = quam.predict_uncertainty(sine[0][:5])
     assert 0.02 < quam.noise_variance_ < 0.08  # in truth 0.04
     entropy = np.log(2 * np.pi * np.e * quam.noise_variance_) / 2
@@ -156,10 +157,22 @@ def test_units_of_the_target_do_not_matter(sine, params):
     np.testing.assert_allclose(v.aleatoric, u.aleatoric + np.log(1000), rtol=1e-4)
 
 
+@pytest.mark.parametrize("splits", [KFold(2), list(KFold(2).split(np.zeros(40)))])
+def test_noise_of_splits_that_are_given(splits):
+    X = np.arange(40.0)[:, None]
+    y = X[:, 0] + np.where(np.arange(40) % 2, 1.0, -1.0)
+    quam = QUAMRegressor(Ridge(), noise_cv=splits, noise="homoscedastic", random_state=0).fit(X, y)
+    errors = [
+        (Ridge().fit(X[rows], y[rows]).predict(X[test]) - y[test]) ** 2
+        for rows, test in KFold(2).split(X)
+    ]
+    assert quam.noise_variance_ == pytest.approx(np.mean(errors))
+
+
 @pytest.mark.slow
 def test_noise_is_the_error_of_a_copy_on_samples_it_has_not_seen(sine):
     X, y = sine
-    quam = QUAMRegressor(cv=2, **quick()).fit(X, y)
+    quam = QUAMRegressor(noise_cv=2, **quick()).fit(X, y)
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=2)[0]
     errors = []
     for rows, held_out in KFold(2, shuffle=True, random_state=seed).split(X):
@@ -302,7 +315,8 @@ def test_fitted_regressor_survives_pickling_and_leaves_random_states_alone(sine)
     [
         ({"noise": "none"}, "'noise' parameter"),
         ({"attack": "both"}, "'attack' parameter"),
-        ({"cv": 1}, "'cv' parameter"),
+        ({"noise_cv": "five"}, "'noise_cv' parameter"),
+        ({"noise_cv": 1}, "n_splits=1"),
         ({"noise": 0.0}, "'noise' parameter"),
         ({"estimator": FrozenEstimator(MLP(1, 1)), "noise": "learned"}, "mean and log variance"),
     ],
