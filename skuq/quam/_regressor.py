@@ -442,7 +442,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         >>> y = X[:, 0] * (3 + rng.normal(size=500))
         >>> quam = QUAMRegressor(Ridge(), random_state=0).fit(X, y)
         >>> (low, *_, high) = quam.predict_quantiles([[0.1], [0.9]], [0.05, 0.5, 0.95]).T
-        >>> bool((high - low)[1] > 3 * (high - low)[0])
+        >>> bool((high - low)[1] > 2 * (high - low)[0])
         True
         """
         levels = LEVELS if levels is None else checked_levels(levels)
