@@ -377,11 +377,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             If `X` does not fit the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
-        aleatoric, epistemic = self._over(X, self._task.uncertainty, sampling)
+        function = self._task.uncertainty_and_mean
+        aleatoric, epistemic, predicted = self._over(X, function, sampling)
         if self._noise is not None:
-            inputs = self._inputs(X)
-            predicted = np.asarray(self._outputs(inputs), np.float64)[:, 0]
-            aleatoric = gaussian_entropy(self._noise.variance(inputs, predicted))
+            aleatoric = gaussian_entropy(self._noise.variance(self._inputs(X), predicted))
         return Uncertainty.from_parts(aleatoric, epistemic)
 
     def predict_model_std(self, X: Any) -> FloatArray:

@@ -332,6 +332,13 @@ class Regression(Task):
             *self._centred(outputs, sampling), sampling, noise_variance=self.noise_variance
         )
 
+    def uncertainty_and_mean(
+        self, outputs: Outputs, sampling: ImportanceSampling
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Parts of the uncertainty, and the given model's predictions."""
+        mean = as_numpy(outputs.reference)[:, 0].astype(np.float64, copy=False)
+        return (*self.uncertainty(outputs, sampling), mean)
+
     def spread(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[FloatArray]:
         """Standard deviation of the models' means, in units of the target."""
         found = self._centred(outputs, sampling)
