@@ -269,6 +269,7 @@ def test_results_have_the_labels_of_their_rows(labels, model, people, numbered):
 
 @pytest.mark.parametrize("labels", ["texts", "pairs", "repeated"])
 def test_reports_number_rows_in_their_order(labels, model, people, numbered):
+    pytest.importorskip("matplotlib")
     table = people.set_index(pd.Index(LABELS[labels]))
     chunks = [model.predict(table[:30], n_explained=0), model.predict(table[30:], n_explained=0)]
     shown = tables_of_report(model, pd.concat(chunks), model.count(table))
@@ -277,6 +278,7 @@ def test_reports_number_rows_in_their_order(labels, model, people, numbered):
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_held_out_rows_have_their_labels_until_they_are_saved(labels, people, tmp_path):
+    pytest.importorskip("skops")
     table = people.set_index(pd.Index(LABELS[labels])).assign(place=np.arange(80) * 1.0)
     fitted = TableModel("logistic").fit(table, "moved", drop=["rent"], id_column="place")
     held = fitted.held_out_
