@@ -144,7 +144,7 @@ class ResidualForest:
 
 
 class _Form(NamedTuple):
-    """What a forest splits by, and how far."""
+    """Criterion and size of the leaves of a forest."""
 
     leaf: int  # rows of a leaf, at least
     by_size: bool  # differences of the size of residuals count, beside those of the mean

@@ -142,7 +142,7 @@ def test_noise_of_inputs_follows_the_noise(noise):
 
 
 @pytest.mark.usefixtures("short_training")
-@pytest.mark.parametrize("params", [{}, {"noise": "learned"}])
+@pytest.mark.parametrize("params", [{}, {"noise": "homoscedastic"}, {"noise": "learned"}])
 def test_units_of_the_target_do_not_matter(sine, params):
     X, y = sine
     quam, scaled = (
