@@ -179,7 +179,7 @@ def test_parameters_in_messages_become_options(message, expected):
 
 def test_options_that_stand_for_parameters_exist():
     commands = [main.get_command(None, name) for name in ("certify", "quantify")]
-    commands += [audit.get_command(None, name) for name in audit.list_commands(None)]
+    commands += [audit, *(audit.get_command(None, name) for name in audit.list_commands(None))]
     known = {option for each in commands for p in each.params for option in p.opts}
     assert set(OPTIONS.values()) <= known
 

@@ -513,7 +513,10 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
     ("arguments", "message"),
     [
         ([], "Missing option '--predictions'."),
-        (["--predictions", "ref.csv", "--label", "y"], "Missing option '--proba'."),
+        (
+            ["--predictions", "ref.csv", "--label", "y"],
+            "name the columns of probabilities (--proba)",
+        ),
         (["verify"], "Missing option '--audit'."),
         (["nonsense"], "No such command 'nonsense'."),
         (["--alpha", "0.1", "verify"], "--alpha stands before 'verify'"),
