@@ -1,20 +1,215 @@
 """Situations that users of neighbouring packages reported in public, tried here.
 
-Each test says in its docstring which kind of report it stands for, with the address of one. Whoever
-finds a further report adds a test below the heading of its kind.
+Each test says in its docstring which kind of report it stands for, and names one where there is
+an address. Whoever finds a further report adds a test below the heading of its kind.
 """
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import make_moons
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skuq import CalibrationAuditor, QUAMClassifier, metrics
+from skuq.audit import recorded_predictions
+from skuq.calibration import choose_alpha, top_label_predictions
+from skuq.plotting import ReliabilityDisplay
+
 # --- order of labels, and labels of rows ----------------------------------------------------------
+
+LABELS = np.array(["low", "mid", "high"])  # which sort as high, low, mid
+IN_ORDER = [2, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def honest():
+    """Labels that were drawn from the probabilities of three classes, in the order of LABELS."""
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet([1, 1, 1], 400)
+    drawn = (rng.random((400, 1)) > proba.cumsum(axis=1)).sum(axis=1)
+    return LABELS[drawn.clip(max=2)], proba
+
+
+def structured(frame):
+    return frame.to_records(index=False)
+
+
+TABLES = {
+    "pandas": lambda frame: frame,
+    "p(LABEL)": lambda frame: frame.rename(columns="p({})".format),
+    "polars": lambda frame: pl.DataFrame(frame.to_dict("list")),
+    "arrow": lambda frame: pa.table(frame.to_dict("list")),
+    "structured": structured,
+}
+
+
+def audited(y, proba, **options):
+    return CalibrationAuditor.from_predictions(y, proba, **options)
+
+
+def audited_part(y, proba, classes=None):
+    classes = np.sort(LABELS) if classes is None else classes
+    return CalibrationAuditor(None).partial_fit_predictions(y, proba, classes=classes)
+
+
+READERS = {
+    "nll": metrics.negative_log_likelihood,
+    "brier": metrics.brier_score,
+    "ece": metrics.expected_calibration_error,
+    "mce": metrics.maximum_calibration_error,
+    "table": lambda *args, **kw: metrics.calibration_table(*args, **kw).count,
+    "top label": lambda *args, **kw: top_label_predictions(*args, **kw).correct,
+    "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),
+    "part": lambda *args, **kw: audited_part(*args, **kw).ece_,
+    "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=20, random_state=0),
+    "display": lambda *args, **kw: ReliabilityDisplay.from_predictions(*args, **kw).table.gap,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("table", TABLES)
+def test_labelled_columns_are_read_by_their_names(honest, table, reader):
+    """Columns of probabilities in another order than labels are sorted (stackoverflow 36681449)."""
+    y, proba = honest
+    read, named = READERS[reader], TABLES[table](pd.DataFrame(proba, columns=LABELS))
+    expected = read(y, proba[:, IN_ORDER])
+    np.testing.assert_equal(read(y, named), expected)
+    np.testing.assert_equal(read(y, named, classes=np.sort(LABELS)), expected)
+
+
+@pytest.mark.parametrize("reader", [name for name in READERS if name != "part"])  # has classes
+@pytest.mark.parametrize(
+    "names", [["a", "b", "c"], ["p_low", "p_mid", "p_high"], ["low", "low", "high"]]
+)
+def test_names_that_are_not_the_labels_are_refused(honest, names, reader):
+    """Columns are named after something else, or after labels in another place."""
+    y, proba = honest
+    with pytest.raises(ValueError, match="columns of `proba`"):
+        READERS[reader](y, pd.DataFrame(proba, columns=names))
+
+
+@pytest.mark.parametrize("kind", [int, str, float, bool])
+def test_columns_without_names_stand_for_sorted_labels(kind):
+    """Columns that a library numbers are not labels of those numbers."""
+    y, proba = np.array([1, 0, 1]).astype(kind), np.array([[0.1, 0.9], [0.7, 0.3], [0.4, 0.6]])
+    expected = metrics.brier_score(y, proba)
+    assert metrics.brier_score(y, pd.DataFrame(proba)) == expected
+    assert metrics.brier_score(y, pl.DataFrame(proba)) == expected
+    shifted = y + 1 if kind in (int, float) else y
+    assert metrics.brier_score(shifted, pd.DataFrame(proba)) == expected
+    turned = pd.DataFrame(proba, columns=np.unique(y)).iloc[:, ::-1]
+    assert metrics.brier_score(y, turned) == expected
+    assert (
+        metrics.brier_score(y, pl.DataFrame(turned.rename(columns=str).to_dict("list"))) == expected
+    )
+
+
+def test_a_column_of_a_label_that_no_sample_has_keeps_its_place(honest):
+    """A class is missing among the true labels (sklearn#6703, verified_calibration#2)."""
+    y, proba = honest
+    frame, some = pd.DataFrame(proba, columns=LABELS), y != "mid"
+    expected = metrics.brier_score(y[some], proba[some], classes=LABELS)
+    assert metrics.brier_score(y[some], frame[some]) == pytest.approx(expected, rel=1e-12)
+    numbers = pd.DataFrame(proba, columns=[7, 9, 8])
+    assert audited([7] * 400, numbers).classes_.tolist() == [7, 8, 9]
+
+
+def test_recorded_columns_are_read_by_their_names(honest):
+    """A file has its columns in the order of a questionnaire (stackoverflow 36681449)."""
+    y, proba = honest
+    table = pd.DataFrame(proba, columns=LABELS).assign(y=y)
+    found = recorded_predictions(table, "y", list(LABELS))
+    assert found.classes == list(LABELS)
+    with pytest.raises(ValueError, match="'low' is named after label 'low', but `classes` has"):
+        recorded_predictions(table, "y", list(LABELS), ["mid", "low", "high"])
+
+
+class TurnedTable(ClassifierMixin, BaseEstimator):
+    """Classifier whose probabilities are a table, last class first."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.inside_ = LogisticRegression().fit(X, y, sample_weight)
+        self.classes_, self.n_features_in_ = self.inside_.classes_, np.shape(X)[1]
+        return self
+
+    def predict(self, X):
+        return self.inside_.predict(X)
+
+    def predict_proba(self, X):
+        proba = pd.DataFrame(self.inside_.predict_proba(X), columns=self.classes_)
+        return proba[self.classes_[::-1]]
+
+
+@pytest.mark.parametrize(
+    "estimator", [CalibrationAuditor(None), QUAMClassifier(None, random_state=0)]
+)
+def test_probabilities_that_a_model_returns_as_a_table_are_read_by_name(estimator):
+    """A model returns a labelled table in place of an array (skorch#494)."""
+    X, y = make_moons(80, noise=0.3, random_state=0)
+    y = np.array(["yes", "no"])[y]
+    proba = [
+        clone(estimator).set_params(estimator=FrozenEstimator(model.fit(X, y))).fit(X, y)
+        for model in (LogisticRegression(), TurnedTable())
+    ]
+    one, two = (each.predict_proba(X) for each in proba)
+    np.testing.assert_allclose(one, two, atol=1e-6)
+    scorer = metrics.neg_log_likelihood_scorer
+    assert scorer(proba[0], X, y) == pytest.approx(scorer(proba[1], X, y), abs=1e-6)
+    assert scorer(TurnedTable().fit(X, y), X, y) == scorer(LogisticRegression().fit(X, y), X, y)
 
 
 # --- parts of the uncertainty that nobody measured ------------------------------------------------
 
 
 # --- half precision -------------------------------------------------------------------------------
+
+SCORES = [
+    metrics.negative_log_likelihood,
+    metrics.brier_score,
+    metrics.expected_calibration_error,
+]
+HALF = {
+    "float16": lambda proba: proba.astype(np.float16),
+    "divided": lambda proba: np.divide(half := proba.astype(np.float16), half.sum(1)[:, None]),
+    "bfloat16": lambda proba: proba.astype(pytest.importorskip("ml_dtypes").bfloat16),
+    "tensor of float16": lambda proba: torch.as_tensor(proba).half().requires_grad_(),
+    "tensor of bfloat16": lambda proba: torch.as_tensor(proba).bfloat16().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("n_classes", [3, 1000])
+@pytest.mark.parametrize("kind", HALF)
+def test_probabilities_of_half_precision_are_scored_as_others(kind, n_classes):
+    """A network in half precision predicts rows that do not sum to one."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(300, n_classes))
+    proba = torch.as_tensor(logits).softmax(dim=1).numpy()
+    y = proba.argmax(axis=1)
+    y[::3] = rng.integers(n_classes, size=100)
+    for score in SCORES:
+        found = score(y, HALF[kind](proba), classes=range(n_classes))
+        # Half a spacing of bfloat16, relative; the likelihood of a class that half precision
+        # rounds to zero is one of a few.
+        assert found == pytest.approx(score(y, proba, classes=range(n_classes)), rel=0.01, abs=4e-3)
+
+
+def test_the_advice_for_rows_that_do_not_sum_to_one_works():
+    """A message whose advice leads to the same message."""
+    proba = np.random.default_rng(0).dirichlet(np.ones(1000), 50).astype(np.float16)
+    proba[0] *= 1.1
+    with pytest.raises(ValueError, match="convert to float64 and divide each row by its sum"):
+        metrics.brier_score(np.zeros(50, int), proba, classes=range(1000))
+    advised = proba.astype(np.float64) / proba.astype(np.float64).sum(axis=1, keepdims=True)
+    metrics.brier_score(np.zeros(50, int), advised, classes=range(1000))
 
 
 # --- explanations ---------------------------------------------------------------------------------

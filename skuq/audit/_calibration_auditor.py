@@ -35,7 +35,7 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
-from skuq.validation import checked_labels
+from skuq.validation import checked_labels, proba_of_classes
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
@@ -330,7 +330,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         X = as_rows(self.estimator, X)
         if len(getattr(X, "shape", "xy")) > 1:  # of a single row the model says what is wrong
             validate_data(self, X, reset=False, skip_check_array=True)
-        return self.estimator_.predict_proba(X)
+        return proba_of_classes(self.estimator_.predict_proba(X), self.classes_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class.

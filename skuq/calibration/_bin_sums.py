@@ -146,11 +146,8 @@ def top_label_predictions(
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    proba : array-like of shape (n_samples, n_classes)
-        Predicted probabilities; rows sum to 1 within 1e-4.
-    classes : array-like of shape (n_classes,), optional
-        Labels in column order. Default: the sorted labels of `y_true`, which must then be
-        as many as the columns.
+    proba, classes
+        As in `skuq.metrics.calibration_table`: named columns are read by their names.
 
     Returns
     -------
@@ -170,7 +167,7 @@ def top_label_predictions(
     TopLabelPredictions(confidence=array([750000000, 500000000], dtype=int32),
                 correct=array([ True, False]))
     """
-    column, checked = columns_and_proba(y_true, proba, classes)
+    column, checked, _ = columns_and_proba(y_true, proba, classes)
     confidence = np.empty(len(column), np.int32)
     correct = np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):

@@ -68,11 +68,14 @@ def calibration_table(
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    proba : array-like of shape (n_samples, n_classes)
-        Predicted probabilities; rows sum to 1 within 1e-4.
+    proba : array-like or DataFrame of shape (n_samples, n_classes)
+        Predicted probabilities; rows sum to 1 within 1e-4, or within the rounding of half
+        precision. Columns that are named after labels, as ``yes`` or ``p(yes)``, are read by
+        their names in any order; names that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
-        Labels in column order, such as ``estimator.classes_``. Default: the sorted
-        labels of `y_true`, which must then be as many as the columns.
+        Labels in column order, such as ``estimator.classes_``. Default: those that the
+        columns are named after, or the sorted labels of `y_true`, which must then be as many
+        as the columns.
     n_bins : int, default=10
         Number of bins.
     strategy : {"uniform", "quantile"}, default="uniform"
@@ -252,7 +255,7 @@ def brier_score(
     >>> brier_score([0, 1], [[1.0, 0.0], [0.5, 0.5]])
     0.25
     """
-    column, checked = columns_and_proba(y_true, proba, classes)
+    column, checked, _ = columns_and_proba(y_true, proba, classes)
     residual = checked.astype(np.float64)
     residual[np.arange(len(column)), column] -= 1.0
     return weighted_mean(np.einsum("ij,ij->i", residual, residual), sample_weight)
@@ -276,7 +279,8 @@ def negative_log_likelihood(
     -------
     float
         In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0
-        counts as the machine epsilon of its dtype, so that the result is finite.
+        counts as the machine epsilon of its dtype, of half precision as that of float32, so
+        that the result is finite.
 
     Examples
     --------
@@ -284,7 +288,7 @@ def negative_log_likelihood(
     >>> round(negative_log_likelihood([0, 1], [[1.0, 0.0], [0.5, 0.5]]), 4)
     0.3466
     """
-    column, checked = columns_and_proba(y_true, proba, classes)
+    column, checked, _ = columns_and_proba(y_true, proba, classes)
     likelihood = checked[np.arange(len(column)), column]
     clipped = np.clip(likelihood.astype(np.float64), np.finfo(likelihood.dtype).eps, 1.0)
     return weighted_mean(-np.log(clipped), sample_weight)
