@@ -187,7 +187,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
         if classes is not None and own != text:
             raise ValueError(
                 f"Column {str(name)!r} is named after label {own!r}, but `classes` has {text!r} "
-                "in its place; leave `classes` out, or name the columns in the order of the classes."
+                "in its place; leave `classes` out, or order the columns as the classes."
             )
     return named.tolist()
 
