@@ -53,7 +53,9 @@ class Uncertainty:
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
         ``total == aleatoric + epistemic`` within 1e-8 relative. Quantity and unit
-        (nats, probability, squared return) are stated by the estimator.
+        (nats, probability, squared return) are stated by the estimator. A part that it does not
+        measure is NaN, and the total is what it does measure: the other part, or a score that
+        does not tell the two apart.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three, to be unpacked: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
@@ -78,21 +80,59 @@ class Uncertainty:
     index: pd.Index[Any] | None = field(default=None, repr=False, kw_only=True)
 
     @classmethod
-    def from_parts(cls, aleatoric: ArrayLike, epistemic: ArrayLike) -> Uncertainty:
+    def from_parts(cls, aleatoric: ArrayLike | None, epistemic: ArrayLike | None) -> Uncertainty:
         """Build from the two parts; their sum is the total, so the parts always add up.
+
+        None stands for a part that is not measured: it is NaN, and the total is the other part.
 
         Raises
         ------
         ValueError
-            If the parts differ in shape.
+            If the parts differ in shape, or neither is given.
         """
-        parts = (np.asarray(aleatoric, np.float64), np.asarray(epistemic, np.float64))
+        measured = [np.asarray(p, np.float64) for p in (aleatoric, epistemic) if p is not None]
+        if not measured:
+            raise ValueError("Give a part, or build from a total: `Uncertainty.from_total`.")
+        if len(measured) == 1:
+            nothing = np.full_like(measured[0], np.nan)
+            parts = (nothing, measured[0]) if aleatoric is None else (measured[0], nothing)
+            return cls(measured[0], *parts)
+        parts = (measured[0], measured[1])
         if parts[0].shape != parts[1].shape:
             raise ValueError(
                 "`aleatoric` and `epistemic` must have one value for each input, got shapes "
                 f"{parts[0].shape} and {parts[1].shape}."
             )
         return cls(parts[0] + parts[1], *parts)
+
+    @classmethod
+    def from_total(cls, total: ArrayLike) -> Uncertainty:
+        """Build from a score that does not tell the two sources apart; both parts are NaN."""
+        score = np.asarray(total, np.float64)
+        return cls(score, *(np.full_like(score, np.nan) for _ in range(2)))
+
+    def part_or_total(self, part: str) -> FloatArray:
+        """Return a part, and for rows in which nobody measured it the total.
+
+        It ranks inputs where any score will do, as `UncertaintyMixin.score_samples` does.
+
+        Parameters
+        ----------
+        part : {"total", "aleatoric", "epistemic"}
+            Which part.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), float64
+
+        Examples
+        --------
+        >>> from skuq import Uncertainty
+        >>> Uncertainty.from_total([0.5, 0.25]).part_or_total("epistemic")
+        array([0.5 , 0.25])
+        """
+        values: FloatArray = getattr(self, part)
+        return np.where(np.isnan(values), self.total, values)
 
     @property
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -127,7 +167,8 @@ class Uncertainty:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Uncertainty):
             return NotImplemented
-        return all(map(np.array_equal, self.parts, other.parts))
+        pairs = zip(self.parts, other.parts, strict=True)
+        return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
@@ -242,6 +283,8 @@ class UncertaintyMixin(DeviceMixin):
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
+        Of an estimator that measures none it is minus the total.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -253,7 +296,7 @@ class UncertaintyMixin(DeviceMixin):
             In the unit of the estimator's epistemic part; lower for inputs that are more likely
             out of distribution.
         """
-        return -self.predict_uncertainty(X).epistemic
+        return -self.predict_uncertainty(X).part_or_total("epistemic")
 
 
 def _check_version(name: str, version: str) -> None:

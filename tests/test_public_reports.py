@@ -15,14 +15,28 @@ import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.datasets import make_moons
+from sklearn.datasets import load_iris, make_moons
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
 
-from skuq import CalibrationAuditor, QUAMClassifier, metrics
+from skuq import (
+    CalibrationAuditor,
+    DeepEnsembleClassifier,
+    MirageFineTuner,
+    OODDetector,
+    QUAMClassifier,
+    cross_val_predict_uncertainty,
+    metrics,
+    predict_uncertainty,
+)
 from skuq.audit import recorded_predictions
+from skuq.baselines import FeatureDistanceClassifier, ReferenceClassifier
 from skuq.calibration import choose_alpha, top_label_predictions
+from skuq.evidential import LogitUncertainty
 from skuq.plotting import ReliabilityDisplay
+from skuq.tables import TableModel
 
 # --- order of labels, and labels of rows ----------------------------------------------------------
 
@@ -167,7 +181,73 @@ def test_probabilities_that_a_model_returns_as_a_table_are_read_by_name(estimato
     assert scorer(TurnedTable().fit(X, y), X, y) == scorer(LogisticRegression().fit(X, y), X, y)
 
 
+def test_rows_keep_their_labels_in_everything_that_returns_rows():
+    """Some rows of a table are joined with what was predicted for them."""
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    rows = X.assign(kind=y).sample(60, random_state=0)
+    X, y = rows.drop(columns="kind"), rows["kind"]
+    quam = QUAMClassifier(DecisionTreeClassifier(max_depth=3), random_state=0).fit(X, y)
+    detector = OODDetector(quam, random_state=0).fit(X, y)
+    found = {
+        "method": quam.predict_uncertainty(X).to_frame(),
+        "function": predict_uncertainty(quam, X).to_frame(),
+        "pipeline": predict_uncertainty(make_pipeline(quam), X).to_frame(),
+        "detector": detector.explain(X),
+        "folds": cross_val_predict_uncertainty(quam, X, y, cv=2).to_frame(),
+        "table": TableModel(random_state=0).fit(rows, "kind").predict(rows),
+    }
+    for name, frame in found.items():
+        pd.testing.assert_index_equal(frame.index, rows.index, obj=name)
+
+
 # --- parts of the uncertainty that nobody measured ------------------------------------------------
+
+UNMEASURED = {
+    "distance": (FeatureDistanceClassifier(random_state=0), ["aleatoric"]),
+    "one model": (ReferenceClassifier(random_state=0), ["epistemic"]),
+    "attack": (MirageFineTuner(None, region=lambda X: X[:, 0] > 1, random_state=0), ["epistemic"]),
+    "ensemble": (
+        DeepEnsembleClassifier(n_members=2, setting="max-score", random_state=0),
+        ["aleatoric", "epistemic"],
+    ),
+    "logits": (LogitUncertainty(LogisticRegression()), ["aleatoric", "epistemic"]),
+}
+
+
+@pytest.mark.parametrize("name", UNMEASURED)
+def test_a_part_that_nobody_measured_is_not_a_number(name):
+    """An ensemble of one returns zeros, or halves, as its epistemic part."""
+    estimator, missing = UNMEASURED[name]
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    fitted = clone(estimator).fit(X, y)
+    u = fitted.predict_uncertainty(X)
+    for part in ("aleatoric", "epistemic"):
+        assert np.isnan(getattr(u, part)).all() == (part in missing), part
+    assert np.isfinite(u.total).all()
+    np.testing.assert_array_equal(fitted.score_samples(X), -u.total)  # ranks inputs all the same
+    scorer = metrics.uncertainty_scorer(metrics.misclassification_auroc, part=missing[0])
+    with pytest.raises(ValueError, match=f"does not measure the {missing[0]} part"):
+        scorer(fitted, X, y)
+
+
+def test_confidence_that_no_reference_sample_supports_has_no_parts():
+    """A bin without samples is drawn as a bin that is right (calibration-framework#52)."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = (X[:, 0] > 0).astype(int)
+    audit = CalibrationAuditor(LogisticRegression(C=0.05).fit(X, y)).fit(X[:60] * 0.1, y[:60])
+    u = audit.predict_uncertainty(np.array([[0.0, 0.0], [100.0, 0.0]]))
+    np.testing.assert_array_equal(np.isnan(u.parts), [[False, False], [False, True], [False, True]])
+    assert u.total[1] < 1e-3
+
+
+def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
+    """A score that is constant, or none, decides about all inputs."""
+    X, y = make_moons(200, noise=0.3, random_state=0)
+    detector = OODDetector(ReferenceClassifier(random_state=0), random_state=0).fit(X, y)
+    assert "epistemic" not in detector.explain(X).columns
+    with pytest.raises(ValueError, match="measures an epistemic part"):
+        detector.set_params(scores=["epistemic"]).fit(X, y)
 
 
 # --- half precision -------------------------------------------------------------------------------

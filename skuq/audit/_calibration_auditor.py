@@ -144,7 +144,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     Uncertainty is stated in probability. total = 1 - reported confidence, aleatoric = 1 -
     audited accuracy of the confidence bin, epistemic = the rest that the reference set does
     not support: positive where confidence is artificially low, negative where it is too
-    high. In a bin without reference samples it is 0.
+    high. In a bin without reference samples both parts are NaN: nobody measured them.
 
     Nothing is left to a random state: equal sums give equal findings, so that others can
     check them.
@@ -360,13 +360,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         -------
         Uncertainty
             Probabilities, each of shape (n_samples,): total is 1 - reported confidence,
-            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest.
+            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest; both are NaN
+            in a bin without reference samples.
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
-        bins = self.sums_.bin_of(confidence)
-        accuracy = self.bins_.accuracy[bins]
-        supported = np.where(np.isnan(accuracy), confidence, accuracy)
-        return Uncertainty.from_parts(1 - supported, supported - confidence)
+        accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
+        return Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence)
 
     def score(self, X: Any, y: Any) -> float:
         """Score calibration on new data: minus the expected calibration error (Eq. 6).

@@ -50,7 +50,7 @@ class LaplaceClassifier(SampledModelsClassifier):
         Whose uncertainty is meant, and who predicts. "expected": the average of the models
         drawn (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
         drawn, against each of them; the average predicts. "max-score": the average, with 1
-        minus its largest probability as the total, half of it in each part.
+        minus its largest probability as the total; the parts are NaN.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
@@ -45,10 +46,15 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     Raises
     ------
     ValueError
-        If `part` is not one of the three.
+        If `part` is not one of the three, or one that the estimator does not measure.
     """
     _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
+    if np.isnan(values).all():
+        raise ValueError(
+            f"{type(estimator).__name__} does not measure the {part} part of its uncertainty; use "
+            "`part='total'`."
+        )
     return values
 
 
