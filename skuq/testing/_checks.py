@@ -70,13 +70,10 @@ def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clo
 
 
 def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """The total is the sum of aleatoric and epistemic part, within 1e-8 relative.
-
-    A part that is not measured is NaN; the total is then the other one, if there is one.
-    """
+    """The total is the sum of aleatoric and epistemic part, within 1e-8 relative."""
     estimator = fit(estimator_orig, data.X, data.y)
     total, *parts = estimator.predict_uncertainty(data.few()).parts
-    measured = ~np.isnan(parts)
+    measured = ~np.isnan(parts)  # the total is the part that is measured, if there is one
     added, scale = np.nansum(parts, axis=0), np.nansum(np.abs(parts), axis=0)
     gap = np.where(measured.any(axis=0), np.abs(total - added), 0.0)
     require(np.all(gap <= 1e-8 * scale), f"they differ by up to {gap.max()}.")
