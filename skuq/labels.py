@@ -141,6 +141,24 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
     return codes
 
 
+def proportional_order(
+    labels: NDArray[Any], order: NDArray[np.int64], random: np.random.RandomState
+) -> NDArray[np.int64]:
+    """Rows in an order whose beginnings hold the classes in their proportions.
+
+    Each row, also of a rare class, is as likely as any other to come first: numbers of rows are
+    rounded at random. If they were rounded to the nearest, no row of a class of few would ever be
+    among the first, and what is held out would be less unusual than what comes later.
+    """
+    # labels (n,), order (n,), a permutation that is drawn before
+    codes = np.unique(labels, return_inverse=True)[1][order]
+    place = np.empty(len(order))
+    for code in np.unique(codes):
+        own = np.flatnonzero(codes == code)
+        place[own] = (np.arange(len(own)) + random.uniform()) / len(own)
+    return order[np.argsort(place, kind="stable")]
+
+
 def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     """Position of each label among the classes, -1 for one that is not there."""
     if _can_be_ordered(labels.dtype, classes.dtype):
