@@ -403,11 +403,11 @@ def _same(value: Any, default: Any) -> bool:
         return False
 
 
-def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
+def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, ...]:
     """Widths of hidden layers; an error if one is not a positive integer."""
     widths = tuple(hidden_sizes)
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
-        raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
+        raise ValueError(f"`{name}` must hold positive integers, got {hidden_sizes!r}.")
     return widths
 
 
