@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context, get_config
 from sklearn.base import clone
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.pipeline import Pipeline
 
 from skuq.base import FloatArray
@@ -162,7 +164,10 @@ class LearnerModel(Model):
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
-        fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
+        # Weights of a refit are not the user's, of which models inside may have said that they take
+        # them or not: all that can do.
+        with config_context(enable_metadata_routing=False):
+            fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
@@ -191,6 +196,13 @@ def for_learner(estimator: Any, X: Any) -> Any:
     return to_dense(X if look_at(estimator).preprocesses else as_pandas(X))
 
 
+_REQUESTS = (
+    "With metadata routing, a model inside of others gets weights where it requests them: write "
+    "model.set_fit_request(sample_weight=True), and sample_weight=False for transformers and "
+    "models that shall not get them, before they are put together."
+)
+
+
 def fit_clone(
     estimator: Any,
     X: Any,
@@ -202,8 +214,9 @@ def fit_clone(
 ) -> Any:
     """Fit a clone of a scikit-learn model, seeding all parts that have no seed of their own.
 
-    Weights reach the learner inside of pipelines and searches; `seed` is for each `random_state`
-    that is None; `fit_params` are further arguments of `fit`.
+    Weights reach the learner inside of pipelines and searches: without metadata routing by its
+    path, else as the parts of the model request them. `seed` is for each `random_state` that is
+    None; `fit_params` are further arguments of `fit`.
     """
     twin = clone(estimator)
     unseeded = {
@@ -213,11 +226,19 @@ def fit_clone(
     }
     twin.set_params(**unseeded)
     if sample_weight is not None:
-        fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
+        routes = get_config()["enable_metadata_routing"]
+        fit_params[f"{'' if routes else _path_to_learner(twin)}sample_weight"] = sample_weight
     with _seeded(seed):
         try:
             return twin.fit(X, y, **fit_params)
+        except UnsetMetadataPassedError as error:
+            error.add_note(_REQUESTS)
+            raise
         except Exception as error:  # a search passes on whatever its models raise
+            if "not routed to any object" in str(error):  # as scikit-learn says it
+                raise ValueError(
+                    f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"
+                ) from error
             net = look_at(estimator).learner
             if not is_skorch_net(net) or _is_data_of(net, X, y):
                 raise
