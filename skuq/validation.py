@@ -155,14 +155,18 @@ def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
 
 def warn_of_relative_weights(weight: FloatArray) -> None:
     """Warn of weights that do not look like numbers of samples, where their size counts."""
-    counted = weight[weight > 0]
-    mean = float(counted.mean())
+    warn_of_mean_weight(float(weight.sum()), int(np.count_nonzero(weight)), len(weight))
+
+
+def warn_of_mean_weight(total: float, n_counted: int, n_samples: int | None = None) -> None:
+    """The same, given the sum of weights, how many are not 0, and how many there are."""
+    mean = total / n_counted
     low, high = FEWEST_SAMPLES * (1 - 1e-9), MOST_SAMPLES * (1 + 1e-9)  # of a mean of rounded ones
     if not low <= mean <= high:
-        name = "w" if len(counted) == len(weight) else "w[w > 0]"
+        name = "w" if n_counted == n_samples else "w[w > 0]"
         warn_user(
             f"The mean of `sample_weight` is {mean:.3g}. A weight is a number of samples, 2 is the "
-            f"sample twice: these weights make {weight.sum():.3g} samples of {len(counted)}, and "
+            f"sample twice: these weights make {total:.3g} samples of {n_counted}, and "
             "uncertainty depends on how many there are. If only their proportions are meant, "
             f"divide them by their mean: w / {name}.mean()."
         )

@@ -259,9 +259,9 @@ def bin_sums(
         Group 0 .. n_groups - 1 of each sample. Default: all in one.
     n_groups : int, default=1
         Number of groups.
-    weight : ndarray of shape (n_samples,), float64, optional
-        Weights of the predictions, which count as that many. Default: 1 each, whose sums are
-        exact.
+    weight : ndarray of shape (n_samples,), int64 or float64, optional
+        Weights of the predictions, which count as that many. Default: 1 each. Sums of integers
+        are exact.
 
     Returns
     -------
@@ -279,7 +279,8 @@ def bin_sums(
     """
     n_bins = len(edges) - 1
     length = n_groups * n_bins
-    count, correct, confidence = np.zeros((3, length), np.int64 if weight is None else np.float64)
+    is_exact = weight is None or weight.dtype.kind == "i"
+    count, correct, confidence = np.zeros((3, length), np.int64 if is_exact else np.float64)
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
@@ -291,6 +292,11 @@ def bin_sums(
             count += np.bincount(cell, minlength=length)
             correct += np.bincount(cell[right], minlength=length)
             confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
+        elif is_exact:
+            share = weight[rows]
+            np.add.at(count, cell, share)
+            np.add.at(correct, cell, share * right)
+            np.add.at(confidence, cell, share * values)
         else:
             share = weight[rows]
             count += np.bincount(cell, weights=share, minlength=length)
@@ -340,6 +346,29 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
         for name in ("count", "correct", "confidence")
     )
     return BinSums(first.edges, count, correct, confidence, first.scale)
+
+
+def divided_sums(sums: BinSums, divisor: float) -> BinSums:
+    """Sums of weights that all are smaller by a factor."""
+    return sums._replace(
+        **{name: getattr(sums, name) / divisor for name in ("count", "correct", "confidence")}
+    )
+
+
+def whole_sums(sums: BinSums) -> BinSums:
+    """Sums of no more predictions than weights add up to, in whole numbers, of equal shares.
+
+    Sums of predictions stay as they are.
+    """
+    if sums.count.dtype.kind != "f":
+        return sums
+    count = np.floor(sums.count + 1e-6).astype(np.int64)  # of 20 weights of .1, which are 2
+    size = np.where(sums.count > 0, sums.count, 1.0)
+    return sums._replace(
+        count=count,
+        correct=count * (sums.correct / size),
+        confidence=count * (sums.confidence / size),
+    )
 
 
 def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:

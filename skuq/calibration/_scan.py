@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
 from scipy.stats import beta, binom
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._bin_sums import BinSums
+from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # bins of a run; all runs of ten bins, and bounded work with hundreds
@@ -79,7 +79,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     Parameters
     ----------
     sums : BinSums
-        Integer sums per bin.
+        Integer sums per bin, or sums of weights of at most 1.
     alpha : float
         Tolerated distance between accuracy and confidence of each bin, in [0, 1].
     level : float, default=0.05
@@ -102,13 +102,18 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     seed: with 2000 simulations the level for one given reference set may differ by about a tenth
     of it. Where confidences within a bin differ, labels vary less than simulated. Where simulation
     cannot resolve the p-value, Chernoff's bound ``exp(-evidence)`` for each run is used [2]_.
-    Simulations have a fixed seed.
+    Simulations have a fixed seed. Weights of at most 1 count as so much of a prediction, in whole
+    numbers of them for each bin: a sum of weights that is n varies no more than the number of
+    correct ones among n predictions does [3]_, and Chernoff's bound holds for it.
 
     References
     ----------
     .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
     .. [2] Hoeffding, "Probability Inequalities for Sums of Bounded Random Variables", Journal
        of the American Statistical Association 58, 1963, Theorem 1.
+    .. [3] Marshall, Olkin, Arnold, "Inequalities: Theory of Majorization and Its Applications",
+       2011, Section 11.B: the mean of a convex function of a weighted sum of exchangeable numbers
+       is Schur-convex in the weights.
 
     Examples
     --------
@@ -119,6 +124,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     >>> [finding[:3] for finding in scan_bins(sums, alpha=0.05).findings]
     [(2, 2, 'underconfident')]
     """
+    sums = whole_sums(sums)
     n_bins = len(sums.count)
     rng = np.random.default_rng(SEED)
     runs: list[Finding] = []
@@ -192,9 +198,9 @@ def _evidence(
         yield run_evidence(k, n, expected / np.maximum(n, 1), sign)
 
 
-def run_evidence(k: IntArray, n: IntArray, edge: FloatArray, sign: int) -> FloatArray:
+def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
     """``n KL(k / n || edge)`` where k / n is beyond the edge, else 0, in nats."""
-    share = k / np.maximum(n, 1)
+    share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # sums of weights are rounded
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = n * (xlogy(share, share / edge) + xlogy(1 - share, (1 - share) / (1 - edge)))
     # Simulated accuracies at the edge itself must not count as beyond it by rounding.
@@ -321,7 +327,8 @@ def detectable_gap(
     Parameters
     ----------
     count, confidence : array-like of shape (n_bins,)
-        Number of predictions in each bin and their mean confidence.
+        Number of predictions in each bin, or the sum of their weights of at most 1, and their mean
+        confidence.
     alpha : float
         Tolerated distance between accuracy and confidence.
     threshold : float
@@ -343,7 +350,8 @@ def detectable_gap(
     array([ nan, 0.35, 0.15])
     """
     _check_power(power)
-    count, confidence = np.broadcast_arrays(np.asarray(count), np.asarray(confidence, float))
+    size = np.floor(np.asarray(count) + 1e-6).astype(np.int64)  # of weights, as `whole_sums` has it
+    count, confidence = np.broadcast_arrays(size, np.asarray(confidence, float))
     least = _least_significant(count, confidence + alpha, threshold)
     possible = (count > 0) & (least <= count)
     # P(K >= k | p) = power is solved by a quantile of the beta distribution.

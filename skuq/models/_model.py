@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import config_context, get_config
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
-from sklearn.pipeline import Pipeline
 
 from skuq.base import FloatArray
 from skuq.information import array_namespace, log_softmax
@@ -25,7 +24,7 @@ from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.stored import stored
 from skuq.validation import as_pandas, to_dense, warn_user
-from skuq.wrappers import is_search
+from skuq.wrappers import weight_params
 
 if TYPE_CHECKING:
     import torch
@@ -226,8 +225,7 @@ def fit_clone(
     }
     twin.set_params(**unseeded)
     if sample_weight is not None:
-        routes = get_config()["enable_metadata_routing"]
-        fit_params[f"{'' if routes else _path_to_learner(twin)}sample_weight"] = sample_weight
+        fit_params |= weight_params(twin, sample_weight)
     with _seeded(seed):
         try:
             return twin.fit(X, y, **fit_params)
@@ -286,14 +284,6 @@ def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
         f"{wanted}. Put what is around the net outside, which converts X and y: "
         'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
     )
-
-
-def _path_to_learner(estimator: Any) -> str:
-    """Prefix of the names of arguments of `fit` for the learner inside: "svc__"."""
-    if isinstance(estimator, Pipeline):
-        name, last = estimator.steps[-1]
-        return f"{name}__{_path_to_learner(last)}"
-    return _path_to_learner(estimator.estimator) if is_search(estimator) else ""
 
 
 def in_float64(array: Any) -> Any:
