@@ -134,8 +134,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     n_families_ : int
         Tests that share the permitted error: all samples, each group, and the search.
     n_samples_ : int
-        Size of the reference set; with weights that are no whole numbers, their sum over the
-        largest, a float.
+        Size of the reference set, or the sum of its weights, a float if they are no whole numbers.
+    n_effective_ : int or float
+        Effective size of the reference set: `n_samples_`, or less with such weights.
     accuracy_, confidence_ : float
         Mean accuracy and confidence on it.
     estimator_ : object
@@ -156,11 +157,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     Weights that all are whole numbers count samples, and the audit is that of repeated rows.
     Others, such as inverse probabilities of selection, are less independent evidence than they add
-    up to. They are divided by the largest, so that `n_samples_` is how many rows of the largest
-    weight weigh as much: the number of correct ones among so many varies at least as much as the
-    weighted sum, and no honest model fails more often than without weights
-    (`skuq.calibration.scan_bins`). A few very large weights leave few samples; cut them off at a
-    size that you can defend. What is audited then is accuracy and confidence as weighted.
+    up to. Accuracy, confidence and calibration errors are weighted then, and tests and limits those
+    of the effective number of samples of each bin, ``sum(w)**2 / sum(w**2)`` (Kish). That is an
+    approximation, checked by simulation; the size of such weights has no effect.
 
     Nothing is left to a random state: equal sums give equal findings, so that others can
     check them.
@@ -234,10 +233,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         y : array-like of shape (n_samples,)
             Their true labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. Those that
-            are no whole numbers are divided by the largest, if it is above 1 (see Notes). A mean
-            below 0.1 or above 10 is a warning. A classifier that is not fitted is trained with
-            them, too.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning. Those that are no whole numbers are weights of a
+            survey to the tests (see Notes). A classifier that is not fitted is trained with them,
+            too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each by itself, whether or not the model
             takes them: values of shape (n_samples,) or (n_samples, n_attributes). Groups are
@@ -306,7 +305,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         classes : array-like of shape (n_classes,), default=None
             Labels. A fitted classifier knows them; others than its own are refused.
         sample_weight : array-like of shape (n_samples,), default=None
-            As `fit` takes them; the largest is that of all parts.
+            As `fit` takes them.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             As `fit` takes them.
 

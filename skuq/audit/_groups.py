@@ -48,17 +48,6 @@ class Parts(NamedTuple):
     group_sums: Mapping[Any, BinSums]
     density: BinSums | None = None
     group_density: Mapping[Any, BinSums] = {}
-    largest_weight: float | None = 1.0  # of a sample; None if nobody said
-
-    @property
-    def n_effective(self) -> float:
-        """Number of samples, or of as many equal weights of the largest."""
-        n_samples: float = self.sums.n_samples
-        return (
-            n_samples
-            if isinstance(n_samples, int)
-            else n_samples / max(1.0, self.largest_weight or 1.0)
-        )
 
 
 def sensitive_groups(columns: SensitiveFeatures | None) -> list[Grouping]:
@@ -139,7 +128,6 @@ def parts_of(
     return Parts(
         *_sums(predictions, grouping, n_bins, strategy, weight),
         *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight),
-        1.0 if weight is None else float(weight.max(initial=0)),
     )
 
 
@@ -173,7 +161,6 @@ def merged_parts(parts: Sequence[Parts]) -> Parts:
         merged_groups([part.group_sums for part in parts]),
         merged_sums(density) if len(density) == len(parts) else None,
         merged_groups([part.group_density for part in parts]),
-        max(part.largest_weight or 1.0 for part in parts),
     )
 
 

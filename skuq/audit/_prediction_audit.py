@@ -123,7 +123,6 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         group_sums: Mapping[str, BinSums] | None = None,
         *,
         classes: ArrayLike | None = None,
-        largest_weight: float | None = None,
         **params: Any,
     ) -> Self:
         """Audit sums per bin, such as those that several parties or machines have added up.
@@ -137,9 +136,6 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             Of each group.
         classes : array-like of shape (n_classes,), default=None
             Labels, to be kept as `classes_`.
-        largest_weight : float, default=None
-            Largest weight in any of the sums, if these are of weights that are no whole numbers;
-            1 for those of other audits, which are divided by it.
         **params
             Parameters of the class; `n_bins` follows from the sums.
 
@@ -166,8 +162,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         audit._validate_params()
         audit._refuse_groups()
         audit._check_no_search()
-        parts = Parts(sums, dict(group_sums or {}), largest_weight=largest_weight)
-        return audit._audit_parts(parts, classes)
+        return audit._audit_parts(Parts(sums, dict(group_sums or {})), classes)
 
     def partial_fit_predictions(
         self,
@@ -310,7 +305,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         """Audit these predictions, and forget all others."""
         self._check_size(len(predictions.confidence))
         self._parts = self._add_up(predictions, grouping, weight)
-        self._check_size(self._parts.n_effective)
+        self._check_size(self._parts.sums.n_effective)
         self._judge(None if conditions is None else (conditions, predictions), weight)
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions = conditions
@@ -332,7 +327,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
         for name in {"_predictions", "_grouping", "_conditions", "_weight"} & vars(self).keys():
             delattr(self, name)
-        if self._parts.n_effective >= self._least():
+        if self._parts.sums.n_effective >= self._least():
             self._judge()
         return self
 
@@ -355,7 +350,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         weight: NDArray[Any] | None = None,
     ) -> Self:
         """Audit sums; of the samples only those in `rows` are looked at, and none is kept."""
-        self._check_size(parts.n_effective)
+        self._check_size(parts.sums.n_effective)
         self._parts = parts
         self._judge(rows, weight)
         if classes is not None:
@@ -381,6 +376,6 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             confidence_level=self.confidence_level,
             rows=rows,
             row_weight=weight,
-            largest_weight=self._parts.largest_weight,
+            weighted=True,
             region_alpha=self.settings_["region_alpha"],
         )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._bin_sums import BinSums, TopLabelPredictions, divided_sums, whole_sums
+from skuq.calibration._bin_sums import BinSums, TopLabelPredictions, whole_sums
 from skuq.calibration._region_search import RegionSearch, search_regions
 from skuq.calibration._scan import (
     SEED,
@@ -138,7 +138,7 @@ def audit_sums(
     rows: tuple[Any, TopLabelPredictions] | None = None,
     row_weight: NDArray[Any] | None = None,
     region_alpha: float | None = None,
-    largest_weight: float | None = None,
+    weighted: bool = False,
 ) -> AuditResult:
     """Audit sums per bin, as `CalibrationAuditor` does.
 
@@ -159,9 +159,9 @@ def audit_sums(
         Weights of these predictions, of which the sums were made. Default: 1 each.
     region_alpha : float, default=None
         Tolerated distance between accuracy and confidence of a region. Default: `alpha`.
-    largest_weight : float, default=None
-        Largest weight of a prediction in any of the sums. Those of weights that are no whole
-        numbers are divided by it, if it is above 1. Needed for these alone.
+    weighted : bool, default=False
+        Whether sums of weights that are no whole numbers are taken, for which tests and limits are
+        those of an effective number of predictions (`scan_bins`).
 
     Returns
     -------
@@ -171,15 +171,7 @@ def audit_sums(
     ------
     ValueError
         If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1), or
-        the sums are of no predictions, or of weights without the largest of them.
-
-    Notes
-    -----
-    Whole numbers count predictions. Weights that are shares of a prediction, such as inverse
-    probabilities of selection over the largest, hold less information than their sum says if they
-    were larger: the correct ones among n equal predictions vary at least as much as a sum of
-    weights of at most 1 whose total is n, so that tests and limits of n predictions hold for it
-    (`scan_bins`).
+        the sums are of no predictions, or of weights without `weighted`.
 
     Examples
     --------
@@ -200,17 +192,12 @@ def audit_sums(
         raise ValueError("`sums` must be of at least one prediction, got none.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
-    if any(part.count.dtype.kind == "f" for part in families):
-        if largest_weight is None:
-            raise ValueError(
-                "`sums` must count predictions, got sums of weights; an audit compares them with "
-                "what chance does to as many samples, which weights do not say. Give the largest "
-                "of them too (`largest_weight`)."
-            )
-        divisor = max(1.0, largest_weight)
-        families = tuple(divided_sums(part, divisor) for part in families)
-        sums, groups = families[0], dict(zip(groups, families[1:], strict=True))
-        row_weight = None if row_weight is None else row_weight / divisor
+    if not weighted and any(part.count.dtype.kind == "f" for part in families):
+        raise ValueError(
+            "`sums` must count predictions, got sums of weights; an audit compares them with what "
+            "chance does to as many samples, which weights do not say. With `weighted=True` the "
+            "effective number of samples takes their place."
+        )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     tolerated = alpha if region_alpha is None else region_alpha
     shared: dict[str, Any] = {"confidence_level": confidence_level, "n_families": n_families}
@@ -291,7 +278,7 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # Weights of a bin are as many equal ones, whose sum varies at least as much.
+    # The accuracy of a bin varies as that of its effective number of predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 
@@ -301,7 +288,7 @@ def ece_bootstrap(sums: BinSums) -> FloatArray:
     Sizes and accuracies of the bins vary, their mean confidences do not.
     """
     filled = sums.count > 0
-    total = max(1, int(sums.count.sum() + 1e-6))
+    total = int(sums.n_effective)
     confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
     rng = np.random.default_rng(SEED)
     count = rng.multinomial(total, share / share.sum(), size=N_SIMULATIONS)

@@ -53,6 +53,8 @@ class BinSums(NamedTuple):
         units of ``1 / scale``; or sums of their weights.
     scale : int
         Unit of the confidences.
+    weight_square : ndarray of shape (n_bins,), default=None
+        Sum of the squared weights, where there are weights.
     """
 
     edges: IntArray
@@ -60,6 +62,7 @@ class BinSums(NamedTuple):
     correct: Sums
     confidence: Sums
     scale: int = SCALE
+    weight_square: Sums | None = None
 
     @property
     def lower(self) -> FloatArray:
@@ -105,6 +108,27 @@ class BinSums(NamedTuple):
     def n_samples(self) -> Any:
         """Number of predictions in all bins, int; or the sum of their weights."""
         return self.count.sum().item()
+
+    @property
+    def effective_count(self) -> IntArray:
+        """Number of predictions that say as much about the accuracy of each bin, rounded down.
+
+        Weights that are no whole numbers make it smaller: the accuracy of a bin varies as that of
+        ``sum(w)**2 / sum(w**2)`` equal predictions does (Kish, "Survey Sampling", 1965).
+        """
+        if self.count.dtype.kind != "f":
+            return self.count
+        assert self.weight_square is not None
+        square = np.where(self.count > 0, self.weight_square, 1.0)
+        return np.floor(self.count**2 / square + 1e-6).astype(np.int64)
+
+    @property
+    def n_effective(self) -> Any:
+        """The same of all bins together: `n_samples`, int; or the effective size, float."""
+        if self.count.dtype.kind != "f":
+            return self.n_samples
+        assert self.weight_square is not None
+        return self.n_samples**2 / self.weight_square.sum().item()
 
     @property
     def overall_accuracy(self) -> float:
@@ -280,7 +304,8 @@ def bin_sums(
     n_bins = len(edges) - 1
     length = n_groups * n_bins
     is_exact = weight is None or weight.dtype.kind == "i"
-    count, correct, confidence = np.zeros((3, length), np.int64 if is_exact else np.float64)
+    dtype = np.int64 if is_exact else np.float64
+    count, correct, confidence, square = np.zeros((4, length), dtype)
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
@@ -297,14 +322,20 @@ def bin_sums(
             np.add.at(count, cell, share)
             np.add.at(correct, cell, share * right)
             np.add.at(confidence, cell, share * values)
+            np.add.at(square, cell, share**2)
         else:
             share = weight[rows]
             count += np.bincount(cell, weights=share, minlength=length)
             correct += np.bincount(cell, weights=share * right, minlength=length)
             confidence += np.bincount(cell, weights=share * values, minlength=length)
+            square += np.bincount(cell, weights=share**2, minlength=length)
     shape = (n_groups, n_bins)
     parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
-    return [BinSums(edges, *part) for part in parts]
+    found = [BinSums(edges, *part) for part in parts]
+    if weight is None:
+        return found
+    squares = square.reshape(shape)
+    return [part._replace(weight_square=of) for part, of in zip(found, squares, strict=True)]
 
 
 def merged_sums(parts: Iterable[BinSums]) -> BinSums:
@@ -334,6 +365,7 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
     >>> merged_sums([part, part]).correct
     array([ 0, 18])
     """
+    parts = list(parts)
     first, *others = parts
     for other in others:
         if other.scale != first.scale or not np.array_equal(other.edges, first.edges):
@@ -342,33 +374,25 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
                 "`n_bins` and strategy 'uniform'."
             )
     count, correct, confidence = (
-        np.sum([getattr(part, name) for part in (first, *others)], axis=0)
+        np.sum([getattr(part, name) for part in parts], axis=0)
         for name in ("count", "correct", "confidence")
     )
-    return BinSums(first.edges, count, correct, confidence, first.scale)
-
-
-def divided_sums(sums: BinSums, divisor: float) -> BinSums:
-    """Sums of weights that all are smaller by a factor."""
-    return sums._replace(
-        **{name: getattr(sums, name) / divisor for name in ("count", "correct", "confidence")}
-    )
+    squares = [part.count if part.weight_square is None else part.weight_square for part in parts]
+    weighted = any(part.weight_square is not None for part in parts)
+    square = np.sum(squares, axis=0) if weighted else None
+    return BinSums(first.edges, count, correct, confidence, first.scale, square)
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Sums of no more predictions than weights add up to, in whole numbers, of equal shares.
+    """Sums of whole numbers of predictions that say as much as weights do, of equal shares.
 
     Sums of predictions stay as they are.
     """
     if sums.count.dtype.kind != "f":
         return sums
-    count = np.floor(sums.count + 1e-6).astype(np.int64)  # of 20 weights of .1, which are 2
-    size = np.where(sums.count > 0, sums.count, 1.0)
-    return sums._replace(
-        count=count,
-        correct=count * (sums.correct / size),
-        confidence=count * (sums.confidence / size),
-    )
+    count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)
+    correct, confidence = count * (sums.correct / size), count * (sums.confidence / size)
+    return BinSums(sums.edges, count, correct, confidence, sums.scale)
 
 
 def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:

@@ -128,8 +128,8 @@ def search_regions(
         Number of tests that share the error: this search, the scan of all samples, and that
         of each group.
     weight : ndarray of shape (n_samples,), default=None
-        Weights of the predictions: integers, which count as that many, or numbers of at most 1, of
-        which simulations keep each. Default: 1 each.
+        Weights of the predictions: integers, which count as that many, or other numbers, which
+        simulated labels get too. Default: 1 each.
 
     Returns
     -------
@@ -267,6 +267,16 @@ class _Samples(NamedTuple):
         return np.ones_like(self.correct) if self.weight is None else self.weight
 
     @property
+    def is_weighed(self) -> bool:
+        """Whether there are weights that do not count predictions."""
+        return self.weight is not None and self.weight.dtype.kind == "f"
+
+    @property
+    def squares(self) -> NDArray[Any]:
+        """What each adds to the variance of a number of correct ones, (n_samples,)."""
+        return self.number**2 if self.is_weighed else self.number
+
+    @property
     def number_right(self) -> NDArray[Any]:
         """How many correct ones, (n_samples,)."""
         return self.correct if self.weight is None else self.correct * self.weight
@@ -336,20 +346,23 @@ def _evidence(
     correct = np.column_stack([samples.number_right, _drawn(samples, edge, n_simulated, rng)])
     correct = correct.astype(np.float32)
     masks = samples.masks.astype(np.float32)
-    size, expected = (
-        _sum(samples, pairs, samples.number),
-        _sum(samples, pairs, edge * samples.number),
-    )
+    size = _sum(samples, pairs, samples.number)
+    expected = _sum(samples, pairs, edge * samples.number)
     # No sample is right with a probability above 1, so that the mean of the edges of samples may
     # be closer to the confidence than alpha. Simulated labels are compared with it, real ones with
     # what a region is allowed: that loses evidence, and a finding deviates by more than alpha.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, alpha, sign)
+    # Weights are those of the effective number of samples of a region.
+    unit = size / _sum(samples, pairs, samples.squares)
+    size, expected = unit * size, unit * expected
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
     for first in np.unique(pairs[:, 0]):
         here = np.flatnonzero(pairs[:, 0] == first)
         inside = np.flatnonzero(samples.masks[first])
         right = masks[np.ix_(pairs[here, 1], inside)] @ correct[inside]
+        if samples.is_weighed:
+            right *= unit[here, None].astype(np.float32)
         evidence[here] = run_evidence(right[:, 0].astype(float), size[here], allowed[here], sign)
         _raise_to_largest(largest, right, size[here], expected[here], sign)
     return evidence, np.sort(largest[1:])
@@ -360,7 +373,7 @@ def _drawn(
 ) -> NDArray[Any]:
     """Numbers of correct predictions that chance gives each sample, (n_samples, n_simulated)."""
     shape = len(edge), n_simulated
-    if samples.weight is not None and samples.weight.dtype.kind == "i":
+    if samples.weight is not None and not samples.is_weighed:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
     right = rng.random(shape, dtype=np.float32) < edge[:, None]
     return right if samples.weight is None else right * samples.weight[:, None]
@@ -412,8 +425,8 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     number = samples.number[inside]
     count, correct = number.sum().item(), samples.number_right[inside].sum().item()
     confidence = float(np.average(samples.confidence[inside], weights=number))
-    whole = int(count + 1e-6)  # of weights that are shares, as `whole_sums` has it
-    share = correct if isinstance(count, int) else whole * (correct / count)
+    whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_weighed else count
+    share = whole * (correct / count) if samples.is_weighed else correct
     low, high = clopper_pearson(share, whole, tail)
     conditions: dict[Any, Any] = {}
     for k in {each.second, each.first}:

@@ -117,8 +117,7 @@ class _Needed(click.Option):
 )
 @click.option(
     "--weights",
-    help="Column with weights of the rows, in numbers of samples; weights that are no whole "
-    "numbers are divided by the largest.",
+    help="Column with weights of the rows: numbers of samples, or weights of a survey.",
 )
 @click.option(
     "--region-alpha",

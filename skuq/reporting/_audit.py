@@ -114,8 +114,8 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
         ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
         all the rest but ``regions``, which is None if none were searched; ``classes`` is None if
-        they are not known. Weights that are no whole numbers make floats of them, sums over the
-        largest weight.
+        they are not known. Weights that are no whole numbers make floats of them, and the figures
+        that depend on chance follow from their squares as well.
 
     Raises
     ------
@@ -204,7 +204,9 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     if search is None:
         return None
     found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
-    count = np.array([round(share * search.n_samples) for share in REGION_SHARES])
+    # Power is that of the effective number of samples, if there are weights.
+    unit = auditor.n_effective_ / auditor.n_samples_
+    count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)
     return {
         "n_searched": search.n_searched,
@@ -221,7 +223,9 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
                 "confidence_range": list(region.confidence_range),
                 "correct": _like(region.count, region.accuracy * region.count),
                 "detectable_gap": _number(
-                    detectable_gap(region.count, region.confidence, power=POWER, **found)
+                    detectable_gap(
+                        round(unit * region.count), region.confidence, power=POWER, **found
+                    )
                 ),
             }
             for region in search.regions

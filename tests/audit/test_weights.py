@@ -39,7 +39,13 @@ def test_whole_numbers_are_repeated_rows(strategy):
         *(each.repeat(COUNTS, axis=0) for each in (X, Y)),
         sensitive_features=groups.repeat(COUNTS),
     ).result_
-    np.testing.assert_equal(weighted._asdict(), repeated._asdict())
+    plain = weighted._replace(
+        sums=weighted.sums._replace(weight_square=None),
+        group_sums={
+            name: sums._replace(weight_square=None) for name, sums in weighted.group_sums.items()
+        },
+    )
+    np.testing.assert_equal(plain._asdict(), repeated._asdict())
     assert weighted.sums.n_samples == COUNTS.sum()
     assert weighted.sums.count.dtype == np.int64
 
@@ -59,23 +65,26 @@ def test_regions_count_whole_numbers_as_rows():
     assert heavier.gap_high - heavier.gap_low < region.gap_high - region.gap_low
 
 
-def test_others_are_divided_by_the_largest():
+def test_others_count_as_the_effective_number_of_samples():
     audit = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y, SHARES)
-    assert audit.n_samples_ == pytest.approx(SHARES.sum() / SHARES.max())
+    assert audit.n_samples_ == pytest.approx(SHARES.sum())
+    assert audit.n_effective_ == pytest.approx(SHARES.sum() ** 2 / (SHARES**2).sum())
     top = MODEL.predict_proba(X)
     right = top.argmax(1) == Y
     assert audit.accuracy_ == pytest.approx(np.average(right, weights=SHARES))
     assert audit.confidence_ == pytest.approx(np.average(top.max(1), weights=SHARES))
     larger = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y, 3 * SHARES)
-    np.testing.assert_allclose(larger.sums_.count, audit.sums_.count)
-    smaller = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y, SHARES / 4)  # shares of a sample
-    assert smaller.n_samples_ == pytest.approx(SHARES.sum() / 4)
-    # Half a sample each: the limits are those of half as many, and not of all.
-    halves = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y, np.full(500, 0.5)).bins_
-    whole = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y).bins_
-    np.testing.assert_allclose(halves.gap, whole.gap)
-    filled = whole.count > 1
-    assert (halves.gap_high - halves.gap_low > whole.gap_high - whole.gap_low)[filled].all()
+    np.testing.assert_allclose(larger.bins_.gap_low, audit.bins_.gap_low)
+    np.testing.assert_allclose(larger.ece_interval_, audit.ece_interval_)
+    # Half a sample each is all of them, and two large weights among small ones are hardly more.
+    halves, whole, single = (
+        CalibrationAuditor(MODEL, n_bins=1).fit(X, Y, weight)
+        for weight in (np.full(500, 0.5), None, np.where(np.arange(500) < 2, 99.9, 1e-2))
+    )
+    np.testing.assert_allclose(halves.bins_.gap_low, whole.bins_.gap_low)
+    np.testing.assert_allclose(halves.ece_chance_, whole.ece_chance_)
+    assert single.sums_.effective_count[0] == 2
+    assert single.passed_
 
 
 WEIGHTS = {
@@ -132,6 +141,7 @@ def test_parts_and_files_add_up_to_the_whole(weight, tmp_path):
         np.testing.assert_allclose(other.sums_.count, whole.sums_.count, rtol=1e-9)
         np.testing.assert_allclose(other.bins_.p_value, whole.bins_.p_value)
         assert other.ece_ == pytest.approx(whole.ece_)
+        assert other.n_effective_ == pytest.approx(whole.n_effective_)
     if weight is not SHARES:
         assert in_parts.sums_.count.dtype == np.int64
     searched = audit_files(paths, "y", ["p_0", "p_1"], weight="w", features=["p_0"], **settings)
@@ -149,7 +159,7 @@ def test_the_command_takes_a_column_of_weights(tmp_path):
     given += ["--proba", "p_0,p_1", "--weights"]
     result = CliRunner().invoke(main, [*given, "w", "--json", str(tmp_path / "out.json")])
     assert result.exit_code == 0, result.output
-    size = SHARES.sum() / SHARES.max()
+    size = SHARES.sum()
     assert f'"n_samples": {size:.4f}'[:18] in (tmp_path / "out.json").read_text()
     assert "none of" in CliRunner().invoke(main, [*given, "none of"]).output
     assert CliRunner().invoke(main, [*given, "y"]).exit_code == 2
@@ -168,7 +178,7 @@ def test_the_command_takes_a_column_of_weights(tmp_path):
         (np.full(500, np.nan), "NaN"),
         (np.full(500, 1e308), "too large"),
         (np.full(500, 2**30), "counts 5.37e\\+11 samples"),
-        (np.full(500, 1e-3), "has n_samples=0.5, but at least 10"),
+        (np.where(np.arange(500) < 1, 9.9, 1e-4), "has n_samples=1.0.*, but at least 10"),
     ],
 )
 def test_weights_that_cannot_be_audited_are_refused(weight, message):
@@ -176,17 +186,19 @@ def test_weights_that_cannot_be_audited_are_refused(weight, message):
         CalibrationAuditor(MODEL).fit(X, Y, weight)
 
 
-def test_sums_of_weights_need_the_largest():
-    first, second = (
-        CalibrationAuditor(MODEL, n_bins=5).fit(X[k::2], Y[k::2], SHARES[k::2]) for k in (0, 1)
+def test_sums_of_weights_add_up():
+    first, second, whole = (
+        CalibrationAuditor(MODEL, n_bins=5).fit(X[rows], Y[rows], SHARES[rows])
+        for rows in (slice(0, None, 2), slice(1, None, 2), slice(None))
     )
     together = merged_sums([first.sums_, second.sums_])
-    with pytest.raises(ValueError, match="Give the largest"):
-        CalibrationAuditor.from_sums(together)
-    audit = CalibrationAuditor.from_sums(together, largest_weight=1.0)
-    assert audit.n_samples_ == pytest.approx(first.n_samples_ + second.n_samples_)
-    assert audit_sums(together, largest_weight=2.0).sums.n_samples == pytest.approx(
-        audit.n_samples_ / 2
+    audit = CalibrationAuditor.from_sums(together)
+    assert audit.n_effective_ == pytest.approx(whole.n_effective_)
+    assert audit_sums(together, weighted=True).passed == whole.passed_
+    # Counts among weights are weights of as many samples.
+    mixed = merged_sums([first.sums_, CalibrationAuditor(MODEL, n_bins=5).fit(X, Y).sums_])
+    assert mixed.n_effective == pytest.approx(
+        (SHARES[::2].sum() + 500) ** 2 / ((SHARES[::2] ** 2).sum() + 500)
     )
 
 
@@ -209,7 +221,7 @@ def test_weights_reach_what_is_trained_and_are_requested(routes):
             given = {"sample_weight": SHARES}
             found = cross_validate(asked, X, Y, params=given, return_estimator=True)
             sizes = [each.n_samples_ for each in found["estimator"]]
-            assert sum(sizes) == pytest.approx(4 * SHARES.sum() / SHARES.max(), rel=0.05)
+            assert sum(sizes) == pytest.approx(4 * SHARES.sum(), rel=0.05)
 
 
 def test_reports_write_fractions_of_samples():
