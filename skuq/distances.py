@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.covariance import LedoitWolf
 from sklearn.preprocessing import normalize
 
 from skuq.base import FloatArray
@@ -44,7 +43,11 @@ class Whitening:
 
 
 def fit_whitening(
-    features: FloatArray, codes: NDArray[np.int64], *, precision: float = 0.0
+    features: FloatArray,
+    codes: NDArray[np.int64],
+    *,
+    weight: FloatArray | None = None,
+    precision: float = 0.0,
 ) -> tuple[FloatArray, Whitening]:
     """Fit normal distributions to classes, with one covariance for all of them.
 
@@ -52,13 +55,15 @@ def fit_whitening(
     proposed after each feature was scaled to variance 1, so that features of any scale and
     number can be used. Those that do not vary within classes are not scaled.
 
-    Shapes: `features` (n_samples, n_features), `codes` (n_samples,); returns (n_classes,
-    n_features).
+    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,), how
+    many samples each stands for, 1 by default; returns (n_classes, n_features).
     """
+    weight = np.ones(len(codes)) if weight is None else weight
     present, of_sample = np.unique(codes, return_inverse=True)
-    means = np.stack([features[codes == code].mean(axis=0) for code in present])
+    rows = [of_sample == k for k in range(len(present))]
+    means = np.stack([np.average(features[row], axis=0, weights=weight[row]) for row in rows])
     residuals = features - means[of_sample]
-    scale = np.sqrt((residuals**2).mean(axis=0))
+    scale = np.sqrt(np.average(residuals**2, axis=0, weights=weight))
     rounding = max(1e-12, 10 * precision)  # of sums, which is more than that of single numbers
     varies = scale > rounding * np.abs(features).max(axis=0, initial=0)
     if not varies.any():
@@ -67,8 +72,26 @@ def fit_whitening(
             "distances are not defined; use distance='cosine' or more training samples."
         )
     scale[~varies] = 1
-    covariance = LedoitWolf(assume_centered=True).fit(residuals / scale)
-    variances, directions = np.linalg.eigh(covariance.covariance_)
+    variances, directions = np.linalg.eigh(_shrunk_covariance(residuals / scale, weight))
     smallest = np.finfo(np.float64).eps * len(variances) * variances.max()
     matrix = directions / np.sqrt(variances.clip(smallest)) / scale[:, None]
-    return means, Whitening(features.mean(axis=0), matrix)
+    return means, Whitening(np.average(features, axis=0, weights=weight), matrix)
+
+
+def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
+    """Covariance around 0 of weighted rows, shrunk towards a multiple of the identity.
+
+    Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
+    of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4, where a row of weight 2 is two samples;
+    scikit-learn's `LedoitWolf` takes no weights.
+    """
+    n_samples, n_features = weight.sum(), rows.shape[1]
+    sample: FloatArray = (rows.T * weight) @ rows / n_samples
+    mean_variance = np.trace(sample) / n_features
+    distance = (sample**2).sum() - n_features * mean_variance**2  # d^2, times n_features
+    # The mean of |x x^T - S|^2 is that of |x|^4, minus |S|^2.
+    error = (weight @ (rows**2).sum(axis=1) ** 2 / n_samples - (sample**2).sum()) / n_samples
+    shrinkage = min(error / distance, 1.0) if distance > 0 and error > 0 else 0.0
+    shrunk = (1 - shrinkage) * sample
+    shrunk.flat[:: n_features + 1] += shrinkage * mean_variance
+    return shrunk

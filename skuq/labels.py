@@ -96,9 +96,14 @@ def _spaced(text: str) -> str:
     return text.replace("_", " ").casefold()
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: float, noun: str) -> str:
     """Write a number of things."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{amount(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def amount(number: float) -> str:
+    """Write a number of things, of which weights may make a fraction."""
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:

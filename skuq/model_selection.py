@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import cross_val_predict
-from sklearn.utils import get_tags
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
@@ -85,14 +86,29 @@ def cross_val_predict_uncertainty(
 
 
 def cross_val_predict_proba(
-    estimator: Any, X: Any, y: NDArray[Any], *, labels: NDArray[Any], cv: Any
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    *,
+    labels: NDArray[Any],
+    cv: Any,
+    params: Mapping[str, NDArray[Any]] | None = None,
 ) -> FloatArray:
     """Predict the probabilities of each row, columns as in `labels`, by a model that lacked it.
 
     scikit-learn's ``cross_val_predict(method="predict_proba")`` hands the estimator 0, 1, ... in
-    place of the labels, which class weights would then miss or confuse.
+    place of the labels, which class weights would then miss or confuse. `params` are arguments
+    of `fit` with one value for each row.
     """
-    return cross_val_predict(_PredictsProbabilities(estimator, labels), X, y, cv=cv)
+    model = _PredictsProbabilities(estimator, labels)
+    if not params:
+        return cross_val_predict(model, X, y, cv=cv)
+    proba = np.empty((len(y), len(labels)))
+    for train, test in cv.split(np.zeros(len(y)), y):
+        given = {name: values[train] for name, values in params.items()}
+        model.fit(_safe_indexing(X, train), y[train], **given)
+        proba[test] = model.predict(_safe_indexing(X, test))
+    return proba
 
 
 class _PredictsUncertainty(BaseEstimator):

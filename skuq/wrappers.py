@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
@@ -273,3 +274,20 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
     """Whether this is an instance of a class of a library that may not have been imported."""
     library = sys.modules.get(module)
     return library is not None and isinstance(estimator, getattr(library, name))
+
+
+def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
+    """Arguments of `fit` with which weights of samples reach the learner inside.
+
+    With metadata routing it is `sample_weight`, which the parts of the model request; without, it
+    has the path to the learner in its name, such as "svc__sample_weight".
+    """
+    routes = get_config()["enable_metadata_routing"]
+    return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
+
+
+def _path_to_learner(estimator: Any) -> str:
+    if is_instance_of(estimator, *_PIPELINE):
+        name, last = estimator.steps[-1]
+        return f"{name}__{_path_to_learner(last)}"
+    return _path_to_learner(estimator.estimator) if is_search(estimator) else ""

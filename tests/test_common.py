@@ -5,10 +5,12 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import has_fit_parameter
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
 from skuq.evidential import NetworkHead
@@ -138,6 +140,8 @@ REFITTED = [
     QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise=1.0),
 ]
 
+TABLE = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40)
+
 pytestmark = pytest.mark.usefixtures("short_training")
 
 
@@ -150,6 +154,22 @@ def test_scikit_learn_checks_pass(estimator, check):
 @parametrize_with_checks([*COMPARED, *REFITTED])
 def test_scikit_learn_checks_pass_for_others(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [each for each in [*FIRST, *REST, *REFITTED] if has_fit_parameter(each, "sample_weight")],
+    ids=lambda each: "".join(str(each).split()),
+)
+def test_a_weight_is_a_number_of_samples(estimator):
+    X, y = TABLE[0], TABLE[1] % 2 if is_classifier(estimator) else TABLE[1] + TABLE[0][:, 0]
+    with pytest.warns(UserWarning, match="A weight is a number of samples") as told:
+        clone(estimator).fit(X, y, sample_weight=np.full(40, 1e-3))
+    relative = [each for each in told if "number of samples" in str(each.message)]
+    assert [each.filename for each in relative] == [__file__]
+    for huge in (1e300, 1e308):
+        with pytest.raises(ValueError, match="sum of `sample_weight` is too large"):
+            clone(estimator).fit(X, y, sample_weight=np.full(40, huge))
 
 
 @parametrize_with_uncertainty_checks(FIRST)

@@ -51,7 +51,8 @@ class AuditFindings:
     ece_chance_: float = _of_result("ece_chance")
     ece_: float = _of_result("sums.expected_calibration_error")
     mce_: float = _of_result("sums.maximum_calibration_error")
-    n_samples_: int = _of_result("sums.n_samples")
+    n_samples_: float = _of_result("sums.n_samples")
+    n_effective_: float = _of_result("sums.n_effective")
     accuracy_: float = _of_result("sums.overall_accuracy")
     confidence_: float = _of_result("sums.overall_confidence")
 
@@ -103,7 +104,9 @@ class AuditFindings:
         """
         check_is_fitted(self)
         sums = self.sums_
-        return detectable_gap(sums.count, sums.mean_confidence, power=power, **self._detection())
+        return detectable_gap(
+            sums.effective_count, sums.mean_confidence, power=power, **self._detection()
+        )
 
     def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
         """Find how many samples each bin needs for an underconfidence to be reported.

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skuq.base import FloatArray
-from skuq.wrappers import is_fitted, is_module
+from skuq.wrappers import is_fitted, is_module, weight_params
 
 if TYPE_CHECKING:
     from skuq.models import ModuleClassifier
@@ -47,7 +48,24 @@ def module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifi
     return ModuleClassifier(estimator).fit(X, y)
 
 
-def out_of_fold_proba(estimator: Any, X: Any, y: NDArray[Any]) -> FloatArray:
+def fitted_with(estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> Any:
+    """A clone of a classifier, trained with these weights where it takes any."""
+    return clone(estimator).fit(X, y, **_weight_of(estimator, weight))
+
+
+def _weight_of(estimator: Any, weight: NDArray[Any] | None) -> dict[str, Any]:
+    """Arguments of `fit` for weights, by the path to the learner inside pipelines and searches."""
+    if weight is None:
+        return {}
+    from skuq.models import look_at
+
+    usable = look_at(estimator).usable_weight(weight.astype(np.float64))
+    return {} if usable is None else weight_params(estimator, usable)
+
+
+def out_of_fold_proba(
+    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None = None
+) -> FloatArray:
     """Probabilities by models that did not see the sample, columns by sorted label."""
     labels, counts = np.unique(y, return_counts=True)
     if len(labels) > 1 and counts.min() < 2:
@@ -60,4 +78,5 @@ def out_of_fold_proba(estimator: Any, X: Any, y: NDArray[Any]) -> FloatArray:
     from skuq.model_selection import cross_val_predict_proba
 
     folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
-    return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds)
+    params = _weight_of(estimator, weight)
+    return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds, params=params)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import (
     check_array,
     check_consistent_length,
@@ -20,10 +20,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skuq.audit._audited_model import as_rows, is_prefit, module_classifier, out_of_fold_proba
+from skuq.audit._audited_model import (
+    as_rows,
+    fitted_with,
+    is_prefit,
+    module_classifier,
+    out_of_fold_proba,
+)
 from skuq.audit._groups import (
     Grouping,
     SensitiveFeatures,
+    audit_weights,
     distinct,
     groups_of_columns,
     sensitive_groups,
@@ -127,7 +134,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     n_families_ : int
         Tests that share the permitted error: all samples, each group, and the search.
     n_samples_ : int
-        Size of the reference set.
+        Size of the reference set, or the sum of its weights, a float if they are no whole numbers.
+    n_effective_ : int or float
+        Effective size of the reference set: `n_samples_`, or less with such weights.
     accuracy_, confidence_ : float
         Mean accuracy and confidence on it.
     estimator_ : object
@@ -145,6 +154,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     audited accuracy of the confidence bin, epistemic = the rest that the reference set does
     not support: positive where confidence is artificially low, negative where it is too
     high. In a bin without reference samples both parts are NaN: nobody measured them.
+
+    Weights that all are whole numbers count samples, and the audit is that of repeated rows.
+    Others, such as inverse probabilities of selection, are less independent evidence than they add
+    up to. Accuracy, confidence and calibration errors are weighted then, and tests and limits those
+    of the effective number of samples of each bin, ``sum(w)**2 / sum(w**2)`` (Kish). That is an
+    approximation, checked by simulation; the size of such weights has no effect.
 
     Nothing is left to a random state: equal sums give equal findings, so that others can
     check them.
@@ -202,7 +217,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
-        self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: SensitiveFeatures | None = None,
     ) -> CalibrationAuditor:
         """Audit the classifier on a reference set.
 
@@ -212,6 +232,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             Reference inputs, as the classifier takes them.
         y : array-like of shape (n_samples,)
             Their true labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning. Those that are no whole numbers are weights of a
+            survey to the tests (see Notes). A classifier that is not fitted is trained with them,
+            too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each by itself, whether or not the model
             takes them: values of shape (n_samples,) or (n_samples, n_attributes). Groups are
@@ -239,6 +264,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
         check_classification_targets(y)
         self._check_size(len(y))
+        weight = audit_weights(sample_weight, len(y))
         grouping = self._groups(X, sensitive_features)
         conditions = self._conditions_of(X)
         if not hasattr(self.estimator, "predict_proba"):
@@ -247,11 +273,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         elif is_prefit(self.estimator):
             self.estimator_, proba = self.estimator, self._reported(X)
         else:
-            proba = out_of_fold_proba(self.estimator, X, y)
-            self.estimator_ = clone(self.estimator).fit(X, y)
+            proba = out_of_fold_proba(self.estimator, X, y, weight)
+            self.estimator_ = fitted_with(self.estimator, X, y, weight)
         self.classes_ = np.asarray(self.estimator_.classes_)
         predictions = top_label_predictions(y, proba, classes=self.classes_)
-        self._audit(predictions, grouping, conditions)
+        self._audit(predictions, grouping, conditions, weight)
         return self
 
     @available_if(_holds_fitted_classifier)
@@ -262,6 +288,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         y: Any,
         classes: ArrayLike | None = None,
         *,
+        sample_weight: Any = None,
         sensitive_features: SensitiveFeatures | None = None,
     ) -> CalibrationAuditor:
         """Audit a fitted classifier on one more part of the reference set.
@@ -277,6 +304,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             Their true labels.
         classes : array-like of shape (n_classes,), default=None
             Labels. A fitted classifier knows them; others than its own are refused.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As `fit` takes them.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             As `fit` takes them.
 
@@ -306,7 +335,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
                 f"{np.asarray(classes).tolist()}."
             )
         predictions = top_label_predictions(y, self._reported(X), classes=self.classes_)
-        return self._add(predictions, self._groups(X, sensitive_features))
+        weight = audit_weights(sample_weight, len(y))
+        return self._add(predictions, self._groups(X, sensitive_features), weight)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict with the audited classifier; its probabilities are passed on unchanged.
@@ -367,7 +397,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
         return Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score calibration on new data: minus the expected calibration error (Eq. 6).
 
         On the data of `fit` a model that was fitted before scores ``-ece_``. Use it to compare
@@ -380,6 +410,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             Inputs.
         y : array-like of shape (n_samples,)
             True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0, of which only the proportions count here.
 
         Returns
         -------
@@ -392,6 +424,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             classes=self.classes_,
             n_bins=self.settings_["n_bins"],
             strategy=self.settings_["strategy"],
+            sample_weight=sample_weight,
         )
 
     def __sklearn_tags__(self) -> Any:

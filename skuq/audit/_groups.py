@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from skuq.base import IntArray
+from skuq.base import FloatArray, IntArray
 from skuq.calibration import (
     BinSums,
     Strategy,
@@ -22,12 +22,13 @@ from skuq.calibration import (
     merged_sums,
 )
 from skuq.labels import as_text
-from skuq.validation import column_of
+from skuq.validation import column_of, training_weights
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_GROUPS = 200  # of one column; more are not groups but names or measurements
+_MOST_COUNTED = 2**33  # samples, whose confidences add up to an int64
 DENSITY_BINS = 20  # of the pictures that show how confidence is distributed
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
@@ -121,24 +122,35 @@ def parts_of(
     *,
     n_bins: int,
     strategy: Strategy = "uniform",
+    weight: NDArray[Any] | None = None,
 ) -> Parts:
-    """Add up predictions."""
+    """Add up predictions, or their weights."""
     return Parts(
-        *_sums(predictions, grouping, n_bins, strategy),
-        *_sums(predictions, grouping, DENSITY_BINS, "uniform"),
+        *_sums(predictions, grouping, n_bins, strategy, weight),
+        *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight),
     )
 
 
 def _sums(
-    predictions: TopLabelPredictions, grouping: list[Grouping], n_bins: int, strategy: Strategy
+    predictions: TopLabelPredictions,
+    grouping: list[Grouping],
+    n_bins: int,
+    strategy: Strategy,
+    weight: NDArray[Any] | None,
 ) -> tuple[BinSums, dict[str, BinSums]]:
     """Sums of all samples and of each group, over the same bins."""
-    edges = bin_edges(predictions.confidence, n_bins, strategy)
+    if weight is None:
+        edges = bin_edges(predictions.confidence, n_bins, strategy)
+    else:
+        counted, given = predictions.confidence[weight > 0], weight[weight > 0].astype(float)
+        edges = bin_edges(counted, n_bins, strategy, weight=given)
     group_sums: dict[str, BinSums] = {}
     for group in grouping:
-        parts = bin_sums(predictions, edges, groups=group.codes, n_groups=len(group.names))
+        parts = bin_sums(
+            predictions, edges, groups=group.codes, n_groups=len(group.names), weight=weight
+        )
         group_sums.update(zip(group.names, parts, strict=True))
-    return bin_sums(predictions, edges)[0], group_sums
+    return bin_sums(predictions, edges, weight=weight)[0], group_sums
 
 
 def merged_parts(parts: Sequence[Parts]) -> Parts:
@@ -150,6 +162,25 @@ def merged_parts(parts: Sequence[Parts]) -> Parts:
         merged_sums(density) if len(density) == len(parts) else None,
         merged_groups([part.group_density for part in parts]),
     )
+
+
+def audit_weights(sample_weight: Any, n_samples: int) -> NDArray[Any] | None:
+    """Weights, checked: integers, which count samples, where all are whole numbers."""
+    if sample_weight is None:
+        return None
+    return counted_weights(training_weights(sample_weight, n_samples))
+
+
+def counted_weights(weight: FloatArray) -> NDArray[Any]:
+    """Checked weights as integers where all are whole numbers, else as they are."""
+    if not (weight == np.floor(weight)).all():
+        return weight
+    if weight.sum() > _MOST_COUNTED:
+        raise ValueError(
+            f"`sample_weight` counts {weight.sum():.3g} samples, and integer sums hold "
+            f"{_MOST_COUNTED:.3g} at most; divide weights that are not counts by the largest."
+        )
+    return weight.astype(np.int64)
 
 
 def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:

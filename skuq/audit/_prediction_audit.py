@@ -16,6 +16,7 @@ from skuq.audit._groups import (
     Grouping,
     Parts,
     SensitiveFeatures,
+    audit_weights,
     merged_parts,
     parts_of,
     sensitive_groups,
@@ -49,6 +50,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         proba: ArrayLike,
         *,
         classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         sensitive_features: SensitiveFeatures | None = None,
         X: Any = None,
         **params: Any,
@@ -66,6 +68,8 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. Default: those that the columns are named after, or the
             sorted labels of `y`, which must then be as many as the columns.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0, in numbers of samples, as `fit` takes them. Default: 1 each.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, as `fit` takes them.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
@@ -109,7 +113,8 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         predictions = top_label_predictions(y, proba, classes=classes)
         if X is not None:
             check_consistent_length(X, predictions.confidence)
-        audit._audit(predictions, grouping, audit._conditions_of(X))
+        weight = audit_weights(sample_weight, len(predictions.confidence))
+        audit._audit(predictions, grouping, audit._conditions_of(X), weight)
         audit.classes_ = columns_and_proba(y, proba, classes).classes
         return audit
 
@@ -167,6 +172,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         proba: ArrayLike,
         *,
         classes: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         sensitive_features: SensitiveFeatures | None = None,
     ) -> Self:
         """Audit one more part of recorded predictions, as `partial_fit` does of a model.
@@ -180,6 +186,8 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             are named after labels are read by their names.
         classes : array-like of shape (n_classes,)
             Labels in column order; a part need not have all of them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0, in numbers of samples, as `fit` takes them. Default: 1 each.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             As `fit` takes them.
 
@@ -206,7 +214,9 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         self._validate_params()
         self._refuse_groups()
         grouping = sensitive_groups(sensitive_features)
-        self._add(top_label_predictions(y, proba, classes=classes), grouping)
+        predictions = top_label_predictions(y, proba, classes=classes)
+        weight = audit_weights(sample_weight, len(predictions.confidence))
+        self._add(predictions, grouping, weight)
         self.classes_ = np.asarray(classes)
         return self
 
@@ -217,7 +227,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         ----------
         rho : float
             Share of the region's samples to remove, in [0, 1].
-        region_mask : array-like of shape (n_samples,), bool
+        region_mask : array-like of shape (n_rows,), bool
             Which reference samples lie in the region.
         random_state : int, RandomState instance or None, default=None
             Choice of the removed samples.
@@ -232,9 +242,10 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         if not 0 <= rho <= 1:
             raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
         mask = np.asarray(region_mask)
-        if mask.shape != (self.n_samples_,) or mask.dtype != bool:
+        n_rows = len(self._predictions.confidence)
+        if mask.shape != (n_rows,) or mask.dtype != bool:
             raise ValueError(
-                f"`region_mask` must be booleans of shape ({self.n_samples_},), one per "
+                f"`region_mask` must be booleans of shape ({n_rows},), one per "
                 f"reference sample, got {mask.dtype} of shape {mask.shape}."
             )
         inside = np.flatnonzero(mask)
@@ -246,10 +257,11 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         audit: Self = copy(self).set_params(
             **settings, search_regions=False if region_alpha is None else region_alpha
         )
-        before = self._predictions
+        before, weight = self._predictions, self._weight
         rows = TopLabelPredictions(before.confidence[kept], before.correct[kept])
         conditions = None if self._conditions is None else self._conditions.without(~kept)
-        audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping], conditions)
+        grouping = [g._replace(codes=g.codes[kept]) for g in self._grouping]
+        audit._audit(rows, grouping, conditions, None if weight is None else weight[kept])
         return audit
 
     def _refuse_groups(self) -> None:
@@ -260,11 +272,11 @@ class PredictionAudit(AuditFindings, BaseEstimator):
     def _least(self) -> int:
         return max(2, self.n_bins)
 
-    def _check_size(self, n_samples: int) -> None:
+    def _check_size(self, n_samples: float) -> None:
         least = self._least()
         if n_samples < least:
             raise ValueError(
-                f"The reference set has n_samples={n_samples}, but at least {least} are needed "
+                f"The reference set has n_samples={n_samples:.6g}, but at least {least} are needed "
                 f"for n_bins={self.n_bins}; take more samples or fewer bins."
             )
 
@@ -291,15 +303,22 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         predictions: TopLabelPredictions,
         grouping: list[Grouping],
         conditions: Conditions | None,
+        weight: NDArray[Any] | None,
     ) -> None:
         """Audit these predictions, and forget all others."""
         self._check_size(len(predictions.confidence))
-        self._parts = self._add_up(predictions, grouping)
-        self._judge(None if conditions is None else (conditions, predictions))
-        self._predictions, self._grouping = predictions, grouping
+        self._parts = self._add_up(predictions, grouping, weight)
+        self._check_size(self._parts.sums.n_effective)
+        self._judge(None if conditions is None else (conditions, predictions), weight)
+        self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions = conditions
 
-    def _add(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> Self:
+    def _add(
+        self,
+        predictions: TopLabelPredictions,
+        grouping: list[Grouping],
+        weight: NDArray[Any] | None,
+    ) -> Self:
         """Audit these predictions together with those before."""
         if self.strategy == "quantile":
             raise ValueError(
@@ -307,34 +326,45 @@ class PredictionAudit(AuditFindings, BaseEstimator):
                 "their quantiles, so that parts cannot be added up; use 'uniform'."
             )
         self._check_no_search()
-        parts = self._add_up(predictions, grouping)
+        parts = self._add_up(predictions, grouping, weight)
         self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
-        for name in {"_predictions", "_grouping", "_conditions"} & vars(self).keys():
+        for name in {"_predictions", "_grouping", "_conditions", "_weight"} & vars(self).keys():
             delattr(self, name)
-        if self._parts.sums.n_samples >= self._least():
+        if self._parts.sums.n_effective >= self._least():
             self._judge()
         return self
 
-    def _add_up(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> Parts:
+    def _add_up(
+        self,
+        predictions: TopLabelPredictions,
+        grouping: list[Grouping],
+        weight: NDArray[Any] | None,
+    ) -> Parts:
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
-        return parts_of(predictions, grouping, n_bins=self.n_bins, strategy=self.strategy)
+        bins: dict[str, Any] = {"n_bins": self.n_bins, "strategy": self.strategy}
+        return parts_of(predictions, grouping, **bins, weight=weight)
 
     def _audit_parts(
         self,
         parts: Parts,
         classes: ArrayLike | None,
         rows: tuple[Any, TopLabelPredictions] | None = None,
+        weight: NDArray[Any] | None = None,
     ) -> Self:
         """Audit sums; of the samples only those in `rows` are looked at, and none is kept."""
-        self._check_size(parts.sums.n_samples)
+        self._check_size(parts.sums.n_effective)
         self._parts = parts
-        self._judge(rows)
+        self._judge(rows, weight)
         if classes is not None:
             self.classes_ = np.asarray(classes)
         return self
 
-    def _judge(self, rows: tuple[Any, TopLabelPredictions] | None = None) -> None:
+    def _judge(
+        self,
+        rows: tuple[Any, TopLabelPredictions] | None = None,
+        weight: NDArray[Any] | None = None,
+    ) -> None:
         self.settings_ = {
             "n_bins": int(self.n_bins),
             "strategy": self.strategy,
@@ -348,5 +378,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             alpha=self.alpha,
             confidence_level=self.confidence_level,
             rows=rows,
+            row_weight=weight,
+            weighted=True,
             region_alpha=self.settings_["region_alpha"],
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
+from numpy.typing import NDArray
 
 from skuq.audit._calibration_auditor import CalibrationAuditor
 from skuq.audit._groups import (
@@ -28,10 +29,12 @@ from skuq.audit._recorded_predictions import (
     order_of_columns,
     probabilities_of,
     unknown_label,
+    weights_of,
 )
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
 from skuq.table_files import CsvFormat, TableFile, open_table
+from skuq.validation import warn_of_mean_weight
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +70,7 @@ class _Columns(NamedTuple):
     groups: list[str]
     classes: list[str]
     are_given: bool  # the classes, which labels may be as they are written, such as 01
+    weight: str | None
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -82,6 +86,7 @@ def audit_files(
     *,
     groups: Sequence[str] = (),
     features: Sequence[str] = (),
+    weight: str | None = None,
     format: CsvFormat = UNKNOWN,
     n_jobs: int | None = None,
     **params: Any,
@@ -110,6 +115,8 @@ def audit_files(
         Columns whose groups are audited too.
     features : sequence of str, default=()
         Columns in which regions are searched; of all rows they are held in memory.
+    weight : str, optional
+        Column with the weights of the samples, as `CalibrationAuditor.fit` takes them.
     format : CsvFormat, optional
         What is known of how CSV files are written.
     n_jobs : int, optional
@@ -157,7 +164,7 @@ def audit_files(
         proba, classes = named_columns(tables[0].columns, classes)
     check_columns(label, proba)
     for table in tables:
-        table.require([label, *proba, *groups, *features])
+        table.require([label, *proba, *groups, *features, *([] if weight is None else [weight])])
     known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
     columns = _Columns(
         label,
@@ -165,19 +172,25 @@ def audit_files(
         list(groups),
         order_of_columns(proba, list(known), classes),
         classes is not None,
+        weight,
     )
     found = Parallel(n_jobs=n_jobs)(
         delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1, bool(features))
         for table in tables
     )
-    parts = merged_parts([each for each, _ in found])
+    parts = merged_parts([each.parts for each in found])
+    if weight is not None and not parts.sums.count.any():
+        raise ValueError(f"Column {weight!r} is 0 in all rows; at least one must count.")
+    if weight is not None:
+        warn_of_mean_weight(parts.sums.n_samples, sum(each.n_weighed for each in found))
     auditor._audit_parts(
         parts._replace(
             group_sums=_named(parts.group_sums, columns.groups),
             group_density=_named(parts.group_density, columns.groups),
         ),
         columns.classes,
-        (_features(tables, features), _joined([kept for _, kept in found])) if features else None,
+        (_features(tables, features), _joined([each.kept for each in found])) if features else None,
+        _joined_weights([each.weight for each in found]) if features else None,
     )
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
     return AuditedFiles(auditor, note_on_columns(proba, columns.classes), notes)
@@ -232,11 +245,27 @@ def _joined(parts: Sequence[TopLabelPredictions]) -> TopLabelPredictions:
     return TopLabelPredictions(*map(np.concatenate, zip(*parts, strict=True)))
 
 
+def _joined_weights(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Weights of all rows: floats if some of them are."""
+    given = [part for part in parts if part is not None and len(part)]
+    return np.concatenate(given) if given else None
+
+
+class _FileParts(NamedTuple):
+    """Sums of one file, and its rows if they are to be kept."""
+
+    parts: Parts  # of all rows and of each group
+    kept: TopLabelPredictions
+    weight: NDArray[Any] | None  # of the rows that are kept
+    n_weighed: int  # rows whose weight is not 0
+
+
 def _file_parts(
     table: TableFile, columns: _Columns, n_bins: int, is_one_of_many: bool, keeps_rows: bool
-) -> tuple[Parts, TopLabelPredictions]:
-    """Sums of one file, of all rows and of each group, and the rows if they are to be kept."""
+) -> _FileParts:
+    """Add up one file in chunks."""
     parts: list[Parts] = []
+    weights, n_weighed = [], 0
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     labels = _LabelCodes(table, columns)
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
@@ -245,14 +274,19 @@ def _file_parts(
             codes = labels.codes(chunk[columns.label].astype("category"), start)
             proba = probabilities_of(chunk, columns.proba, start)
             grouping = [_grouping(chunk[name]) for name in columns.groups]
+            weight = None if columns.weight is None else weights_of(chunk[columns.weight], start)
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
-        parts = [merged_parts([*parts, parts_of(predictions, grouping, n_bins=n_bins)])]
+        added = parts_of(predictions, grouping, n_bins=n_bins, weight=weight)
+        parts = [merged_parts([*parts, added])]
         kept += [predictions] * keeps_rows
+        if weight is not None:
+            weights += [weight] * keeps_rows
+            n_weighed += int(np.count_nonzero(weight))
     found = parts[0]._replace(
         group_sums=_by_text(table, parts[0].group_sums),
         group_density=_by_text(table, parts[0].group_density),
     )
-    return found, _joined(kept)
+    return _FileParts(found, _joined(kept), _joined_weights(weights), n_weighed)
 
 
 def _grouping(column: pd.Series) -> Grouping:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skuq.audit._groups import counted_weights
 from skuq.base import FloatArray
 from skuq.labels import as_text, classes_of_columns, label_in_name, labels_of_columns
-from skuq.validation import ROW_SUM_TOLERANCE
+from skuq.validation import LARGEST_SUM, ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +30,15 @@ class RecordedPredictions(NamedTuple):
         Labels in column order.
     note : str
         Label of each column, to be shown to whoever reads the audit.
+    sample_weight : ndarray of shape (n_samples,) or None
+        Weights of the samples, if they were asked for.
     """
 
     y: NDArray[Any]
     proba: FloatArray
     classes: list[str]
     note: str
+    sample_weight: NDArray[Any] | None = None
 
 
 def recorded_predictions(
@@ -42,6 +46,8 @@ def recorded_predictions(
     label: str,
     proba: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
+    *,
+    weight: str | None = None,
 ) -> RecordedPredictions:
     """Take labels and probabilities out of a table.
 
@@ -59,6 +65,8 @@ def recorded_predictions(
         Labels, as text, in the order of `proba`; with one column, both labels, that of the
         column last. Default: those that the columns are named after, as ``yes`` or ``p(yes)``, or
         else the sorted labels of the table.
+    weight : str, optional
+        Column with the weights of the samples, as `skuq.CalibrationAuditor.fit` takes them.
 
     Returns
     -------
@@ -89,7 +97,8 @@ def recorded_predictions(
         row = int(unknown[codes].argmax())
         raise unknown_label(known[codes[row]], row, label, order)
     note = note_on_columns(proba, order)
-    return RecordedPredictions(np.array(known)[codes], values, order, note)
+    given = None if weight is None else weights_of(table[weight])
+    return RecordedPredictions(np.array(known)[codes], values, order, note, given)
 
 
 def named_columns(
@@ -233,6 +242,23 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
         return np.hstack([1 - second, second])
     _check_sums(values, start)
     return values
+
+
+def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
+    """Weights of rows as integers where all are whole numbers; `start` as of the probabilities."""
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = ~((values >= 0) & (values <= LARGEST_SUM))
+    if wrong.any():
+        row = int(wrong.argmax())
+        cell = column.iloc[row]
+        found = "nothing" if pd.isna(cell) else repr(str(cell))
+        raise ValueError(
+            f"Column {column.name!r} must hold weights, numbers of samples from 0 to "
+            f"{LARGEST_SUM:.3g}, got {found} in {_row(start + row)}."
+        )
+    return counted_weights(values)
 
 
 def _check_sums(values: FloatArray, start: int) -> None:

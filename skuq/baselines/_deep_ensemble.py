@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, resample
+from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
@@ -192,7 +192,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         training: dict[str, Any],
     ) -> list[Model]:
         """Members, each trained on rows of its own."""
-        # Processes, because seeds govern the one random state that threads share.
+        # Processes, because seeds govern the one random state that threads share. Those of
+        # scikit-learn get its configuration, such as that metadata are routed.
         members: list[Model] = Parallel(n_jobs=self.n_jobs)(
             delayed(fit_model)(each, X, y, sample_weight=weight, seed=seed, **training)
             for each, (X, y, weight), seed in zip(estimators, rows, seeds, strict=True)

@@ -80,8 +80,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
     are at distance 1/2 from all others. Of "both" layers it is the mean of two cosine distances:
     where the training set is small the inputs of the network tell more, where the network has
     learned its classes well its last layer does. Sample weights count in the training of the
-    model; in the distances only whether they are 0, which leaves a sample out. A training sample
-    is its own nearest neighbour. A feature that does not vary within classes, but for rounding
+    model and in the distances: a sample of weight 2 is two neighbours. A training sample is its own
+    nearest neighbour. A feature that does not vary within classes, but for rounding
     in the type of numbers that the network computes with, has no standard deviation to be scaled
     by: its unit matters to "mahalanobis".
 
@@ -162,11 +162,15 @@ class FeatureDistanceClassifier(BaselineClassifier):
         features = self._features_of(train.X)
         if self.distance == "cosine":
             self._embed: Callable[[Features], NDArray[Any]] = unit_vectors
-            self._search_among(features, self._n_neighbors_of(len(train.X)))
+            weight = train.weight.numpy()
+            self._counts = None if (weight == 1).all() else weight
+            self._search_among(features, self._n_neighbors_of(weight))
         else:
             precision = max(np.finfo(part.dtype).eps for part in features)
             stacked = np.hstack(features).astype(np.float64)
-            means, self._embed = fit_whitening(stacked, train.y.numpy(), precision=precision)
+            codes, weight = train.y.numpy(), train.weight.numpy()
+            means, self._embed = fit_whitening(stacked, codes, weight=weight, precision=precision)
+            self._counts = None
             self._search_among([means], 1)
 
     def _compared_layers(self, X: Tensor) -> list[str]:
@@ -185,13 +189,16 @@ class FeatureDistanceClassifier(BaselineClassifier):
             names.append(LayerInput.of_first_vectors(network, X).name)
         return sorted(set(names))
 
-    def _n_neighbors_of(self, n_samples: int) -> int:
+    def _n_neighbors_of(self, weight: FloatArray) -> int:
+        """Number of rows, each of which stands for some samples, that hold enough neighbours."""
+        n_samples = weight.sum()
         if self.n_neighbors > n_samples:
             warn_user(
-                f"`n_neighbors` is {self.n_neighbors}, but there are {n_samples} training "
+                f"`n_neighbors` is {self.n_neighbors}, but there are {n_samples:.6g} training "
                 "samples only; all are taken."
             )
-        return min(self.n_neighbors, n_samples)
+        fewest = np.cumsum(np.sort(weight))  # if the nearest are those of the smallest weights
+        return min(1 + int(np.searchsorted(fewest, self.n_neighbors)), len(weight))
 
     def _search_among(self, features: Features, n_neighbors: int) -> None:
         search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute", metric="sqeuclidean")
@@ -205,5 +212,11 @@ class FeatureDistanceClassifier(BaselineClassifier):
         return [evaluate(each, inputs, device=device).flatten(1).numpy() for each in layers]
 
     def _distances(self, inputs: Tensor) -> FloatArray:
-        distances, _ = self.neighbors_.kneighbors(self._embed(self._features_of(inputs)))
-        return distances.mean(axis=1, dtype=np.float64)
+        distances, rows = self.neighbors_.kneighbors(self._embed(self._features_of(inputs)))
+        if self._counts is None:
+            return distances.mean(axis=1, dtype=np.float64)
+        # Of the last neighbour, only so many samples as are still wanted.
+        reached = np.minimum(self._counts[rows].cumsum(axis=1), self.n_neighbors)
+        share = np.diff(reached, axis=1, prepend=0)
+        mean: FloatArray = (distances * share).sum(axis=1) / reached[:, -1]
+        return mean

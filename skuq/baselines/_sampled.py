@@ -79,7 +79,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the training loss.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Data for early stopping, if the `fit` of `estimator` takes such, as that of a
             `skuq.evidential.GraphClassifier` does.

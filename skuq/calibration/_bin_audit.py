@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._bin_sums import BinSums, TopLabelPredictions
+from skuq.calibration._bin_sums import BinSums, TopLabelPredictions, whole_sums
 from skuq.calibration._region_search import RegionSearch, search_regions
 from skuq.calibration._scan import (
     SEED,
@@ -34,8 +35,8 @@ class BinAudit(NamedTuple):
     ----------
     lower, upper : ndarray, float64
         Edges of the bins ``[lower, upper)``; the last bin includes its upper edge.
-    count : ndarray, int64
-        Number of predictions.
+    count : ndarray, int64, or float64 with weights that are no whole numbers
+        Number of predictions, or the sum of their weights.
     confidence, accuracy : ndarray, float64
         Mean reported confidence and share of correct predictions; NaN in an empty bin.
     gap : ndarray, float64
@@ -135,7 +136,9 @@ def audit_sums(
     alpha: float = 0.05,
     confidence_level: float = 0.95,
     rows: tuple[Any, TopLabelPredictions] | None = None,
+    row_weight: NDArray[Any] | None = None,
     region_alpha: float | None = None,
+    weighted: bool = False,
 ) -> AuditResult:
     """Audit sums per bin, as `CalibrationAuditor` does.
 
@@ -152,8 +155,13 @@ def audit_sums(
     rows : tuple of X and TopLabelPredictions, default=None
         Inputs and predictions of which the sums were made, to search regions too
         (`search_regions`).
+    row_weight : ndarray of shape (n_samples,), default=None
+        Weights of these predictions, of which the sums were made. Default: 1 each.
     region_alpha : float, default=None
         Tolerated distance between accuracy and confidence of a region. Default: `alpha`.
+    weighted : bool, default=False
+        Whether sums of weights that are no whole numbers are taken, for which tests and limits are
+        those of an effective number of predictions (`scan_bins`).
 
     Returns
     -------
@@ -163,7 +171,7 @@ def audit_sums(
     ------
     ValueError
         If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1), or
-        the sums are of no predictions, or of weights.
+        the sums are of no predictions, or of weights without `weighted`.
 
     Examples
     --------
@@ -184,10 +192,11 @@ def audit_sums(
         raise ValueError("`sums` must be of at least one prediction, got none.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
-    if any(part.count.dtype.kind == "f" for part in families):
+    if not weighted and any(part.count.dtype.kind == "f" for part in families):
         raise ValueError(
             "`sums` must count predictions, got sums of weights; an audit compares them with what "
-            "chance does to as many samples, which weights do not say."
+            "chance does to as many samples, which weights do not say. With `weighted=True` the "
+            "effective number of samples takes their place."
         )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     tolerated = alpha if region_alpha is None else region_alpha
@@ -203,7 +212,9 @@ def audit_sums(
         n_families,
         (float(low), float(high)),
         float(np.quantile(ece_under_calibration(sums), confidence_level)),
-        None if rows is None else search_regions(*rows, alpha=tolerated, **shared),
+        None
+        if rows is None
+        else search_regions(*rows, alpha=tolerated, weight=row_weight, **shared),
     )
 
 
@@ -223,7 +234,8 @@ def audit_bins(
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
-    low, high = clopper_pearson(sums.correct, sums.count, tail)
+    tested = whole_sums(sums)
+    low, high = clopper_pearson(tested.correct, tested.count, tail)
     confidence = sums.mean_confidence
     scan = scan_bins(sums, alpha=alpha, level=level)
     number, direction = np.zeros(len(sums.count), np.int64), np.full(len(sums.count), "", "U14")
@@ -246,8 +258,8 @@ def audit_bins(
         number > 0,
         direction,
         scan.threshold,
-        detectable_gap(sums.count, confidence, alpha=alpha, threshold=scan.threshold),
-        detectable_shift(sums.count, confidence, alpha=alpha, threshold=scan.threshold),
+        detectable_gap(tested.count, confidence, alpha=alpha, threshold=scan.threshold),
+        detectable_shift(tested.count, confidence, alpha=alpha, threshold=scan.threshold),
     )
 
 
@@ -262,10 +274,12 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     """Simulate the ECE that a perfectly calibrated model shows on as many samples, (2000,)."""
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
+    whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(SEED).binomial(
-        count, confidence, size=(N_SIMULATIONS, len(count))
+        whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    return np.abs(correct - count * confidence).sum(axis=1) / count.sum()
+    # The accuracy of a bin varies as that of its effective number of predictions.
+    return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 
 def ece_bootstrap(sums: BinSums) -> FloatArray:
@@ -274,9 +288,9 @@ def ece_bootstrap(sums: BinSums) -> FloatArray:
     Sizes and accuracies of the bins vary, their mean confidences do not.
     """
     filled = sums.count > 0
-    total, confidence = sums.count.sum(), sums.mean_confidence[filled]
-    share = sums.count[filled] / total
+    total = int(sums.n_effective)
+    confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
     rng = np.random.default_rng(SEED)
     count = rng.multinomial(total, share / share.sum(), size=N_SIMULATIONS)
-    correct = rng.binomial(count, sums.accuracy[filled])
+    correct = rng.binomial(count, sums.accuracy[filled].clip(0, 1))
     return np.abs(correct - count * confidence).sum(axis=1) / total

@@ -53,6 +53,8 @@ class BinSums(NamedTuple):
         units of ``1 / scale``; or sums of their weights.
     scale : int
         Unit of the confidences.
+    weight_square : ndarray of shape (n_bins,), default=None
+        Sum of the squared weights, where there are weights.
     """
 
     edges: IntArray
@@ -60,6 +62,7 @@ class BinSums(NamedTuple):
     correct: Sums
     confidence: Sums
     scale: int = SCALE
+    weight_square: Sums | None = None
 
     @property
     def lower(self) -> FloatArray:
@@ -105,6 +108,27 @@ class BinSums(NamedTuple):
     def n_samples(self) -> Any:
         """Number of predictions in all bins, int; or the sum of their weights."""
         return self.count.sum().item()
+
+    @property
+    def effective_count(self) -> IntArray:
+        """Number of predictions that say as much about the accuracy of each bin, rounded down.
+
+        Weights that are no whole numbers make it smaller: the accuracy of a bin varies as that of
+        ``sum(w)**2 / sum(w**2)`` equal predictions does (Kish, "Survey Sampling", 1965).
+        """
+        if self.count.dtype.kind != "f":
+            return self.count
+        assert self.weight_square is not None
+        square = np.where(self.count > 0, self.weight_square, 1.0)
+        return np.floor(self.count**2 / square + 1e-6).astype(np.int64)
+
+    @property
+    def n_effective(self) -> Any:
+        """The same of all bins together: `n_samples`, int; or the effective size, float."""
+        if self.count.dtype.kind != "f":
+            return self.n_samples
+        assert self.weight_square is not None
+        return self.n_samples**2 / self.weight_square.sum().item()
 
     @property
     def overall_accuracy(self) -> float:
@@ -256,9 +280,9 @@ def bin_sums(
         Group 0 .. n_groups - 1 of each sample. Default: all in one.
     n_groups : int, default=1
         Number of groups.
-    weight : ndarray of shape (n_samples,), float64, optional
-        Weights of the predictions, which count as that many. Default: 1 each, whose sums are
-        exact.
+    weight : ndarray of shape (n_samples,), int64 or float64, optional
+        Weights of the predictions, which count as that many. Default: 1 each. Sums of integers
+        are exact.
 
     Returns
     -------
@@ -276,7 +300,9 @@ def bin_sums(
     """
     n_bins = len(edges) - 1
     length = n_groups * n_bins
-    count, correct, confidence = np.zeros((3, length), np.int64 if weight is None else np.float64)
+    is_exact = weight is None or weight.dtype.kind == "i"
+    dtype = np.int64 if is_exact else np.float64
+    count, correct, confidence, square = np.zeros((4, length), dtype)
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
@@ -288,14 +314,25 @@ def bin_sums(
             count += np.bincount(cell, minlength=length)
             correct += np.bincount(cell[right], minlength=length)
             confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
+        elif is_exact:
+            share = weight[rows]
+            np.add.at(count, cell, share)
+            np.add.at(correct, cell, share * right)
+            np.add.at(confidence, cell, share * values)
+            np.add.at(square, cell, share**2)
         else:
             share = weight[rows]
             count += np.bincount(cell, weights=share, minlength=length)
             correct += np.bincount(cell, weights=share * right, minlength=length)
             confidence += np.bincount(cell, weights=share * values, minlength=length)
+            square += np.bincount(cell, weights=share**2, minlength=length)
     shape = (n_groups, n_bins)
     parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
-    return [BinSums(edges, *part) for part in parts]
+    found = [BinSums(edges, *part) for part in parts]
+    if weight is None:
+        return found
+    squares = square.reshape(shape)
+    return [part._replace(weight_square=of) for part, of in zip(found, squares, strict=True)]
 
 
 def merged_sums(parts: Iterable[BinSums]) -> BinSums:
@@ -325,6 +362,7 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
     >>> merged_sums([part, part]).correct
     array([ 0, 18])
     """
+    parts = list(parts)
     first, *others = parts
     for other in others:
         if other.scale != first.scale or not np.array_equal(other.edges, first.edges):
@@ -333,10 +371,25 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
                 "`n_bins` and strategy 'uniform'."
             )
     count, correct, confidence = (
-        np.sum([getattr(part, name) for part in (first, *others)], axis=0)
+        np.sum([getattr(part, name) for part in parts], axis=0)
         for name in ("count", "correct", "confidence")
     )
-    return BinSums(first.edges, count, correct, confidence, first.scale)
+    squares = [part.count if part.weight_square is None else part.weight_square for part in parts]
+    weighted = any(part.weight_square is not None for part in parts)
+    square = np.sum(squares, axis=0) if weighted else None
+    return BinSums(first.edges, count, correct, confidence, first.scale, square)
+
+
+def whole_sums(sums: BinSums) -> BinSums:
+    """Sums of whole numbers of predictions that say as much as weights do, of equal shares.
+
+    Sums of predictions stay as they are.
+    """
+    if sums.count.dtype.kind != "f":
+        return sums
+    count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)
+    correct, confidence = count * (sums.correct / size), count * (sums.confidence / size)
+    return BinSums(sums.edges, count, correct, confidence, sums.scale)
 
 
 def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:

@@ -44,7 +44,7 @@ class Region(NamedTuple):
         Limits of the reported confidence that are a condition of the region, both included; 0 and
         1 where there is none.
     count : int
-        Number of samples in it.
+        Number of samples in it; the sum of their weights if these are no whole numbers, a float.
     confidence, accuracy, gap : float
         Mean reported confidence, share of correct predictions, and the second minus the first.
     gap_low, gap_high : float
@@ -92,7 +92,7 @@ class RegionSearch(NamedTuple):
     n_searched : int
         Number of regions that were compared.
     n_samples : int
-        Number of samples that were used.
+        Number of samples that were used, or the sum of their weights.
     threshold : float
         Evidence from which on underconfidence is a finding, in nats.
     """
@@ -110,6 +110,7 @@ def search_regions(
     alpha: float,
     confidence_level: float = 0.95,
     n_families: int = 1,
+    weight: NDArray[Any] | None = None,
 ) -> RegionSearch:
     """Find the regions of the inputs whose accuracy is further than alpha from confidence.
 
@@ -126,6 +127,9 @@ def search_regions(
     n_families : int, default=1
         Number of tests that share the error: this search, the scan of all samples, and that
         of each group.
+    weight : ndarray of shape (n_samples,), default=None
+        Weights of the predictions: integers, which count as that many, or other numbers, which
+        simulated labels get too. Default: 1 each.
 
     Returns
     -------
@@ -167,11 +171,11 @@ def search_regions(
     """
     conditions = checked_conditions(X, len(predictions.confidence))
     level = (1 - confidence_level) / n_families
-    samples = _samples(conditions, predictions)
+    samples = _samples(conditions, predictions, weight)
     pairs = _pairs(samples)
     n_pairs = len(pairs)
     if n_pairs == 0:
-        return RegionSearch([], 0, len(samples.correct), np.inf)
+        return RegionSearch([], 0, samples.number.sum().item(), np.inf)
     rng = np.random.default_rng(SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
     found: list[_Candidate] = []
@@ -187,7 +191,7 @@ def search_regions(
         ]
     tail = level / (2 * n_pairs)
     regions = [_region(each, samples, tail, n_families) for each in _disjoint(found, samples)]
-    return RegionSearch(regions, n_pairs, len(samples.correct), thresholds[0])
+    return RegionSearch(regions, n_pairs, samples.number.sum().item(), thresholds[0])
 
 
 def region_tolerance(
@@ -255,6 +259,27 @@ class _Samples(NamedTuple):
     n_inputs: int  # conditions on the inputs, which come first
     confidence: FloatArray
     correct: BoolArray
+    weight: NDArray[Any] | None
+
+    @property
+    def number(self) -> NDArray[Any]:
+        """How many predictions each sample counts as, (n_samples,)."""
+        return np.ones_like(self.correct) if self.weight is None else self.weight
+
+    @property
+    def is_weighed(self) -> bool:
+        """Whether there are weights that do not count predictions."""
+        return self.weight is not None and self.weight.dtype.kind == "f"
+
+    @property
+    def squares(self) -> NDArray[Any]:
+        """What each adds to the variance of a number of correct ones, (n_samples,)."""
+        return self.number**2 if self.is_weighed else self.number
+
+    @property
+    def number_right(self) -> NDArray[Any]:
+        """How many correct ones, (n_samples,)."""
+        return self.correct if self.weight is None else self.correct * self.weight
 
 
 class _Candidate(NamedTuple):
@@ -267,8 +292,16 @@ class _Candidate(NamedTuple):
     second: int
 
 
-def _samples(conditions: Conditions, predictions: TopLabelPredictions) -> _Samples:
+def _samples(
+    conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
+) -> _Samples:
     """Samples that are searched, with different conditions that enough of them meet."""
+    if weight is not None and not weight.all():
+        counted = weight > 0
+        conditions, weight = conditions.without(~counted), weight[counted]
+        predictions = TopLabelPredictions(
+            predictions.confidence[counted], predictions.correct[counted]
+        )
     rows = conditions.rows
     confidence = predictions.confidence[rows] / SCALE
     reported = conditions_of(confidence[:, None])
@@ -280,7 +313,12 @@ def _samples(conditions: Conditions, predictions: TopLabelPredictions) -> _Sampl
     kept = np.sort(kept[(size[kept] >= LEAST) & (size[kept] < len(rows))])
     n_inputs = int((kept < len(conditions.rules)).sum())
     return _Samples(
-        [rules[k] for k in kept], masks[kept], n_inputs, confidence, predictions.correct[rows]
+        [rules[k] for k in kept],
+        masks[kept],
+        n_inputs,
+        confidence,
+        predictions.correct[rows],
+        None if weight is None else weight[rows],
     )
 
 
@@ -305,22 +343,40 @@ def _evidence(
 ) -> tuple[FloatArray, FloatArray]:
     """Evidence of each pair, and the largest in each simulation, sorted; in nats."""
     edge = _tolerated(samples.confidence, alpha, sign)
-    drawn = rng.random((len(edge), n_simulated), dtype=np.float32) < edge[:, None]
-    correct = np.column_stack([samples.correct, drawn]).astype(np.float32)
-    masks, every = samples.masks.astype(np.float32), np.ones_like(samples.correct)
-    size, expected = _sum(samples, pairs, every).astype(np.int64), _sum(samples, pairs, edge)
+    correct = np.column_stack([samples.number_right, _drawn(samples, edge, n_simulated, rng)])
+    correct = correct.astype(np.float32)
+    masks = samples.masks.astype(np.float32)
+    size = _sum(samples, pairs, samples.number)
+    expected = _sum(samples, pairs, edge * samples.number)
     # No sample is right with a probability above 1, so that the mean of the edges of samples may
     # be closer to the confidence than alpha. Simulated labels are compared with it, real ones with
     # what a region is allowed: that loses evidence, and a finding deviates by more than alpha.
-    allowed = _tolerated(_sum(samples, pairs, samples.confidence) / size, alpha, sign)
+    claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
+    allowed = _tolerated(claimed, alpha, sign)
+    # Weights are those of the effective number of samples of a region.
+    unit = size / _sum(samples, pairs, samples.squares)
+    size, expected = unit * size, unit * expected
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
     for first in np.unique(pairs[:, 0]):
         here = np.flatnonzero(pairs[:, 0] == first)
         inside = np.flatnonzero(samples.masks[first])
         right = masks[np.ix_(pairs[here, 1], inside)] @ correct[inside]
+        if samples.is_weighed:
+            right *= unit[here, None].astype(np.float32)
         evidence[here] = run_evidence(right[:, 0].astype(float), size[here], allowed[here], sign)
         _raise_to_largest(largest, right, size[here], expected[here], sign)
     return evidence, np.sort(largest[1:])
+
+
+def _drawn(
+    samples: _Samples, edge: FloatArray, n_simulated: int, rng: np.random.Generator
+) -> NDArray[Any]:
+    """Numbers of correct predictions that chance gives each sample, (n_samples, n_simulated)."""
+    shape = len(edge), n_simulated
+    if samples.weight is not None and not samples.is_weighed:
+        return rng.binomial(samples.weight[:, None], edge[:, None], shape)
+    right = rng.random(shape, dtype=np.float32) < edge[:, None]
+    return right if samples.weight is None else right * samples.weight[:, None]
 
 
 def _tolerated(confidence: FloatArray, alpha: float, sign: int) -> FloatArray:
@@ -336,7 +392,7 @@ def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | BoolArray) -> 
 def _raise_to_largest(
     largest: FloatArray,
     right: NDArray[np.float32],
-    size: IntArray,
+    size: FloatArray,
     expected: FloatArray,
     sign: int,
 ) -> None:
@@ -366,9 +422,12 @@ def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
 
 def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -> Region:
     inside = samples.masks[each.first] & samples.masks[each.second]
-    count, correct = int(inside.sum()), int(samples.correct[inside].sum())
-    confidence = float(samples.confidence[inside].mean())
-    low, high = clopper_pearson(correct, count, tail)
+    number = samples.number[inside]
+    count, correct = number.sum().item(), samples.number_right[inside].sum().item()
+    confidence = float(np.average(samples.confidence[inside], weights=number))
+    whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_weighed else count
+    share = whole * (correct / count) if samples.is_weighed else correct
+    low, high = clopper_pearson(share, whole, tail)
     conditions: dict[Any, Any] = {}
     for k in {each.second, each.first}:
         name, rule = samples.rules[k]

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
 from scipy.stats import beta, binom
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._bin_sums import BinSums
+from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # bins of a run; all runs of ten bins, and bounded work with hundreds
@@ -79,7 +79,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     Parameters
     ----------
     sums : BinSums
-        Integer sums per bin.
+        Integer sums per bin, or sums of weights.
     alpha : float
         Tolerated distance between accuracy and confidence of each bin, in [0, 1].
     level : float, default=0.05
@@ -104,11 +104,19 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     cannot resolve the p-value, Chernoff's bound ``exp(-evidence)`` for each run is used [2]_.
     Simulations have a fixed seed.
 
+    Weights that are no whole numbers count as the effective number of predictions of their bin,
+    ``sum(w)**2 / sum(w**2)`` rounded down, of which the accuracy has the same variance [3]_. As
+    binomial numbers of that size are, the tails are approximate, as with the limits that are made
+    so for surveys [4]_; the guide says how often calibrated models were flagged.
+
     References
     ----------
     .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
     .. [2] Hoeffding, "Probability Inequalities for Sums of Bounded Random Variables", Journal
        of the American Statistical Association 58, 1963, Theorem 1.
+    .. [3] Kish, "Survey Sampling", Wiley 1965, Section 11.7.
+    .. [4] Korn, Graubard, "Confidence Intervals for Proportions With Small Expected Number of
+       Positive Counts Estimated From Survey Data", Survey Methodology 24, 1998.
 
     Examples
     --------
@@ -119,6 +127,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     >>> [finding[:3] for finding in scan_bins(sums, alpha=0.05).findings]
     [(2, 2, 'underconfident')]
     """
+    sums = whole_sums(sums)
     n_bins = len(sums.count)
     rng = np.random.default_rng(SEED)
     runs: list[Finding] = []
@@ -192,9 +201,9 @@ def _evidence(
         yield run_evidence(k, n, expected / np.maximum(n, 1), sign)
 
 
-def run_evidence(k: IntArray, n: IntArray, edge: FloatArray, sign: int) -> FloatArray:
+def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
     """``n KL(k / n || edge)`` where k / n is beyond the edge, else 0, in nats."""
-    share = k / np.maximum(n, 1)
+    share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # sums of weights are rounded
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = n * (xlogy(share, share / edge) + xlogy(1 - share, (1 - share) / (1 - edge)))
     # Simulated accuracies at the edge itself must not count as beyond it by rounding.

@@ -116,6 +116,10 @@ class _Needed(click.Option):
     help="Columns in which regions of wrong confidence are searched, separated by commas.",
 )
 @click.option(
+    "--weights",
+    help="Column with weights of the rows: numbers of samples, or weights of a survey.",
+)
+@click.option(
     "--region-alpha",
     type=click.FloatRange(0, 1),
     help="Tolerated distance within such regions.  [default: that of --alpha]",
@@ -168,6 +172,7 @@ def _passes(
     classes: str | None,
     groups: str | None,
     features: str | None,
+    weights: str | None,
     region_alpha: float | None,
     report: Path | None,
     json_path: Path | None,
@@ -195,6 +200,7 @@ def _passes(
     outcomes = [label, *(columns or classes_of_columns([*attributes, *searched]))]
     _check_attributes("--groups", attributes, outcomes)
     _check_attributes("--features", searched, outcomes)
+    _check_attributes("--weights", [] if weights is None else [weights], outcomes)
     if region_alpha is not None and not searched:
         raise InputError("--region-alpha: name the columns to search (--features) too.")
     try:
@@ -205,6 +211,7 @@ def _passes(
             classes and _split(classes),
             groups=attributes,
             features=searched,
+            weight=weights,
             search_regions=bool(searched) if region_alpha is None else region_alpha,
             format=CsvFormat(*csv_format),
             n_jobs=jobs,

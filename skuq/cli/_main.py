@@ -212,14 +212,16 @@ def say(text: str, *, err: bool = False, **style: Any) -> None:
 
 def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print a table of confidence bins, without the empty ones."""
+    from skuq.labels import amount
     from skuq.reporting import bin_finding, bin_range
 
     say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
     for row in rows:
         if row["count"]:
             say(
-                f"  {bin_range(row, joint='to'):<16}{row['count']:>9,}{row['confidence']:>9.1%}"
-                f"{row['accuracy']:>8.1%}{100 * row['gap']:>+z12.1f}  {bin_finding(row)}"
+                f"  {bin_range(row, joint='to'):<16}{amount(row['count']):>9}"
+                f"{row['confidence']:>9.1%}{row['accuracy']:>8.1%}{100 * row['gap']:>+z12.1f}"
+                f"  {bin_finding(row)}"
             )
 
 

@@ -194,7 +194,8 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         y : array-like of shape (n_samples,)
             Class labels; with a mask, of the nodes in it or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights in the loss.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Data for early stopping. None: training runs for all epochs.
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask
 from skuq.networks import TrainingSettings, train
 from skuq.torch_devices import DeviceMixin
-from skuq.validation import refuse_ineffective
+from skuq.validation import refuse_ineffective, training_weights
 
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {
@@ -120,8 +119,7 @@ def labelled_nodes(
     ids, labels = _checked_pair(graph, X, y)
     check_several_classes(labels)
     classes = np.unique(labels if known_classes is None else np.append(labels, known_classes))
-    weight = _check_sample_weight(sample_weight, ids, dtype=np.float64, ensure_non_negative=True)
-    check_some_weight(weight)
+    weight = training_weights(sample_weight, len(ids))
     training = Labelled(ids, codes_of(labels, classes, "y"), weight)
     if not has_validation(X_val, y_val):
         return LabelledData(classes, training)
@@ -134,12 +132,6 @@ def check_several_classes(labels: NDArray[Any]) -> None:
     """Raise if all labels are of one class: nothing can be learned from them."""
     if (labels == labels[0]).all():
         raise ValueError(f"`y` holds one class only: {labels[0]!r}; at least 2 are needed.")
-
-
-def check_some_weight(weight: NDArray[np.float64]) -> None:
-    """Refuse weights that are all 0, which scikit-learn 1.6 does not."""
-    if not weight.any():
-        raise ValueError("`sample_weight` must contain at least one non-zero number.")
 
 
 def has_validation(X_val: Any, y_val: Any) -> bool:

@@ -17,7 +17,6 @@ _SAME = 1e-12  # relative; inputs that differ less differ by rounding
 # Of inputs, of length-scales, and of inputs in units of length-scales: squares of all of them, and
 # products of these, must be float64 numbers.
 _LARGEST, _LEAST = 1e100, 1e-100
-_MOST_SAMPLES = 1e15  # that weights may stand for: whole numbers are exact in float64 up to here
 
 
 def check_memory(n: int, n_classes: int, likelihood: str, kernel: Any) -> None:
@@ -100,14 +99,4 @@ def _refuse_large(sizes: FloatArray, X: FloatArray, unit: str) -> None:
             f"Feature {column} is {X[row, column]:.3g} in row {row}, which is beyond "
             f"{_LARGEST:g}{unit}: squares of such numbers leave the range of float64. Correct the "
             "value, or rescale the feature."
-        )
-
-
-def check_weights(sample_weight: FloatArray) -> None:
-    """Raise if weights are no numbers of samples."""
-    if (sample_weight / _MOST_SAMPLES).sum() > 1:
-        raise ValueError(
-            f"`sample_weight` holds numbers up to {sample_weight.max():.3g}, and a weight of 2 is "
-            f"the sample twice: together they must not stand for more than {_MOST_SAMPLES:g} "
-            "samples. Divide all of them by one number."
         )

@@ -16,14 +16,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.gpc._fit_checks import (
     check_memory,
     check_sizes,
-    check_weights,
     deviations,
     length_of,
     warn_of_scales,
@@ -49,7 +48,7 @@ from skuq.gpc.inference._posterior import (
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.information import entropy
-from skuq.validation import refuse_ineffective, warn_user
+from skuq.validation import refuse_ineffective, training_weights, warn_user
 
 _NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
 
@@ -204,7 +203,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Powers of the samples' likelihoods: a weight of 2 is the sample twice.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning. They are powers of the likelihoods.
 
         Returns
         -------
@@ -235,10 +235,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         check_classification_targets(y)
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(
-                sample_weight, y, dtype=np.float64, ensure_non_negative=True
-            )
-            check_weights(weight)
+            weight = training_weights(sample_weight, len(y))
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         check_sizes(X)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -335,8 +332,6 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
 
     def _chosen_likelihood(self) -> str:
         n_classes = len(self.classes_)
-        if n_classes == 0:
-            raise ValueError("All samples have zero weight; give some a positive `sample_weight`.")
         if n_classes == 1:
             raise ValueError(
                 f"RobustGPC needs samples of at least two classes; got one class, "

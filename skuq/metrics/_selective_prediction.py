@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
 from skuq.base import FloatArray
-from skuq.validation import Loss, losses_and_uncertainty
+from skuq.validation import Loss, losses_and_uncertainty, warn_of_relative_weights
 
 
 class RiskCoverage(NamedTuple):
@@ -111,7 +111,7 @@ def area_under_risk_coverage(
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Coverage starts at one sample,
         so that their scale matters: let them add up to the number of samples that they stand
-        for, not to 1. Default: 1 each.
+        for, not to 1. A mean below 0.1 or above 10 is a warning. Default: 1 each.
 
     Returns
     -------
@@ -142,6 +142,7 @@ def area_under_risk_coverage(
     if sample_weight is None:
         expected_loss = np.repeat(losses / size, size.astype(np.int64))  # least uncertain first
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
+    warn_of_relative_weights(checked[2])
     # The sum over a block of n samples with mean loss r, after N samples with summed loss E, of
     # (E + j r) / (N + j) for j = 1 .. n, written for n and N that need not be integers.
     before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses

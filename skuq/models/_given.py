@@ -15,13 +15,24 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
+from skuq.base import FloatArray
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
 from skuq.validation import is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
-_COMBINED = ("VotingClassifier", "VotingRegressor", "StackingClassifier", "StackingRegressor")
+# Their `fit` takes any arguments and passes them on; others that do so refuse weights, unless
+# metadata routing is on.
+_PASS_ON = (
+    ("sklearn.ensemble", "VotingClassifier"),
+    ("sklearn.ensemble", "VotingRegressor"),
+    ("sklearn.ensemble", "StackingClassifier"),
+    ("sklearn.ensemble", "StackingRegressor"),
+    ("sklearn.feature_selection", "RFE"),
+    ("sklearn.compose", "TransformedTargetRegressor"),
+)
+_INSIDE = ("estimator", "final_estimator", "regressor")  # names of parameters that are models
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,22 @@ class Given:
         """
         return _takes_weights(self.trained)
 
+    def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
+        """Weights of samples, or None where the learner takes none and all are equal.
+
+        Learners that take no weights would else fail, or leave those given aside in silence.
+        """
+        if weight is None or self.takes_weights:
+            return weight
+        if np.ptp(weight):
+            raise ValueError(
+                f"{type(self.trained).__name__}, or a model inside it, takes no `sample_weight`: "
+                "weights of the samples cannot count, and they are not all equal. Leave "
+                "`sample_weight` out, repeat the rows that count more, or choose a learner that "
+                "takes weights."
+            )
+        return None
+
     @property
     def pretrained(self) -> Any:
         """The model of the library transformers, which need not be installed, or None."""
@@ -123,13 +150,12 @@ class Given:
 def _takes_weights(learner: Any) -> bool:
     if isinstance(learner, FrozenEstimator):  # it is not trained
         return True
-    if any(is_instance_of(learner, "sklearn.ensemble", name) for name in _COMBINED):
-        inside = [member for _, member in learner.estimators]
-        inside.append(getattr(learner, "final_estimator", None))
-    elif has_fit_parameter(learner, "sample_weight"):
-        inside = [getattr(learner, "estimator", None)]
-    else:
+    passes_on = any(is_instance_of(learner, *kind) for kind in _PASS_ON)
+    if not passes_on and not has_fit_parameter(learner, "sample_weight"):
         return False
+    inside = [getattr(learner, name, None) for name in _INSIDE]
+    if passes_on:
+        inside += [member for _, member in getattr(learner, "estimators", ())]
     return all(_takes_weights(each) for each in inside if hasattr(each, "fit"))
 
 

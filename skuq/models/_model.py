@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
+from sklearn.exceptions import UnsetMetadataPassedError
 
 from skuq.base import FloatArray
 from skuq.information import array_namespace, log_softmax
@@ -23,7 +24,7 @@ from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.stored import stored
 from skuq.validation import as_pandas, proba_of_classes, to_dense, warn_user
-from skuq.wrappers import is_search
+from skuq.wrappers import weight_params
 
 if TYPE_CHECKING:
     import torch
@@ -162,7 +163,10 @@ class LearnerModel(Model):
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
-        fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
+        # Weights of a refit are not the user's, of which models inside may have said that they take
+        # them or not: all that can do.
+        with config_context(enable_metadata_routing=False):
+            fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
@@ -192,6 +196,13 @@ def for_learner(estimator: Any, X: Any) -> Any:
     return to_dense(X if look_at(estimator).preprocesses else as_pandas(X))
 
 
+_REQUESTS = (
+    "With metadata routing, a model inside of others gets weights where it requests them: write "
+    "model.set_fit_request(sample_weight=True), and sample_weight=False for transformers and "
+    "models that shall not get them, before they are put together."
+)
+
+
 def fit_clone(
     estimator: Any,
     X: Any,
@@ -203,8 +214,9 @@ def fit_clone(
 ) -> Any:
     """Fit a clone of a scikit-learn model, seeding all parts that have no seed of their own.
 
-    Weights reach the learner inside of pipelines and searches; `seed` is for each `random_state`
-    that is None; `fit_params` are further arguments of `fit`.
+    Weights reach the learner inside of pipelines and searches: without metadata routing by its
+    path, else as the parts of the model request them. `seed` is for each `random_state` that is
+    None; `fit_params` are further arguments of `fit`.
     """
     twin = clone(estimator)
     unseeded = {
@@ -214,11 +226,18 @@ def fit_clone(
     }
     twin.set_params(**unseeded)
     if sample_weight is not None:
-        fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
+        fit_params |= weight_params(twin, sample_weight)
     with _seeded(seed):
         try:
             return twin.fit(X, y, **fit_params)
+        except UnsetMetadataPassedError as error:
+            error.add_note(_REQUESTS)
+            raise
         except Exception as error:  # a search passes on whatever its models raise
+            if "not routed to any object" in str(error):  # as scikit-learn says it
+                raise ValueError(
+                    f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"
+                ) from error
             net = look_at(estimator).learner
             if not is_skorch_net(net) or _is_data_of(net, X, y):
                 raise
@@ -266,14 +285,6 @@ def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
         f"{wanted}. Put what is around the net outside, which converts X and y: "
         'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
     )
-
-
-def _path_to_learner(estimator: Any) -> str:
-    """Prefix of the names of arguments of `fit` for the learner inside: "svc__"."""
-    if isinstance(estimator, Pipeline):
-        name, last = estimator.steps[-1]
-        return f"{name}__{_path_to_learner(last)}"
-    return _path_to_learner(estimator.estimator) if is_search(estimator) else ""
 
 
 def in_float64(array: Any) -> Any:

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
 from skuq.extras import import_optional
@@ -36,7 +36,7 @@ from skuq.models._model import (
     fit_clone,
     for_learner,
 )
-from skuq.validation import is_texts
+from skuq.validation import is_texts, training_weights
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def resolve(
     regression : bool, default=False
         Whether a regressor is needed. Samples of weight 0 are then left out.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weights for the training, none negative and not all 0.
+        Weights >= 0, in numbers of samples, not all 0.
     further : sequence of array-likes, default=()
         Further inputs to check before anything is trained.
     min_samples : int, default=1
@@ -164,7 +164,7 @@ def resolve(
     with _noted_texts(given, X):
         inputs, X, y = inputs.fit(owner, X, y, min_samples)
         checked = tuple(inputs.check(owner, each) for each in further)
-        weight = None if sample_weight is None else checked_weight(sample_weight, y)
+        weight = None if sample_weight is None else training_weights(sample_weight, len(y))
         if regression:
             y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
             if weight is not None:
@@ -222,14 +222,6 @@ def _kind_of_inputs(
     if as_learner or given.preprocesses:
         return Table(learner=as_learner)
     return Rows(given.estimator is None, sparse, given.pretrained)
-
-
-def checked_weight(sample_weight: Any, y: NDArray[Any]) -> FloatArray:
-    """Weights of the samples as float64, none of them negative and not all 0."""
-    weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-    if not weight.any():  # which older versions of scikit-learn let pass
-        raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
-    return weight
 
 
 def fit_model(
@@ -313,6 +305,7 @@ def _learner(
     check_trainable(estimator)
     if not regression:
         check_several_classes(y)
+    training["sample_weight"] = look_at(estimator).usable_weight(training["sample_weight"])
     inputs = for_learner(estimator, X)
     return _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
 

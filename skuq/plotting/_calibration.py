@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import BoolArray, FloatArray
 from skuq.calibration import Strategy
+from skuq.labels import amount
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
 from skuq.plotting._display import (
     COLOURS,
@@ -300,7 +301,7 @@ class CalibrationAuditDisplay(Display):
 
     def _plot_counts(self) -> None:
         bins, most = self.bins, self.bins.count.max()
-        self.count_ax_ = axes_below(self.ax_, most, str(most))
+        self.count_ax_ = axes_below(self.ax_, most, amount(most.item()).replace(",", ""))
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
         bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
         for bar, significant in zip(bars, bins.significant, strict=True):

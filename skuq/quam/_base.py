@@ -180,27 +180,13 @@ class QUAMBase(ModelMixin, ABC):
         return search
 
     def _checked_sample_weight(self, sample_weight: Any, y: Any) -> Any:
-        """Weights of the samples, or None where all are equal and the learner takes none.
-
-        Learners that take no weights would else leave those given aside in silence.
-        """
+        """Weights of the samples, or None where all are equal and the learner takes none."""
         if sample_weight is None or self._form != "learner":
             return sample_weight
-        given = look_at(self.estimator)
-        if given.takes_weights:
-            return sample_weight
-        weight = weights(
-            sample_weight if np.ndim(sample_weight) else np.full(_num_samples(y), sample_weight),
-            _num_samples(y),
-        )
-        if np.ptp(weight):
-            raise ValueError(
-                f"{type(given.trained).__name__}, or a model inside it, takes no `sample_weight`: "
-                "weights of the samples cannot count, and they are not all equal. Leave "
-                "`sample_weight` out, repeat the rows that count more, or choose a learner that "
-                "takes weights."
-            )
-        return None
+        n_samples = _num_samples(y)
+        each = sample_weight if np.ndim(sample_weight) else np.full(n_samples, sample_weight)
+        usable = look_at(self.estimator).usable_weight(weights(each, n_samples))
+        return None if usable is None else sample_weight
 
     @property
     def _device(self) -> Any:  # a torch.device

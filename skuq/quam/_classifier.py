@@ -181,7 +181,9 @@ class QUAMClassifier(
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the training loss.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning.
+            Learners that take none are refused weights that are not all equal.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
             Inputs, without labels, on which adversarial models are searched; such as the new
             inputs themselves, or others of which the model should be unsure. None makes a pool

@@ -199,7 +199,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in all losses; 0 leaves a sample out.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning.
+            Learners that take none are refused weights that are not all equal.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
             Inputs, without targets, on which adversarial models are searched. None makes a pool
             from the training inputs (see `pool` of the search). Refused by search="pointwise".
@@ -254,7 +256,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             variance = None if isinstance(self.noise, str) else float(self.noise)
         self.noise_variance_ = variance
         y, weight = data.labels, data.weight
-        target_std = float(np.sqrt(np.cov(y, aweights=weight))) if len(y) > 1 else 1.0
+        target_std = _standard_deviation(y, weight) if len(y) > 1 else 1.0
         self._task = Regression(self.attack, variance, target_std)
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
@@ -511,6 +513,14 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))
+
+
+def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
+    """Standard deviation of targets, each of which stands for a number of samples."""
+    n_samples = weight.sum()
+    variance = np.cov(y, aweights=weight, ddof=0)
+    # Bessel's correction; of less than two samples in all, that of two.
+    return float(np.sqrt(variance * n_samples / max(n_samples - 1, n_samples / 2)))
 
 
 def _output_bias(fitted: FittedSearch) -> Any:

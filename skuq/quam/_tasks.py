@@ -126,12 +126,13 @@ def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
 def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
     """Mean of excess losses over samples, and the largest standard error of one.
 
-    `losses` is (..., n_samples), `weight` those of the samples.
+    `losses` is (..., n_samples), `weight` how many samples each of these stands for.
     """
-    share = weight / weight.sum()
+    n_samples = weight.sum()
+    share = weight / n_samples
     mean = losses @ share
     variance = (losses - mean[..., None]) ** 2 @ share
-    return mean, float(np.sqrt(variance.max() * (share**2).sum()))
+    return mean, float(np.sqrt(variance.max() / n_samples))
 
 
 class Outputs(NamedTuple):

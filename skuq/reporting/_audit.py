@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray
 from skuq.calibration import BinAudit, BinSums, detectable_gap
 from skuq.files import atomic_paths, write_atomically
-from skuq.labels import counted
+from skuq.labels import amount, counted
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
 from skuq.reporting import _audit_sentences as texts
 from skuq.reporting._phrases import Figures, Row, bin_finding, bin_range
@@ -114,7 +114,8 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
         ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
         all the rest but ``regions``, which is None if none were searched; ``classes`` is None if
-        they are not known.
+        they are not known. Weights that are no whole numbers make floats of them, and the figures
+        that depend on chance follow from their squares as well.
 
     Raises
     ------
@@ -192,13 +193,20 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
     }
 
 
+def _like(count: float, number: float) -> float:
+    """A number of things, whole where they are counted; weights may make fractions."""
+    return round(number) if isinstance(count, int) else number
+
+
 def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     """Regions found, and which ones could have been; None if none were searched."""
     search = auditor.result_.regions
     if search is None:
         return None
     found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
-    count = np.array([round(share * search.n_samples) for share in REGION_SHARES])
+    # Power is that of the effective number of samples, if there are weights.
+    unit = auditor.n_effective_ / auditor.n_samples_
+    count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)
     return {
         "n_searched": search.n_searched,
@@ -213,9 +221,11 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
                 "rule": region.rule,
                 "conditions": [_condition(*each) for each in region.conditions.items()],
                 "confidence_range": list(region.confidence_range),
-                "correct": round(region.accuracy * region.count),
+                "correct": _like(region.count, region.accuracy * region.count),
                 "detectable_gap": _number(
-                    detectable_gap(region.count, region.confidence, power=POWER, **found)
+                    detectable_gap(
+                        round(unit * region.count), region.confidence, power=POWER, **found
+                    )
                 ),
             }
             for region in search.regions
@@ -310,7 +320,7 @@ def _bin_table(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "bin": _range(row),
-            "samples": f"{row['count']:,}",
+            "samples": amount(row["count"]),
             "claimed": f"{row['confidence']:.1%}",
             "right": f"{row['accuracy']:.1%}",
             "difference": _signed(row["gap"]),
@@ -326,7 +336,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "group": group["name"],
-            "samples": f"{group['n_samples']:,}",
+            "samples": amount(group["n_samples"]),
             "claimed": f"{group['confidence']:.1%}",
             "right": f"{group['accuracy']:.1%}",
             "ECE": f"{group['ece']:.1%}",
@@ -354,7 +364,7 @@ def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "region": region["rule"],
-            "samples": f"{region['count']:,}",
+            "samples": amount(region["count"]),
             "claimed": f"{region['confidence']:.1%}",
             "right": f"{region['accuracy']:.1%}",
             "difference": _signed(region["gap"]),
@@ -369,7 +379,7 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "bin": _range(row),
-            "samples": f"{row['count']:,}",
+            "samples": amount(row["count"]),
             "smallest deviation": _or_missing(row["detectable_gap"]),
         }
         for row in rows
@@ -381,7 +391,7 @@ def _contents(data: Figures) -> dict[str, Any]:
     """Sentences, tables and numbers by the names that the template of the page has for them."""
     given, regions = data["parameters"], data["regions"]
     nothing = (
-        f"No confidence that is wrong beyond chance was found among {data['n_samples']:,} "
+        f"No confidence that is wrong beyond chance was found among {amount(data['n_samples'])} "
         "predictions."
     )
     return {
@@ -410,7 +420,7 @@ def _totals(data: Figures) -> pd.DataFrame:
     low, high = data["ece_interval"]
     level = f"{100 * data['parameters']['confidence_level']:.4g}%"
     totals = {
-        "predictions": f"{data['n_samples']:,}",
+        "predictions": amount(data["n_samples"]),
         "accuracy": f"{data['accuracy']:.1%}",
         "mean confidence": f"{data['confidence']:.1%}",
         "expected calibration error (ECE)": f"{100 * data['ece']:.2f}%",

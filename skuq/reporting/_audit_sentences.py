@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from skuq.calibration import planned_threshold
-from skuq.labels import counted
+from skuq.labels import amount, counted
 from skuq.reporting._phrases import (
     Figures,
     Row,
@@ -167,7 +167,7 @@ def power(figures: Figures) -> list[str]:
     sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
     few = [row for row in unseen if row not in sure]
     if few:
-        sizes = [f"{bin_range(row)} ({row['count']:,})" for row in few]
+        sizes = [f"{bin_range(row)} ({amount(row['count'])})" for row in few]
         sentences.append(
             "These bins have too few samples to be found too low without their neighbours "
             f"(number in brackets): {', '.join(sizes)}."
@@ -239,10 +239,8 @@ def _likely(figures: Figures) -> str:
 
 def where_searched(figures: Figures) -> str:
     """Name the samples that regions were searched in, if these are not all."""
-    searched, every = figures["regions"]["n_samples"], figures["n_samples"]
-    if searched == every:
-        return ""
-    return f" in {searched:,} of the {every:,} samples, drawn at random"
+    searched, every = amount(figures["regions"]["n_samples"]), amount(figures["n_samples"])
+    return "" if searched == every else f" in {searched} of the {every} samples, drawn at random"
 
 
 def _too_sure(edge: float, figures: Figures) -> bool:
@@ -272,7 +270,11 @@ def _region(region: Row, figures: Figures) -> str:
     """Sentence on a region that was found."""
     were = "was" if region["correct"] == 1 else "were"
     searched = figures["regions"]["n_samples"]
-    part = "" if searched == figures["n_samples"] else f" among the {searched:,} searched"
+    part = (
+        ""
+        if amount(searched) == amount(figures["n_samples"])
+        else f" among the {amount(searched)} searched"
+    )
     return (
         f"Region {region['rule']}: of the {counted(region['count'], 'prediction')} there{part}, "
         f"which reported a confidence of {region['confidence']:.1%} on average, "

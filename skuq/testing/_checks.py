@@ -253,6 +253,17 @@ def _mean_certainty(asked: Any, estimator: Any, X: Any, y: Any = None) -> float:
     return -float(predict_uncertainty(estimator, asked).total.mean())
 
 
+def check_unit_weights(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Weights that all are 1 give what no weights give."""
+    weighted = unfitted(estimator_orig)
+    weighted.fit(*deepcopy((data.X, data.y)), sample_weight=np.ones(_num_samples(data.y)))
+    require_same(
+        weighted.predict_uncertainty(data.few()),
+        fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
+        "with weights of 1 and without weights",
+    )
+
+
 # Those of tables
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
 
 from skuq.testing import _checks
 from skuq.testing._data import FitOnce, generated_data, given_data
@@ -175,6 +176,8 @@ def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]
         yield _checks.check_proba_bounds
     if is_table:
         yield from _applicable_to_tables(estimator, tags.input_tags.allow_nan)
+    if has_fit_parameter(estimator, "sample_weight"):
+        yield _checks.check_unit_weights
     yield _checks.check_search
 
 

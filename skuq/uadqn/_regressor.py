@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq.networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
@@ -21,7 +21,7 @@ from skuq.quantities import check_coverage
 from skuq.residuals import widened
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
-from skuq.validation import checked_widths, refuse_ineffective
+from skuq.validation import checked_widths, refuse_ineffective, training_weights
 
 # A feature's standard deviation, as the networks see it, times the number of features that vary:
 # the more of them, the further apart are samples, and the smoother a function must be to learn
@@ -184,8 +184,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights: an integer weight equals that many copies of the sample, 0 leaves it
-            out. Exactly so if all samples are in one batch, up to chance otherwise.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning. Whole numbers equal copies of the sample exactly if
+            all samples are in one batch, and up to chance otherwise.
 
         Returns
         -------
@@ -355,12 +356,8 @@ def _weighted(
     X: FloatArray, y: FloatArray, sample_weight: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Samples of positive weight, and their weights."""
-    weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+    weight = training_weights(sample_weight, len(y))
     kept = weight > 0
-    if not kept.any():
-        raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
-    if not np.isfinite(weight.sum()):
-        raise ValueError("The sum of `sample_weight` is too large; divide it by a constant.")
     return X[kept], y[kept], weight[kept]
 
 

@@ -88,7 +88,7 @@ def test_numbers_may_be_of_any_type():
         np.testing.assert_array_equal(conformal_p_values(*arrays), expected)
 
 
-# --- rows held out in the proportions of the classes -----------------------------------------------
+# --- rows held out in the proportions of the classes ----------------------------------------------
 
 
 class Uniform:

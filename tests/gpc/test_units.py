@@ -118,7 +118,7 @@ def test_no_factor_changes_a_verdict(kernel, kind, norm, power):
         for k in range(ranges.min_upper.shape[1]):  # attained where it is said
             at = gpc.predict_proba(ranges.argmin[:, k])[:, k]
             np.testing.assert_allclose(at, ranges.min_upper[:, k], atol=1e-8)
-    (before, old), (after, new) = list(models.values())[0], list(models.values())[-1]
+    (before, old), *_, (after, new) = models.values()
     near = np.minimum(abs(before.margin_lower), abs(before.margin_upper)) < 1e-6
     np.testing.assert_array_equal(before.status[~near], after.status[~near])
     for one, other in zip(old[:4], new[:4], strict=True):

@@ -107,7 +107,8 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights of the labelled nodes.
+            Weights >= 0, in numbers of nodes: 2 is the node twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
             Nodes for early stopping, and their classes. None: training runs for all epochs.
 

@@ -129,7 +129,9 @@ class LogitUncertainty(PretrainedClassifier):
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights in the training of an estimator that is not fitted.
+            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 is a warning.
+            They count in the training of an estimator that is not fitted.
         X_val, y_val : arrays like `X` and `y`, default=None
             With a graph: data for early stopping of an estimator that is not fitted.
 
