@@ -8,6 +8,17 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import QUAMClassifier, explain
+
 # --- order of labels, and labels of rows ----------------------------------------------------------
 
 
@@ -18,6 +29,30 @@ import re
 
 
 # --- explanations ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "learner", [HistGradientBoostingClassifier(max_iter=20), LogisticRegression()]
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_explanation_names_a_column_that_the_model_never_gets(learner, inside):
+    """Explanations and importances list columns by rank, however little they contribute.
+
+    As https://github.com/scikit-learn/scikit-learn/pull/32651 on columns and their names.
+    """
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    given = make_column_transformer((StandardScaler(), list(X.columns)))
+    X = X.assign(row_number=np.random.default_rng(0).permutation(len(X)))
+    if inside:
+        quam = QUAMClassifier(make_pipeline(given, learner), random_state=0).fit(X, y)
+        found = quam.explain(X[::3])
+    else:
+        quam = make_pipeline(given, QUAMClassifier(learner, random_state=0)).fit(X, y)
+        found = explain(quam, X[::3], X)
+    named = found.most_unusual()
+    assert "row_number" not in sum(named, [])
+    assert [] in named  # of an ordinary row, no column stands out
+    assert found.to_frame().index.equals(X.index[::3])
 
 
 # --- sample weights and where they reach ----------------------------------------------------------
