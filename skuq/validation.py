@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from inspect import signature
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
@@ -21,6 +23,7 @@ from skuq.labels import codes_of
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
 #: Losses of one prediction: of labels, and two of quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
+MOST_BINS = 10_000  # finer ones hold few predictions each, and a scan compares all runs of them
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
 
@@ -129,6 +132,23 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
             f"{weight.min():.6g} to {weight.max():.6g}."
         )
     return weight
+
+
+def check_n_bins(n_bins: Any) -> None:
+    """Refuse a number of bins that cannot be."""
+    if isinstance(n_bins, bool) or not isinstance(n_bins, Integral):
+        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
+    if not 1 <= n_bins <= MOST_BINS:
+        raise ValueError(f"`n_bins` must be from 1 to {MOST_BINS:,}, got {n_bins:,}.")
+
+
+def check_some_samples(X: Any, owner: Any) -> None:
+    """Refuse tables and lists without rows, as scikit-learn refuses arrays, for an estimator."""
+    if _num_samples(X) == 0:
+        raise ValueError(
+            f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
+            f"{type(owner).__name__}."
+        )
 
 
 def sum_rounding(n_terms: int) -> float:

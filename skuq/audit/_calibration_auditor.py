@@ -35,7 +35,7 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
-from skuq.validation import checked_labels
+from skuq.validation import MOST_BINS, checked_labels
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
@@ -173,7 +173,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
-        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "n_bins": [Interval(Integral, 1, MOST_BINS, closed="both")],
         "alpha": [Interval(Real, 0, 1, closed="both")],
         "strategy": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],

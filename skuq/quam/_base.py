@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
@@ -307,15 +306,14 @@ class QUAMBase(ModelMixin, ABC):
         from skuq.networks import on_device
         from skuq.quam._pool_search import search_networks
 
-        with self._with_gradients():
-            return search_networks(
-                self._problem,
-                self._settings(self._problem.problem),
-                pool,
-                self._task.objective(on_device(reference, self._device), targets),
-                targets,
-                verbose=self.verbose,
-            )
+        return search_networks(
+            self._problem,
+            self._settings(self._problem.problem),
+            pool,
+            self._task.objective(on_device(reference, self._device), targets),
+            targets,
+            verbose=self.verbose,
+        )
 
     def _refit_on(
         self, problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray
@@ -498,23 +496,12 @@ class QUAMBase(ModelMixin, ABC):
             jobs = self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
-        with (
-            self._with_gradients(),
-            tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar,
-        ):
+        with tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar:
             calls = (delayed(reduced)(job, function, argument) for job in jobs)
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
                 bar.update(len(part[0]))
                 parts.append(part)
         return list(map(np.concatenate, zip(*parts, strict=True)))
-
-    def _with_gradients(self) -> AbstractContextManager[Any]:
-        """Searches by gradients need ordinary tensors."""
-        if isinstance(self.search_, RefitSearch):
-            return nullcontext()
-        import torch
-
-        return torch.inference_mode(False)
 
     def _points(self, X: Any) -> list[SearchedPoints]:
         """Inputs in the batches that are searched together."""
