@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import is_regressor
+from sklearn.utils.validation import check_is_fitted
 
 from skuq._version import __version__
 from skuq.torch_devices import DeviceMixin
-from skuq.wrappers import unwrap, walk_to
+from skuq.wrappers import is_target_transformer, unwrap, walk_to
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -336,7 +338,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
     single model. In the last case the result is that of the model before its
-    probabilities were recalibrated.
+    probabilities were recalibrated. A `TransformedTargetRegressor` that scales its target is
+    seen through too, and the result is in the unit of the target itself.
 
     Parameters
     ----------
@@ -355,7 +358,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     ------
     TypeError
         If the walk ends at an estimator without the method, or at one that mixes
-        several models, whose joint uncertainty none of the parts can state.
+        several models, whose joint uncertainty none of the parts can state, or at a
+        `TransformedTargetRegressor` whose transformation is not a scaling.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
 
@@ -372,27 +376,60 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """
 
     def has(inside: Any) -> bool:
-        return hasattr(inside, "predict_uncertainty")
+        return hasattr(inside, "predict_uncertainty") or is_target_transformer(inside)
 
-    model, inputs = walk_to(estimator, X, has, _no_method_message)
+    def missing(path: list[str]) -> str:
+        name = "QUAMRegressor" if is_regressor(estimator) else "QUAMClassifier"
+        return (
+            f"{' -> '.join(path)}: {path[-1]} has no method `predict_uncertainty` and does not "
+            "delegate to a single fitted estimator that has it. Use an estimator of "
+            "`skuq.all_estimators()`, alone or inside a Pipeline or a search; an existing model "
+            f"keeps its weights in {name}(FrozenEstimator(model)).fit(X_train, y_train)."
+        )
+
+    model, inputs = walk_to(estimator, X, has, missing)
+    if is_target_transformer(model):
+        return with_index_of(X, _of_untransformed_target(model, inputs, missing))
     return with_index_of(X, model.predict_uncertainty(inputs))
 
 
-def _no_method_message(path: list[str]) -> str:
-    return (
-        f"{' -> '.join(path)}: {path[-1]} has no method `predict_uncertainty` and does not "
-        "delegate to a single fitted estimator that has it. Use an estimator of "
-        "`skuq.all_estimators()`, alone or inside a Pipeline or a search; an existing neural "
-        "network or logistic regression keeps its weights in "
-        "QUAMClassifier(FrozenEstimator(model)).fit(X_train, y_train)."
+# Transformers of a target that multiply it by a number and add one.
+_AFFINE = ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler")
+
+
+def _of_untransformed_target(
+    estimator: Any, X: Any, missing: Callable[[list[str]], str]
+) -> Uncertainty:
+    """Uncertainty of a `TransformedTargetRegressor`, in the unit of its own target."""
+    check_is_fitted(estimator)
+    model, inputs = walk_to(
+        estimator.regressor_, X, lambda inside: hasattr(inside, "predict_uncertainty"), missing
     )
+    unit, transformer = getattr(model, "_unit_of_uncertainty", None), estimator.transformer_
+    name, kind = type(model).__name__, type(transformer).__name__
+    is_identity = kind == "FunctionTransformer" and transformer.inverse_func is None
+    if unit is None or not (kind in _AFFINE or is_identity):
+        raise TypeError(
+            f"TransformedTargetRegressor: the uncertainty of {name} is that of the target that "
+            f"{kind} returns, and has no counterpart in the unit of the target itself. Put the "
+            f"transformation inside: {name}(TransformedTargetRegressor(learner, ...))."
+        )
+    zero, one = transformer.inverse_transform(np.array([[0.0], [1.0]])).ravel()
+    found, factor = model.predict_uncertainty(inputs), abs(one - zero)
+    if unit == "squared target":
+        return Uncertainty(*(part * factor**2 for part in found.parts))
+    shift = np.log(factor)  # of a differential entropy
+    return Uncertainty(found.total + shift, found.aleatoric + shift, found.epistemic)
 
 
 def leads_to_method(estimator: Any) -> bool:
     """Whether the walk leads from here, fitted or not, to an estimator with the method."""
     while not hasattr(estimator, "predict_uncertainty"):
         inside = unwrap(estimator, fitted=False)
-        if inside is None:
+        if inside is not None:
+            estimator = inside.estimator
+        elif is_target_transformer(estimator):
+            estimator = estimator.regressor
+        else:
             return False
-        estimator = inside.estimator
     return True

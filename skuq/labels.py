@@ -20,6 +20,12 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def plain(value: Any) -> Any:
+    """Return a scalar of numpy as one of Python, which messages show as users write it."""
+    is_number = isinstance(value, np.generic) and value.dtype.kind not in "mM"
+    return value.item() if is_number else value
+
+
 def probability_columns(classes: NDArray[Any]) -> list[str]:
     """Names of the columns with the probabilities of classes: ``p(yes)``.
 

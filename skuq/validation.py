@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from inspect import signature
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.validation import _check_sample_weight, _num_samples
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_of_columns
@@ -27,6 +28,7 @@ Loss = Literal["zero_one", "squared_error", "absolute_error"]
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
 #: Sum of weights, up to which whole numbers of samples are exact.
 LARGEST_SUM = 2.0**53
+MOST_BINS = 10_000  # finer ones hold few predictions each, and a scan compares all runs of them
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 # In units of the spacing of numbers below 1: half from rounding a probability, half from its sum,
 # and as much again for a softmax that was computed in that precision.
@@ -255,6 +257,23 @@ def _refuse_endless(weight: FloatArray) -> None:
             f"The sum of `sample_weight` is too large: the largest weight is {largest:.3g}, and "
             f"all of them may add up to {LARGEST_SUM:.3g} at most. A weight is a number of "
             "samples; if only proportions are meant, divide the weights by the largest."
+        )
+
+
+def check_n_bins(n_bins: Any) -> None:
+    """Refuse a number of bins that cannot be."""
+    if isinstance(n_bins, bool) or not isinstance(n_bins, Integral):
+        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
+    if not 1 <= n_bins <= MOST_BINS:
+        raise ValueError(f"`n_bins` must be from 1 to {MOST_BINS:,}, got {n_bins:,}.")
+
+
+def check_some_samples(X: Any, owner: Any) -> None:
+    """Refuse tables and lists without rows, as scikit-learn refuses arrays, for an estimator."""
+    if _num_samples(X) == 0:
+        raise ValueError(
+            f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
+            f"{type(owner).__name__}."
         )
 
 

@@ -18,6 +18,7 @@ import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, make_moons
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -53,6 +54,7 @@ from skuq import (
     RobustGPC,
     SGMCMCClassifier,
     cross_val_predict_uncertainty,
+    explain,
     metrics,
     predict_uncertainty,
 )
@@ -332,6 +334,27 @@ def test_the_advice_for_rows_that_do_not_sum_to_one_works():
 
 
 # --- explanations ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "learner", [HistGradientBoostingClassifier(max_iter=20), LogisticRegression()]
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_explanation_names_a_column_that_the_model_never_gets(learner, inside):
+    """Importances of columns that a model ignores (scikit-learn/scikit-learn#32651)."""
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    given = make_column_transformer((StandardScaler(), list(X.columns)))
+    X = X.assign(row_number=np.random.default_rng(0).permutation(len(X)))
+    if inside:
+        quam = QUAMClassifier(make_pipeline(given, learner), random_state=0).fit(X, y)
+        found = quam.explain(X[::3])
+    else:
+        quam = make_pipeline(given, QUAMClassifier(learner, random_state=0)).fit(X, y)
+        found = explain(quam, X[::3], X)
+    named = found.most_unusual()
+    assert not any("row_number" in names for names in named)
+    assert [] in named  # of an ordinary row, no column stands out
+    assert found.to_frame().index.equals(X.index[::3])
 
 
 # --- sample weights and where they reach ----------------------------------------------------------

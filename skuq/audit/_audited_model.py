@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skuq.base import FloatArray
+from skuq.labels import plain
 from skuq.wrappers import is_fitted, is_module, weight_params
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ def out_of_fold_proba(
     """Probabilities by models that did not see the sample, columns by sorted label."""
     labels, counts = np.unique(y, return_counts=True)
     if len(labels) > 1 and counts.min() < 2:
+        rare = plain(labels[counts.argmin()])
         raise ValueError(
-            f"The class {labels[counts.argmin()]!r} has one sample only, so no model that has "
+            f"The class {rare!r} has one sample only, so no model that has "
             "not seen it can know it; add samples, or audit a fitted classifier."
         )
     from sklearn.model_selection import StratifiedKFold

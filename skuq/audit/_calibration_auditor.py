@@ -42,7 +42,7 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
-from skuq.validation import checked_labels, proba_of_classes
+from skuq.validation import MOST_BINS, checked_labels, proba_of_classes
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
@@ -188,7 +188,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
-        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "n_bins": [Interval(Integral, 1, MOST_BINS, closed="both")],
         "alpha": [Interval(Real, 0, 1, closed="both")],
         "strategy": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],

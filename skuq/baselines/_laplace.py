@@ -190,7 +190,8 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
         raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.")
     last = cut.module[0] if isinstance(cut.module, nn.Sequential) else cut.module
     if not isinstance(last, nn.Linear):
-        raise ValueError(f"{problem}; its last layer with parameters is {last}.")
+        shown = type(last).__name__ if any(last.children()) else last
+        raise ValueError(f"{problem}; its last layer with parameters is {shown}.")
     return cut
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.validation import columns_and_proba, sum_rounding
+from skuq.validation import check_n_bins, columns_and_proba, sum_rounding
 
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # int64, exact; float64 with sample weights
@@ -239,8 +239,9 @@ def bin_edges(
     Raises
     ------
     ValueError
-        If the strategy is another one.
+        If the strategy is another one, or `n_bins` is not an integer from 1 to 10,000.
     """
+    check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     steps = np.arange(n_bins + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from skuq.calibration import (
     bin_sums,
     top_label_predictions,
 )
-from skuq.validation import columns_and_proba, weighted_mean, weights
+from skuq.validation import check_n_bins, columns_and_proba, weighted_mean, weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,10 +201,7 @@ def _sums(
     sample_weight: ArrayLike | None,
 ) -> BinSums:
     """Sums per bin, as an audit has them, with errors that name a wrong setting."""
-    if not isinstance(n_bins, Integral):
-        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
-    if n_bins < 1:
-        raise ValueError(f"`n_bins` must be >= 1, got {n_bins}.")
+    check_n_bins(n_bins)
     if strategy not in ("uniform", "quantile"):
         raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
     predictions = top_label_predictions(y_true, proba, classes=classes)

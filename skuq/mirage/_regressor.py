@@ -89,6 +89,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     """
 
     _supports_sparse = False  # `region` is a function of the inputs as they are given
+    _unit_of_uncertainty = "squared target"
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "target_variance": [Interval(Real, 0, None, closed="neither")],

@@ -31,7 +31,7 @@ from skuq.ood._outputs import (
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts
 from skuq.torch_devices import DeviceMixin
-from skuq.validation import as_pandas, finite, is_texts, warn_user
+from skuq.validation import as_pandas, check_some_samples, finite, is_texts, warn_user
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
@@ -564,6 +564,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self.estimator is not None:
             return self.model_.form.check(self, X)
         if hasattr(X, "columns"):
+            check_some_samples(X, self)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
