@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from sklearn.base import is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from skuq._version import __version__
+from skuq.no_rows import return_no_rows
 from skuq.torch_devices import DeviceMixin
 from skuq.wrappers import is_target_transformer, unwrap, walk_to
 
@@ -252,6 +253,26 @@ class PredictionInterval(NamedTuple):
     upper: FloatArray
 
 
+def _no_proba(estimator: Any) -> FloatArray:
+    return np.empty((0, len(estimator.classes_)))
+
+
+def _no_labels(estimator: Any) -> NDArray[Any]:
+    return np.empty(0, getattr(estimator, "classes_", np.empty(0)).dtype)
+
+
+#: Results of methods for inputs without rows.
+NO_ROWS: dict[str, Callable[..., Any]] = {
+    "predict": _no_labels,
+    "predict_proba": _no_proba,
+    "predict_proba_bounds": lambda e, **_: CredalInterval(_no_proba(e), _no_proba(e)),
+    "predict_uncertainty": lambda e, **_: Uncertainty(*(np.empty(0) for _ in PARTS)),
+    "predict_interval": lambda e, *_, **__: PredictionInterval(np.empty(0), np.empty(0)),
+    "predict_model_std": lambda e: np.empty(0),
+    "predict_dirichlet": _no_proba,
+}
+
+
 class SupportsUncertainty(Protocol):
     """Estimator that predicts uncertainty: the one method that makes it a plugin."""
 
@@ -263,12 +284,17 @@ class UncertaintyMixin(DeviceMixin):
 
     It adds ``score_samples``, through which out-of-distribution detection works in a plain
     scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
-    its index. Pickles hold the version of skuq; those of another one, but for its last number,
-    raise a `ValueError`, since what they hold may mean something else.
+    its index, and inputs without rows give results without rows. Pickles hold the version of
+    skuq; those of another one, but for its last number, raise a `ValueError`, since what they hold
+    may mean something else.
     """
+
+    #: Other entries than those of `NO_ROWS`; None for a method that takes such inputs as they are.
+    _no_rows: ClassVar[dict[str, Callable[..., Any] | None]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        return_no_rows(cls, NO_ROWS | cls._no_rows)
         method = cls.__dict__.get("predict_uncertainty")
         if isinstance(method, FunctionType):
             cls.predict_uncertainty = _keeping_index(method)  # type: ignore[attr-defined]

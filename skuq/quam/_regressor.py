@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -343,6 +343,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         folds = KFold(min(self.noise_cv, len(counts)), shuffle=True, random_state=seed)
         for train, test in folds.split(counts):
             yield counts[train], counts[test]
+
+    _no_rows: ClassVar[dict[str, Any]] = {
+        "predict_quantiles": lambda e, levels=None, **_: np.empty(
+            (0, len(LEVELS if levels is None else np.ravel(levels)))
+        )
+    }
 
     def predict(self, X: Any) -> FloatArray:
         """Predict the mean that the given model expects.

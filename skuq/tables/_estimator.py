@@ -33,6 +33,11 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__score: ClassVar[dict[str, str]] = {"table": UNUSED, "target": UNUSED}
 
+    # Tables are read column by column, and give the usual columns where they have no rows.
+    _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(
+        ("predict", "predict_interval", "predict_uncertainty")
+    )
+
     estimator: Any
     task: str
     classes_: Any  # None in a regression

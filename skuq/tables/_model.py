@@ -594,7 +594,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
             raise TableError(f"The {which} has no column {self.id_!r} (`id_column`).")
-        cleaned = self._clean(self.columns_, table, which)
+        cleaned = self.columns_.read(table, which)
         unread = unread_rows(cleaned.cells, table)
         X = without_rows(cleaned, unread)
         if self.missing == "refuse":

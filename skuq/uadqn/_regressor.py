@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -228,6 +228,12 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         self.networks_ = trained.double()
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self
+
+    _no_rows: ClassVar[dict[str, Any]] = {
+        "predict_quantiles": lambda e, levels=None: np.empty(
+            (0, len(e.quantile_levels_ if levels is None else np.ravel(levels)))
+        )
+    }
 
     def predict(self, X: Any) -> FloatArray:
         """Predict the mean: that of all quantiles of all networks.

@@ -371,10 +371,10 @@ class IsVagueAboutGaps(Conforming):
         return super()._check(X)
 
 
-class AcceptsNoRows(Conforming):
+class InventsARow(Conforming):
+    _no_rows = {"predict_uncertainty": lambda self: Uncertainty.from_parts([0.0], [0.0])}
+
     def predict_uncertainty(self, X):
-        if len(X) == 0:
-            return Uncertainty.from_parts([], [])
         return super().predict_uncertainty(X)
 
 
@@ -416,12 +416,17 @@ class LearnsOtherwiseFromFrames(Conforming):
 
 
 class NeverLooksFitted(Conforming):
+    _no_rows = {"predict_uncertainty": None}  # noqa: RUF012
+
+    def predict_uncertainty(self, X):
+        return Uncertainty.from_parts(*self._parts(self._check(X)))
+
     def __sklearn_is_fitted__(self):
         return False
 
     def _check(self, X):
         check_is_fitted(self, "means_") if hasattr(self, "means_") else check_is_fitted(self)
-        return validate_data(self, X, reset=False)
+        return validate_data(self, X, reset=False, ensure_min_samples=0)
 
 
 class SharesWhatItLearnt(Conforming):
@@ -502,7 +507,7 @@ DEFECTS = {
     "check_proba_bounds": [BoundsInOrderOfArrival, BoundsOfOneClass, BoundsWithoutNames],
     "check_number_of_columns": [UsesFirstColumnOnly, RaisesWrongErrorForColumns],
     "check_nan": [FillsGaps, IsVagueAboutGaps],
-    "check_empty": [AcceptsNoRows],
+    "check_empty": [InventsARow],
     "check_memory_layout": [ReadsMemoryOrder, NeedsWritableInput],
     "check_data_frame": [ForgetsColumnNames, IgnoresColumnNames, LearnsOtherwiseFromFrames],
     "check_pipeline": [NeverLooksFitted],

@@ -1,0 +1,49 @@
+"""Methods that return no rows for inputs without rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+
+#: Makes the result of a method without rows from the estimator and further arguments.
+Empty = Callable[..., Any]
+
+
+def return_no_rows(cls: type, results: Mapping[str, Empty | None]) -> None:
+    """Let methods of a class return `results` for inputs without rows; None leaves one as it is.
+
+    Many of them could not: scikit-learn's checks of arrays refuse such inputs, and batches of
+    nothing cannot be joined. Columns are checked as of any other input.
+    """
+    for name, empty in results.items():
+        method = getattr(cls, name, None)
+        if empty is None or hasattr(method, "takes_no_rows"):
+            continue
+        if isinstance(method, FunctionType):
+            setattr(cls, name, _taking_no_rows(method, empty))
+
+
+def _taking_no_rows(method: FunctionType, empty: Empty) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def of_rows(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_without_rows(X):
+            return method(self, X, *args, **kwargs)
+        check_is_fitted(self)
+        if len(np.shape(X)) == 2 and hasattr(self, "n_features_in_"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return empty(self, *args, **kwargs)
+
+    of_rows.takes_no_rows = True  # type: ignore[attr-defined]
+    return of_rows
+
+
+def _is_without_rows(X: Any) -> bool:
+    try:
+        return _num_samples(X) == 0
+    except TypeError:  # neither rows nor a length: the method says what is wrong
+        return False
