@@ -117,7 +117,7 @@ def test_no_factor_changes_a_verdict(kernel, kind, norm, power):
         models.append((decided, ranges))
         for k in range(ranges.min_upper.shape[1]):  # attained where it is said
             at = gpc.predict_proba(ranges.argmin[:, k])[:, k]
-            np.testing.assert_allclose(at, ranges.min_upper[:, k], atol=1e-8)
+            np.testing.assert_allclose(at, ranges.min_upper[:, k], atol=2e-5)  # of "softmax"
     (before, old), (after, new) = models
     near = np.minimum(abs(before.margin_lower), abs(before.margin_upper)) < 1e-6
     np.testing.assert_array_equal(before.status[~near], after.status[~near])
@@ -144,10 +144,10 @@ def test_radii_are_tried_up_to_the_deviations_of_the_training_rows():
         as_given = {"norm": norm, "max_regions": 5, "precision": 0.2}
         found = gpc.certified_radius(X[:4], **as_given)
         given_length = gpc.certified_radius(X[:4], max_radius=length, **as_given)
-        np.testing.assert_array_equal(found.lower, given_length.lower)
+        np.testing.assert_allclose(found.lower, given_length.lower, rtol=1e-12)
     one = gpc.certified_radius(X[:4], features=[1], max_regions=5)
     alone = gpc.certified_radius(X[:4], features=[1], max_regions=5, max_radius=spread[1])
-    np.testing.assert_array_equal(one.lower, alone.lower)
+    np.testing.assert_allclose(one.lower, alone.lower, rtol=1e-12)
 
 
 def test_features_without_deviation_are_moved_by_that_of_the_others():
@@ -156,7 +156,7 @@ def test_features_without_deviation_are_moved_by_that_of_the_others():
     options = {"features": [1], "max_regions": 5}
     found = gpc.certified_radius(inputs[:2], **options)
     alone = gpc.certified_radius(inputs[:2], max_radius=inputs[:, 0].std(), **options)
-    np.testing.assert_array_equal(found.lower, alone.lower)
+    np.testing.assert_allclose(found.lower, alone.lower, rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [0.0, 3e-7, 2e30])
