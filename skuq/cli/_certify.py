@@ -148,7 +148,7 @@ def certify(
     gpc.set_params(verbose=int(not quiet))  # one bar, for the certificates
     about = _about(gpc, len(X), bounds)
     request = {"max_radius": max_radius, "norm": norm, "features": free}
-    request["precision"] = min(0.01, max_radius / 100)
+    request["precision"] = min(0.01, 0.01 / max_radius)  # of a standard deviation, or finer
     request["max_regions"] = max_regions
     table = Columns(names, X, X_new)
     rows = certified(gpc, scaler, table, request, bounds == "data")

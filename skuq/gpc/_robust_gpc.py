@@ -128,8 +128,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
     the posterior gives, with the numbers that were fitted. They do not say how close that
     approximation, or the model, is to the truth.
 
-    Distances are measured in the units of `X`. Scale the features before, and choose radii in
-    the units of the scaled ones.
+    Distances are measured in the units of `X`. Results do not depend on that unit: multiply
+    features, radii and the length-scales of a given kernel, and nothing else changes.
 
     References
     ----------
@@ -214,7 +214,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         Raises
         ------
         ValueError
-            If the data are not finite numbers, hold a single class, have more classes than
+            If the data are not finite numbers, or beyond 1e100, whose squares overflow, or weights
+            stand for more than 1e15 samples; if the data hold a single class, have more classes than
             the likelihood or the inference is for, if the kernel is not supported, if a parameter
             cannot have an effect, or if the marginal likelihood is not a number under the
             hyperparameters to start from.

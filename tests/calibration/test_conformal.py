@@ -158,6 +158,6 @@ def test_numbers_of_rows_that_are_rounded_to_the_nearest_would_not():
 def test_a_row_of_a_rare_class_is_as_likely_held_out_as_any_other(n_rare):
     counts = held_out_of_the_rare_class(n_rare)
     expected = counts @ np.arange(len(counts)) / n_rare
-    assert expected == pytest.approx(19 / 95, abs=0.003)
+    assert expected == pytest.approx(19 / 95, abs=0.01)  # the grid's step
     assert (np.flatnonzero(counts) >= np.floor(n_rare / 5) - 1e-9).all()
     assert (np.flatnonzero(counts) <= np.ceil(n_rare / 5)).all()

@@ -416,7 +416,7 @@ class LearnsOtherwiseFromFrames(Conforming):
 
 
 class NeverLooksFitted(Conforming):
-    _no_rows = {"predict_uncertainty": None}  # noqa: RUF012
+    _no_rows = {"predict_uncertainty": None}
 
     def predict_uncertainty(self, X):
         return Uncertainty.from_parts(*self._parts(self._check(X)))
