@@ -84,6 +84,7 @@ EXTRAS["test"] = [
     "mapie>=1.0.1",
     "mpmath>=1.3.0",
     "netcal>=1.4.0",
+    "polars>=1.9.0",
     "pytest>=8.2.0",
     "pytest-cov>=5.0.0",
     "pytest-xdist>=3.6.1",

@@ -150,9 +150,8 @@ def scores_of(
             proba, classes = estimator.predict_proba(task.test), estimator.classes_
             uncertainty = estimator.predict_uncertainty(task.test)
         labels = classes[proba.argmax(axis=1)]
-        found.append(
-            Scores(name, labels, proba, uncertainty.aleatoric, uncertainty.epistemic, seconds)
-        )
+        ranks = [uncertainty.part_or_total(part) for part in ("aleatoric", "epistemic")]
+        found.append(Scores(name, labels, proba, *ranks, seconds))
     return found
 
 

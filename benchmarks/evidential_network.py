@@ -77,7 +77,7 @@ def measure(
     found = {}
     for method, estimator in methods.items():
         estimator.fit(**data)
-        score = estimator.predict_uncertainty(task.test).epistemic
+        score = -estimator.score_samples(task.test)
         found[method] = roc_auc_score(task.ood, score)
     known = task.test[~task.ood]
     found["accuracy"] = estimator.score(known, task.labels[known])

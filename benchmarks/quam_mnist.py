@@ -144,6 +144,8 @@ def detect(model, batch: Batch, args) -> dict[str, float]:
     ranking, other = parts_of(model)
     for part, metric in ((ranking, "auroc"), (other, f"auroc_{other}")):
         values = getattr(uncertainty, part)
+        if np.isnan(values).any():
+            continue  # a part that the method does not measure
         found[metric] = detection_metrics(values[~batch.is_ood], values[batch.is_ood]).auroc
     return found
 

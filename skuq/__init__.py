@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SGMCMCClassifier,
     )
     from skuq.evidential import EvidentialProbe
+    from skuq.explanations import Explanation, explain
     from skuq.gpc import RobustGPC
     from skuq.mirage import MirageFineTuner, MirageRegressor
     from skuq.model_selection import cross_val_predict_uncertainty
@@ -46,6 +47,7 @@ _PROTOCOL = {
         "UncertaintyMixin",
         "predict_uncertainty",
     ),
+    "skuq.explanations": ("Explanation", "explain"),
     "skuq.model_selection": ("cross_val_predict_uncertainty",),
     "skuq.ood": ("OODDetector",),
     "skuq.pipelines": ("Pipeline", "make_pipeline"),
@@ -60,6 +62,7 @@ __all__ = [
     "CredalInterval",
     "DeepEnsembleClassifier",
     "EvidentialProbe",
+    "Explanation",
     "FeatureDistanceClassifier",
     "LaplaceClassifier",
     "MCDropoutClassifier",
@@ -78,6 +81,7 @@ __all__ = [
     "UncertaintyMixin",
     "all_estimators",
     "cross_val_predict_uncertainty",
+    "explain",
     "make_pipeline",
     "predict_uncertainty",
 ]

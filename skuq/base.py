@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import is_regressor
+from sklearn.utils.validation import check_is_fitted
 
 from skuq._version import __version__
 from skuq.torch_devices import DeviceMixin
-from skuq.wrappers import unwrap, walk_to
+from skuq.wrappers import is_target_transformer, unwrap, walk_to
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +55,9 @@ class Uncertainty:
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
         ``total == aleatoric + epistemic`` within 1e-8 relative. Quantity and unit
-        (nats, probability, squared return) are stated by the estimator.
+        (nats, probability, squared return) are stated by the estimator. A part that it does not
+        measure is NaN, and the total is what it does measure: the other part, or a score that
+        does not tell the two apart.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three, to be unpacked: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
@@ -78,21 +82,59 @@ class Uncertainty:
     index: pd.Index[Any] | None = field(default=None, repr=False, kw_only=True)
 
     @classmethod
-    def from_parts(cls, aleatoric: ArrayLike, epistemic: ArrayLike) -> Uncertainty:
+    def from_parts(cls, aleatoric: ArrayLike | None, epistemic: ArrayLike | None) -> Uncertainty:
         """Build from the two parts; their sum is the total, so the parts always add up.
+
+        None stands for a part that is not measured: it is NaN, and the total is the other part.
 
         Raises
         ------
         ValueError
-            If the parts differ in shape.
+            If the parts differ in shape, or neither is given.
         """
-        parts = (np.asarray(aleatoric, np.float64), np.asarray(epistemic, np.float64))
+        measured = [np.asarray(p, np.float64) for p in (aleatoric, epistemic) if p is not None]
+        if not measured:
+            raise ValueError("Give a part, or build from a total: `Uncertainty.from_total`.")
+        if len(measured) == 1:
+            nothing = np.full_like(measured[0], np.nan)
+            parts = (nothing, measured[0]) if aleatoric is None else (measured[0], nothing)
+            return cls(measured[0], *parts)
+        parts = (measured[0], measured[1])
         if parts[0].shape != parts[1].shape:
             raise ValueError(
                 "`aleatoric` and `epistemic` must have one value for each input, got shapes "
                 f"{parts[0].shape} and {parts[1].shape}."
             )
         return cls(parts[0] + parts[1], *parts)
+
+    @classmethod
+    def from_total(cls, total: ArrayLike) -> Uncertainty:
+        """Build from a score that does not tell the two sources apart; both parts are NaN."""
+        score = np.asarray(total, np.float64)
+        return cls(score, *(np.full_like(score, np.nan) for _ in range(2)))
+
+    def part_or_total(self, part: str) -> FloatArray:
+        """Return a part, and for rows in which nobody measured it the total.
+
+        It ranks inputs where any score will do, as `UncertaintyMixin.score_samples` does.
+
+        Parameters
+        ----------
+        part : {"total", "aleatoric", "epistemic"}
+            Which part.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), float64
+
+        Examples
+        --------
+        >>> from skuq import Uncertainty
+        >>> Uncertainty.from_total([0.5, 0.25]).part_or_total("epistemic")
+        array([0.5 , 0.25])
+        """
+        values: FloatArray = getattr(self, part)
+        return np.where(np.isnan(values), self.total, values)
 
     @property
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -127,7 +169,8 @@ class Uncertainty:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Uncertainty):
             return NotImplemented
-        return all(map(np.array_equal, self.parts, other.parts))
+        pairs = zip(self.parts, other.parts, strict=True)
+        return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     __hash__ = None  # type: ignore[assignment]  # arrays can change
 
@@ -242,6 +285,8 @@ class UncertaintyMixin(DeviceMixin):
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
+        Of an estimator that measures none it is minus the total.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -253,7 +298,7 @@ class UncertaintyMixin(DeviceMixin):
             In the unit of the estimator's epistemic part; lower for inputs that are more likely
             out of distribution.
         """
-        return -self.predict_uncertainty(X).epistemic
+        return -self.predict_uncertainty(X).part_or_total("epistemic")
 
 
 def _check_version(name: str, version: str) -> None:
@@ -293,7 +338,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
     single model. In the last case the result is that of the model before its
-    probabilities were recalibrated.
+    probabilities were recalibrated. A `TransformedTargetRegressor` that scales its target is
+    seen through too, and the result is in the unit of the target itself.
 
     Parameters
     ----------
@@ -312,7 +358,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     ------
     TypeError
         If the walk ends at an estimator without the method, or at one that mixes
-        several models, whose joint uncertainty none of the parts can state.
+        several models, whose joint uncertainty none of the parts can state, or at a
+        `TransformedTargetRegressor` whose transformation is not a scaling.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
 
@@ -329,27 +376,60 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """
 
     def has(inside: Any) -> bool:
-        return hasattr(inside, "predict_uncertainty")
+        return hasattr(inside, "predict_uncertainty") or is_target_transformer(inside)
 
-    model, inputs = walk_to(estimator, X, has, _no_method_message)
+    def missing(path: list[str]) -> str:
+        name = "QUAMRegressor" if is_regressor(estimator) else "QUAMClassifier"
+        return (
+            f"{' -> '.join(path)}: {path[-1]} has no method `predict_uncertainty` and does not "
+            "delegate to a single fitted estimator that has it. Use an estimator of "
+            "`skuq.all_estimators()`, alone or inside a Pipeline or a search; an existing model "
+            f"keeps its weights in {name}(FrozenEstimator(model)).fit(X_train, y_train)."
+        )
+
+    model, inputs = walk_to(estimator, X, has, missing)
+    if is_target_transformer(model):
+        return with_index_of(X, _of_untransformed_target(model, inputs, missing))
     return with_index_of(X, model.predict_uncertainty(inputs))
 
 
-def _no_method_message(path: list[str]) -> str:
-    return (
-        f"{' -> '.join(path)}: {path[-1]} has no method `predict_uncertainty` and does not "
-        "delegate to a single fitted estimator that has it. Use an estimator of "
-        "`skuq.all_estimators()`, alone or inside a Pipeline or a search; an existing neural "
-        "network or logistic regression keeps its weights in "
-        "QUAMClassifier(FrozenEstimator(model)).fit(X_train, y_train)."
+# Transformers of a target that multiply it by a number and add one.
+_AFFINE = ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler")
+
+
+def _of_untransformed_target(
+    estimator: Any, X: Any, missing: Callable[[list[str]], str]
+) -> Uncertainty:
+    """Uncertainty of a `TransformedTargetRegressor`, in the unit of its own target."""
+    check_is_fitted(estimator)
+    model, inputs = walk_to(
+        estimator.regressor_, X, lambda inside: hasattr(inside, "predict_uncertainty"), missing
     )
+    unit, transformer = getattr(model, "_unit_of_uncertainty", None), estimator.transformer_
+    name, kind = type(model).__name__, type(transformer).__name__
+    is_identity = kind == "FunctionTransformer" and transformer.inverse_func is None
+    if unit is None or not (kind in _AFFINE or is_identity):
+        raise TypeError(
+            f"TransformedTargetRegressor: the uncertainty of {name} is that of the target that "
+            f"{kind} returns, and has no counterpart in the unit of the target itself. Put the "
+            f"transformation inside: {name}(TransformedTargetRegressor(learner, ...))."
+        )
+    zero, one = transformer.inverse_transform(np.array([[0.0], [1.0]])).ravel()
+    found, factor = model.predict_uncertainty(inputs), abs(one - zero)
+    if unit == "squared target":
+        return Uncertainty(*(part * factor**2 for part in found.parts))
+    shift = np.log(factor)  # of a differential entropy
+    return Uncertainty(found.total + shift, found.aleatoric + shift, found.epistemic)
 
 
 def leads_to_method(estimator: Any) -> bool:
     """Whether the walk leads from here, fitted or not, to an estimator with the method."""
     while not hasattr(estimator, "predict_uncertainty"):
         inside = unwrap(estimator, fitted=False)
-        if inside is None:
+        if inside is not None:
+            estimator = inside.estimator
+        elif is_target_transformer(estimator):
+            estimator = estimator.regressor
+        else:
             return False
-        estimator = inside.estimator
     return True

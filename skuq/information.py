@@ -28,7 +28,6 @@ __all__ = [
     "kl_divergence",
     "log_softmax",
     "logsumexp",
-    "split_equally",
 ]
 
 
@@ -340,31 +339,6 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
     mean_log = _weighted(weights[..., None], log_proba).sum(-2)
     total = _weighted(mean, -mean_log).sum(-1)
     return Decomposition(aleatoric, (total - aleatoric).clip(0))
-
-
-def split_equally(score: Any) -> Decomposition:
-    """Split a score that does not tell the two sources of uncertainty apart: half to each.
-
-    Parameters
-    ----------
-    score : array or Tensor of shape (...)
-        Total.
-
-    Returns
-    -------
-    Decomposition
-        Both parts rank samples as the total does, and they add up to it.
-
-    References
-    ----------
-    Yu et al., AISTATS 2025, Eq. 82 to 85, which use one score for both.
-
-    Examples
-    --------
-    >>> split_equally(0.5)
-    Decomposition(aleatoric=0.25, epistemic=0.25)
-    """
-    return Decomposition(score / 2, score / 2)
 
 
 def gaussian_entropy(variance: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,12 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def plain(value: Any) -> Any:
+    """Return a scalar of numpy as one of Python, which messages show as users write it."""
+    is_number = isinstance(value, np.generic) and value.dtype.kind not in "mM"
+    return value.item() if is_number else value
+
+
 def probability_columns(classes: NDArray[Any]) -> list[str]:
     """Names of the columns with the probabilities of classes: ``p(yes)``.
 
@@ -33,6 +39,67 @@ def probability_columns(classes: NDArray[Any]) -> list[str]:
 def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
     """The label in the name of each column of probabilities; others are left out."""
     return {name: name[2:-1] for name in names if name.startswith("p(") and name.endswith(")")}
+
+
+def column_names(table: Any) -> list[Any] | None:
+    """Names of the columns of a table or structured array; None where columns are numbered.
+
+    pandas numbers columns from 0 that nobody named, and Polars calls them column_0 and so on.
+    """
+    if isinstance(table, np.ndarray):
+        names = table.dtype.names
+    else:  # of the class: a column may be called like an attribute
+        attribute = "column_names" if hasattr(type(table), "column_names") else "columns"
+        names = getattr(table, attribute, None)
+    if names is None:
+        return None
+    names = list(names)
+    positions = range(len(names))
+    if names in (list(positions), [f"column_{k}" for k in positions]):
+        return None
+    return names
+
+
+def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
+    """Labels in the order of columns that are named after them, as ``yes`` or ``p(yes)``.
+
+    Parameters
+    ----------
+    names : sequence of length n_columns
+        Names of the columns.
+    known : ndarray of shape (n_labels,)
+        Labels that each have a column.
+
+    Returns
+    -------
+    ndarray of shape (n_columns,) or None
+        None if a label has no column that is named after it, or a name cannot be a label.
+    """
+    texts = list(map(as_text, names))
+    of_text = {str(label): label for label in known.tolist()}
+    of_text |= {as_text(label): label for label in known.tolist()}
+    if known.dtype.kind == "b":
+        of_text |= {"False": False, "True": True}
+    wanted = set(map(as_text, known.tolist()))
+    in_brackets = classes_of_columns(texts)
+    for candidates in (texts, [in_brackets.get(text, "") for text in texts]):
+        labels = [of_text.get(text, text) for text in candidates]
+        if wanted <= set(map(as_text, labels)):
+            try:  # a label that no sample has is of the kind of the others
+                return np.array(labels).astype(known.dtype if known.dtype.kind != "U" else str)
+            except ValueError:
+                return None
+    return None
+
+
+def label_in_name(name: Any, own: str, labels: Sequence[str]) -> str:
+    """The longest label that the name of a column ends with, `own` before others; "" if none is."""
+    endings = [text for text in labels if _spaced(as_text(name)).endswith(_spaced(text))]
+    return max(endings, key=lambda text: (len(text), text == own), default="")
+
+
+def _spaced(text: str) -> str:
+    return text.replace("_", " ").casefold()
 
 
 def counted(number: float, noun: str) -> str:
@@ -83,6 +150,24 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
             f"{classes[:5].tolist()}{' ...' if len(classes) > 5 else ''}."
         )
     return codes
+
+
+def proportional_order(
+    labels: NDArray[Any], order: NDArray[np.int64], random: np.random.RandomState
+) -> NDArray[np.int64]:
+    """Rows in an order whose beginnings hold the classes in their proportions.
+
+    Each row, also of a rare class, is as likely as any other to come first: numbers of rows are
+    rounded at random. If they were rounded to the nearest, no row of a class of few would ever be
+    among the first, and what is held out would be less unusual than what comes later.
+    """
+    # labels (n,), order (n,), a permutation that is drawn before
+    codes = np.unique(labels, return_inverse=True)[1][order]
+    place = np.empty(len(order))
+    for code in np.unique(codes):
+        own = np.flatnonzero(codes == code)
+        place[own] = (np.arange(len(own)) + random.uniform()) / len(own)
+    return order[np.argsort(place, kind="stable")]
 
 
 def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.labels import codes_of
+from skuq.validation import proba_of_classes
 
 
 def cross_val_predict_uncertainty(
@@ -139,8 +140,8 @@ class _PredictsProbabilities(_PredictsUncertainty):
         self.labels = labels
 
     def predict(self, X: Any) -> FloatArray:
-        reported = np.asarray(self.estimator_.predict_proba(X))
-        proba = np.zeros((len(reported), len(self.labels)), reported.dtype)
         known = np.asarray(self.estimator_.classes_)
+        reported = proba_of_classes(self.estimator_.predict_proba(X), known)
+        proba = np.zeros((len(reported), len(self.labels)), reported.dtype)
         proba[:, codes_of(known, self.labels, "classes_")] = reported
         return proba

@@ -1,7 +1,8 @@
-"""Devices of torch, for estimators that may not need it: nothing here imports torch by itself.
+"""Devices and modes of torch, for estimators that may not need it: nothing here imports torch.
 
-An estimator with a network on a GPU can be pickled and used on a machine without one, and
-``torch.set_default_device`` of a user does not reach into it.
+An estimator with a network on a GPU can be pickled and used on a machine without one. Neither
+``torch.set_default_device`` of a user reaches into it, nor ``torch.inference_mode`` or
+``torch.no_grad``: many methods train or search.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import copy, deepcopy
 from itertools import chain
 from types import FunctionType
@@ -23,7 +25,8 @@ from skuq.wrappers import is_instance_of, is_module
 class DeviceMixin:
     """Mixin for estimators that may hold networks, and may have a parameter ``device``.
 
-    Public methods make their tensors on the CPU, whatever `torch.set_default_device` says. Pickles
+    Public methods make their tensors on the CPU, whatever `torch.set_default_device` says, and
+    know gradients, also inside `torch.inference_mode` and `torch.no_grad`. Pickles
     hold copies on the CPU of the networks that were given; where the device of a fitted estimator
     is not present, its ``device`` becomes "auto", with a warning.
     """
@@ -33,7 +36,7 @@ class DeviceMixin:
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
             if not name.startswith("_") and _is_ours(method):
-                setattr(cls, name, _with_tensors_on_cpu(method))
+                setattr(cls, name, _with_usual_torch(method))
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()  # None if there is none
@@ -63,20 +66,25 @@ def _is_ours(method: Any) -> bool:
     return (
         isinstance(method, FunctionType)
         and method.__module__.split(".")[0] != "sklearn"
-        and not hasattr(method, "_with_tensors_on_cpu")
+        and not hasattr(method, "_with_usual_torch")
     )
 
 
-def _with_tensors_on_cpu(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_usual_torch(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         torch = sys.modules.get("torch")
-        if torch is None or torch.get_default_device().type == "cpu":
+        if torch is None:
             return method(*args, **kwargs)
-        with torch.device("cpu"):
+        with ExitStack() as stack:
+            if torch.get_default_device().type != "cpu":
+                stack.enter_context(torch.device("cpu"))
+            if not torch.is_grad_enabled():  # in inference mode they are not
+                stack.enter_context(torch.inference_mode(False))
+                stack.enter_context(torch.enable_grad())
             return method(*args, **kwargs)
 
-    call._with_tensors_on_cpu = True  # type: ignore[attr-defined]
+    call._with_usual_torch = True  # type: ignore[attr-defined]
     return call
 
 

@@ -22,7 +22,7 @@ ROUNDING = 1e-6  # relative
 FAR = 0.5  # of the width of a range: numbers that are this far beyond it
 SEPARATOR = "; "
 N_COLUMNS = 3
-SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; a smaller one is not a reason
+SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; a column of a smaller one is not named
 
 
 def as_table(X: Any) -> pd.DataFrame:
@@ -137,11 +137,18 @@ def reasons(
     weight = np.where(marks, np.inf, contribution)
     found = []
     for row, own in enumerate(epistemic):
-        first = np.argsort(-weight[row], kind="stable")[:N_COLUMNS]
-        enough = weight[row, first] > SMALLEST_SHARE * own
-        parts = [f"{names[k]} = {_shown(X.iat[row, k])}" for k in first[enough]]
-        found.append(SEPARATOR.join(parts))
+        named = standing_out(weight[row], own)
+        found.append(SEPARATOR.join(f"{names[k]} = {_shown(X.iat[row, k])}" for k in named))
     return found
+
+
+def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
+    """Positions of the columns of a row that contribute a share of its total, the largest first.
+
+    They are at most `n_columns`, and none if no contribution is positive and large enough.
+    """
+    first = np.argsort(-contribution, kind="stable")[:n_columns]
+    return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
 
 
 def explained(
@@ -172,30 +179,39 @@ def explain_rows(
     """
     own = epistemic(X)
     contribution = np.empty(X.shape)
-    n_rows, n_typical = len(X), len(typical)
+    # Each row as it is, as often as with another value: outputs for the same inputs are rounded
+    # alike in batches of the same size, so that a column without effect contributes 0.
+    rows = np.repeat(np.arange(len(X)), len(typical))
+    repeated = _repeated(X, rows, typical)
+    before = epistemic(repeated)
+    values = np.tile(np.arange(len(typical)), len(X))
     for k in range(X.shape[1]):
-        replaced = _with_column(X, typical, k)
-        contribution[:, k] = own - epistemic(replaced).reshape(n_rows, n_typical).mean(axis=1)
+        lost = before - epistemic(_with_column(repeated, k, typical, values))
+        contribution[:, k] = lost.reshape(len(X), len(typical)).mean(axis=1)
     return own, contribution
 
 
-def _with_column(X: Any, typical: Any, k: int) -> Any:
-    """Every row with every typical value of a column, row by row."""
-    rows = np.repeat(np.arange(len(X)), len(typical))
-    values = np.tile(np.arange(len(typical)), len(X))
-    if not isinstance(X, pd.DataFrame):
-        replaced = X[rows].astype(np.result_type(X, typical))  # whole numbers may meet others
+def _repeated(X: Any, rows: IntArray, typical: Any) -> Any:
+    """Rows that can hold typical values; whole numbers of an array may meet others."""
+    if isinstance(X, pd.DataFrame):
+        return X.iloc[rows].reset_index(drop=True)
+    return X[rows].astype(np.result_type(X, typical))
+
+
+def _with_column(rows: Any, k: int, typical: Any, values: IntArray) -> Any:
+    """Rows with typical values of one column."""
+    replaced = rows.copy()
+    if isinstance(rows, pd.DataFrame):
+        replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
+    else:
         replaced[:, k] = typical[values, k]
-        return replaced
-    replaced = X.iloc[rows].reset_index(drop=True)
-    replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
     return replaced
 
 
 def words_of(texts: NDArray[Any]) -> NDArray[Any]:
     """The words of each text, with "" after its last, (n_texts, n_words)."""
     split = [str(text).split() for text in texts]
-    n_words = max(map(len, split))
+    n_words = max(map(len, split), default=0)
     return np.array([[*words, *[""] * (n_words - len(words))] for words in split], dtype=object)
 
 

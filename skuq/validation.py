@@ -6,7 +6,8 @@ import sys
 import warnings
 from collections.abc import Iterable
 from inspect import signature
-from typing import Any, Literal, get_args
+from numbers import Integral
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.validation import _check_sample_weight, _num_samples
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.labels import codes_of
+from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_of_columns
+from skuq.wrappers import is_instance_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
 #: Losses of one prediction: of labels, and two of quantities.
@@ -26,28 +28,103 @@ Loss = Literal["zero_one", "squared_error", "absolute_error"]
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
 #: Sum of weights, up to which whole numbers of samples are exact.
 LARGEST_SUM = 2.0**53
+MOST_BINS = 10_000  # finer ones hold few predictions each, and a scan compares all runs of them
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
+# In units of the spacing of numbers below 1: half from rounding a probability, half from its sum,
+# and as much again for a softmax that was computed in that precision.
+_ROUNDING_OF_ROWS = 2
+
+
+class LabelledProbabilities(NamedTuple):
+    """Checked probabilities with the label of each column."""
+
+    column: IntArray  # of the true label of each sample
+    proba: NDArray[Any]
+    classes: NDArray[Any]  # labels in the order of the columns
 
 
 def columns_and_proba(
     y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
-) -> tuple[IntArray, NDArray[Any]]:
-    """Column of each true label, and the probabilities, checked."""
-    labels, checked = checked_labels(y_true, "y_true"), _probabilities(proba)
+) -> LabelledProbabilities:
+    """Column of each true label, the probabilities, checked, and the labels of their columns.
+
+    Columns that are named after labels are read by their names, in the order of `classes`.
+    """
+    labels = checked_labels(y_true, "y_true")
+    known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
+    if len(np.unique(known)) != len(known):
+        raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
+    values, named = _read_by_name(proba, known, stated=classes is not None)
+    checked = _probabilities(values)
     check_same_length(y_true=labels, proba=checked)
-    names = np.unique(labels) if classes is None else checked_labels(classes, "classes")
-    if len(names) != checked.shape[1]:
+    if len(named) != checked.shape[1]:
         raise ValueError(
             f"`proba` has {checked.shape[1]} columns, but "
-            f"{'`y_true`' if classes is None else '`classes`'} has {len(names)} labels; pass "
+            f"{'`y_true`' if classes is None else '`classes`'} has {len(named)} labels; pass "
             "`classes=estimator.classes_`, one label per column."
         )
-    if len(np.unique(names)) != len(names):
-        raise ValueError(f"`classes` must not repeat a label, got {names.tolist()}.")
     try:
-        return codes_of(labels, names, "y_true"), checked
+        return LabelledProbabilities(codes_of(labels, named, "y_true"), checked, named)
     except ValueError as error:
         raise ValueError(f"{error} Pass `classes=estimator.classes_`.") from None
+
+
+def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
+
+    A model may return a table; its columns are read by their names where these are the classes.
+    """
+    return np.asarray(_read_by_name(proba, classes, stated=True)[0])
+
+
+def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
+    """Values of probabilities without names, and the labels of their columns.
+
+    `known` are the labels of the columns as the caller stated them, or those that occur.
+    """
+    names = column_names(proba)
+    if names is None:
+        return proba, known
+    if len(set(names)) != len(names):
+        raise ValueError(f"The columns of `proba` must differ in their names, got {names}.")
+    values = _without_names(proba)
+    named = labels_of_columns(names, known)
+    if named is None or (stated and len(named) != len(known)):
+        if len(names) == len(known):
+            _check_names(names, known, stated=stated)
+        return values, known
+    order = known if len(named) == len(known) else np.unique(named)
+    columns = codes_of(order, named, "proba")
+    in_order = (columns == np.arange(len(columns))).all()
+    return (values if in_order else values[:, columns]), order
+
+
+def _without_names(table: Any) -> NDArray[Any]:
+    """Values of the columns of a table or structured array, (n_rows, n_columns)."""
+    if isinstance(table, np.ndarray):
+        return np.column_stack([table[name] for name in table.dtype.names or ()])
+    return np.asarray(table)
+
+
+def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
+    """Refuse names of columns that contradict the labels that the columns are taken to have."""
+    texts = list(map(as_text, known.tolist()))
+    for name, own in zip(names, texts, strict=True):
+        if stated:  # a name that is no label says nothing about a stated order
+            found = as_text(name) if as_text(name) in texts else own
+        else:
+            found = label_in_name(name, own, texts)
+        if found != own:
+            raise ValueError(
+                f"The columns of `proba` are named {_first(names)}, and the labels are "
+                f"{_first(texts)}: column {name!r} would be read as the probability of {own!r}. "
+                "Name each column after its label, or pass the labels in the order of the columns "
+                "as `classes`."
+            )
+
+
+def _first(values: list[Any], most: int = 5) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
 
 
 def errors_and_uncertainty(
@@ -183,6 +260,23 @@ def _refuse_endless(weight: FloatArray) -> None:
         )
 
 
+def check_n_bins(n_bins: Any) -> None:
+    """Refuse a number of bins that cannot be."""
+    if isinstance(n_bins, bool) or not isinstance(n_bins, Integral):
+        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
+    if not 1 <= int(n_bins) <= MOST_BINS:
+        raise ValueError(f"`n_bins` must be from 1 to {MOST_BINS:,}, got {n_bins:,}.")
+
+
+def check_some_samples(X: Any, owner: Any) -> None:
+    """Refuse tables and lists without rows, as scikit-learn refuses arrays, for an estimator."""
+    if _num_samples(X) == 0:
+        raise ValueError(
+            f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
+            f"{type(owner).__name__}."
+        )
+
+
 def sum_rounding(n_terms: int) -> float:
     """Upper bound on the relative rounding error when comparing two sums of n weights."""
     return 2 * n_terms * float(np.finfo(np.float64).eps)
@@ -235,7 +329,7 @@ def finite_columns(values: ArrayLike, name: str) -> FloatArray:
 
 def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     """One-dimensional array of numbers, booleans or strings."""
-    array = np.asarray(values)
+    array = as_array(values)
     _check_one_dimensional(array, name)
     # Strings of a pandas column are objects; as fixed-width text they compare faster.
     labels = np.array(array.tolist()) if array.dtype.kind in "OT" else array
@@ -247,11 +341,30 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     return labels
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """Array of anything array-like; of tensors too, wherever they are and whatever they track."""
+    if is_instance_of(values, "torch", "Tensor"):
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
+            values = values.float()
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def _row_sum_tolerance(values: Any) -> float:
+    """How far from 1 rows of probabilities may sum, by their precision as it was given."""
+    name = str(getattr(values, "dtype", "")).removeprefix("torch.")
+    spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
+    return max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
+
+
 def _probabilities(values: ArrayLike) -> NDArray[Any]:
-    """Two-dimensional floating array whose rows are distributions, dtype kept."""
-    proba = np.asarray(values)
+    """Two-dimensional array of float32, if half precision, or more; its rows are distributions."""
+    proba = as_array(values)
     if proba.dtype.kind != "f":
         proba = _floats(proba, "proba")
+    if proba.dtype.itemsize < 4:  # it holds smaller numbers than its epsilon, which scores clip at
+        proba = proba.astype(np.float32)
     if proba.ndim != 2:
         raise ValueError(
             f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
@@ -266,18 +379,19 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
         raise ValueError(
             f"`proba` must be >= 0, got {proba.min():.6g}; pass probabilities, not logits."
         )
+    tolerance = _row_sum_tolerance(values)
     worst = np.abs(total - 1.0).argmax()
-    if abs(total[worst] - 1.0) > ROW_SUM_TOLERANCE:
+    if abs(total[worst] - 1.0) > tolerance:
         raise ValueError(
-            f"rows of `proba` must sum to 1 within {ROW_SUM_TOLERANCE}, got {total[worst]:.6g} "
-            f"in row {worst}; divide each row by its sum."
+            f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} "
+            f"in row {worst}; convert to float64 and divide each row by its sum."
         )
     return proba
 
 
 def _floats(values: ArrayLike, name: str) -> FloatArray:
     try:
-        return np.asarray(values, np.float64)
+        return np.asarray(as_array(values), np.float64)
     except (TypeError, ValueError) as error:  # pandas.NA, and texts
         raise ValueError(
             f"`{name}` must be finite, got values that are not numbers; drop missing ones first "
@@ -360,11 +474,11 @@ def _same(value: Any, default: Any) -> bool:
         return False
 
 
-def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
+def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, ...]:
     """Widths of hidden layers; an error if one is not a positive integer."""
     widths = tuple(hidden_sizes)
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
-        raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
+        raise ValueError(f"`{name}` must hold positive integers, got {hidden_sizes!r}.")
     return widths
 
 

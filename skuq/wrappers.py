@@ -219,6 +219,11 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     return Pipeline(steps).transform
 
 
+def is_target_transformer(estimator: Any) -> bool:
+    """Whether this is a `TransformedTargetRegressor`, around a model of another target."""
+    return is_instance_of(estimator, "sklearn.compose", "TransformedTargetRegressor")
+
+
 def is_search(estimator: Any) -> bool:
     """Whether this is a search such as `GridSearchCV`; `LogisticRegressionCV` wraps nothing."""
     return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))

@@ -18,7 +18,6 @@ from skuq.information import (
     gaussian_kl,
     gaussian_pairwise_kl,
     kl_divergence,
-    split_equally,
 )
 
 
@@ -169,13 +168,6 @@ def test_gradients_are_those_of_the_formulas_and_finite_at_impossible_outcomes()
     logits = torch.tensor([800.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
     entropy(logits.log_softmax(-1)).backward()
     np.testing.assert_allclose(logits.grad, 0, atol=1e-12)
-
-
-def test_halves_add_up():
-    score = np.array([-3.7, 0.1, 2.3])
-    aleatoric, epistemic = split_equally(score)
-    np.testing.assert_array_equal(aleatoric + epistemic, score)
-    np.testing.assert_array_equal(aleatoric, epistemic)
 
 
 def test_a_candidate_without_weight_may_exclude_a_class():

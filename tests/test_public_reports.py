@@ -1,7 +1,7 @@
 """Situations that users of neighbouring packages reported in public, tried here.
 
-Each test says in its docstring which kind of report it stands for, with the address of one. Whoever
-finds a further report adds a test below the heading of its kind.
+Each test says in its docstring which kind of report it stands for, and names one where there is
+an address. Whoever finds a further report adds a test below the heading of its kind.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
-from sklearn.base import clone, is_regressor
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_iris
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_iris, make_moons
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
@@ -41,36 +46,315 @@ from skuq import (
     EvidentialProbe,
     FeatureDistanceClassifier,
     LaplaceClassifier,
+    MirageFineTuner,
+    OODDetector,
     QUAMClassifier,
     QUAMRegressor,
     ReferenceClassifier,
     RobustGPC,
     SGMCMCClassifier,
+    cross_val_predict_uncertainty,
+    explain,
+    metrics,
+    predict_uncertainty,
 )
+from skuq.audit import recorded_predictions
+from skuq.calibration import choose_alpha, top_label_predictions
+from skuq.evidential import LogitUncertainty
 from skuq.metrics import (
     area_under_risk_coverage,
     brier_score,
     expected_calibration_error,
     negative_log_likelihood,
 )
+from skuq.plotting import ReliabilityDisplay
 from skuq.quam import PoolSearch
+from skuq.tables import TableModel
 
 IRIS = load_iris(return_X_y=True)
+
 FROZEN = FrozenEstimator(LogisticRegression(max_iter=999).fit(*IRIS))
+
 FROZEN_NET = FrozenEstimator(
     MLPRegressor(hidden_layer_sizes=(5,), max_iter=300, random_state=0).fit(IRIS[0], IRIS[0][:, 3])
 )
 
 # --- order of labels, and labels of rows ----------------------------------------------------------
 
+LABELS = np.array(["low", "mid", "high"])  # which sort as high, low, mid
+IN_ORDER = [2, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def honest():
+    """Labels that were drawn from the probabilities of three classes, in the order of LABELS."""
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet([1, 1, 1], 400)
+    drawn = (rng.random((400, 1)) > proba.cumsum(axis=1)).sum(axis=1)
+    return LABELS[drawn.clip(max=2)], proba
+
+
+def structured(frame):
+    return frame.to_records(index=False)
+
+
+TABLES = {
+    "pandas": lambda frame: frame,
+    "p(LABEL)": lambda frame: frame.rename(columns="p({})".format),
+    "polars": lambda frame: pl.DataFrame(frame.to_dict("list")),
+    "arrow": lambda frame: pa.table(frame.to_dict("list")),
+    "structured": structured,
+}
+
+
+def audited(y, proba, **options):
+    return CalibrationAuditor.from_predictions(y, proba, **options)
+
+
+def audited_part(y, proba, classes=None):
+    classes = np.sort(LABELS) if classes is None else classes
+    return CalibrationAuditor(None).partial_fit_predictions(y, proba, classes=classes)
+
+
+READERS = {
+    "nll": metrics.negative_log_likelihood,
+    "brier": metrics.brier_score,
+    "ece": metrics.expected_calibration_error,
+    "mce": metrics.maximum_calibration_error,
+    "table": lambda *args, **kw: metrics.calibration_table(*args, **kw).count,
+    "top label": lambda *args, **kw: top_label_predictions(*args, **kw).correct,
+    "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),
+    "part": lambda *args, **kw: audited_part(*args, **kw).ece_,
+    "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=20, random_state=0),
+    "display": lambda *args, **kw: ReliabilityDisplay.from_predictions(*args, **kw).table.gap,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("table", TABLES)
+def test_labelled_columns_are_read_by_their_names(honest, table, reader):
+    """Columns of probabilities in another order than labels are sorted (stackoverflow 36681449)."""
+    y, proba = honest
+    read, named = READERS[reader], TABLES[table](pd.DataFrame(proba, columns=LABELS))
+    expected = read(y, proba[:, IN_ORDER])
+    np.testing.assert_equal(read(y, named), expected)
+    np.testing.assert_equal(read(y, named, classes=np.sort(LABELS)), expected)
+
+
+@pytest.mark.parametrize("reader", [name for name in READERS if name != "part"])  # has classes
+@pytest.mark.parametrize(
+    "names", [["a", "b", "c"], ["p_low", "p_mid", "p_high"], ["low", "low", "high"]]
+)
+def test_names_that_are_not_the_labels_are_refused(honest, names, reader):
+    """Columns are named after something else, or after labels in another place."""
+    y, proba = honest
+    with pytest.raises(ValueError, match="columns of `proba`"):
+        READERS[reader](y, pd.DataFrame(proba, columns=names))
+
+
+@pytest.mark.parametrize("kind", [int, str, float, bool])
+def test_columns_without_names_stand_for_sorted_labels(kind):
+    """Columns that a library numbers are not labels of those numbers."""
+    y, proba = np.array([1, 0, 1]).astype(kind), np.array([[0.1, 0.9], [0.7, 0.3], [0.4, 0.6]])
+    expected = metrics.brier_score(y, proba)
+    assert metrics.brier_score(y, pd.DataFrame(proba)) == expected
+    assert metrics.brier_score(y, pl.DataFrame(proba)) == expected
+    shifted = y + 1 if kind in (int, float) else y
+    assert metrics.brier_score(shifted, pd.DataFrame(proba)) == expected
+    turned = pd.DataFrame(proba, columns=np.unique(y)).iloc[:, ::-1]
+    assert metrics.brier_score(y, turned) == expected
+    assert (
+        metrics.brier_score(y, pl.DataFrame(turned.rename(columns=str).to_dict("list"))) == expected
+    )
+
+
+def test_a_column_of_a_label_that_no_sample_has_keeps_its_place(honest):
+    """A class is missing among the true labels (sklearn#6703, verified_calibration#2)."""
+    y, proba = honest
+    frame, some = pd.DataFrame(proba, columns=LABELS), y != "mid"
+    expected = metrics.brier_score(y[some], proba[some], classes=LABELS)
+    assert metrics.brier_score(y[some], frame[some]) == pytest.approx(expected, rel=1e-12)
+    numbers = pd.DataFrame(proba, columns=[7, 9, 8])
+    assert audited([7] * 400, numbers).classes_.tolist() == [7, 8, 9]
+
+
+def test_recorded_columns_are_read_by_their_names(honest):
+    """A file has its columns in the order of a questionnaire (stackoverflow 36681449)."""
+    y, proba = honest
+    table = pd.DataFrame(proba, columns=LABELS).assign(y=y)
+    found = recorded_predictions(table, "y", list(LABELS))
+    assert found.classes == list(LABELS)
+    with pytest.raises(ValueError, match="'low' is named after label 'low', but `classes` has"):
+        recorded_predictions(table, "y", list(LABELS), ["mid", "low", "high"])
+
+
+class TurnedTable(ClassifierMixin, BaseEstimator):
+    """Classifier whose probabilities are a table, last class first."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.inside_ = LogisticRegression().fit(X, y, sample_weight)
+        self.classes_, self.n_features_in_ = self.inside_.classes_, np.shape(X)[1]
+        return self
+
+    def predict(self, X):
+        return self.inside_.predict(X)
+
+    def predict_proba(self, X):
+        proba = pd.DataFrame(self.inside_.predict_proba(X), columns=self.classes_)
+        return proba[self.classes_[::-1]]
+
+
+@pytest.mark.parametrize(
+    "estimator", [CalibrationAuditor(None), QUAMClassifier(None, random_state=0)]
+)
+def test_probabilities_that_a_model_returns_as_a_table_are_read_by_name(estimator):
+    """A model returns a labelled table in place of an array (skorch#494)."""
+    X, y = make_moons(80, noise=0.3, random_state=0)
+    y = np.array(["yes", "no"])[y]
+    proba = [
+        clone(estimator).set_params(estimator=FrozenEstimator(model.fit(X, y))).fit(X, y)
+        for model in (LogisticRegression(), TurnedTable())
+    ]
+    one, two = (each.predict_proba(X) for each in proba)
+    np.testing.assert_allclose(one, two, atol=1e-6)
+    scorer = metrics.neg_log_likelihood_scorer
+    assert scorer(proba[0], X, y) == pytest.approx(scorer(proba[1], X, y), abs=1e-6)
+    assert scorer(TurnedTable().fit(X, y), X, y) == scorer(LogisticRegression().fit(X, y), X, y)
+
+
+def test_rows_keep_their_labels_in_everything_that_returns_rows():
+    """Some rows of a table are joined with what was predicted for them."""
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    rows = X.assign(kind=y).sample(60, random_state=0)
+    X, y = rows.drop(columns="kind"), rows["kind"]
+    quam = QUAMClassifier(DecisionTreeClassifier(max_depth=3), random_state=0).fit(X, y)
+    detector = OODDetector(quam, random_state=0).fit(X, y)
+    found = {
+        "method": quam.predict_uncertainty(X).to_frame(),
+        "function": predict_uncertainty(quam, X).to_frame(),
+        "pipeline": predict_uncertainty(make_pipeline(quam), X).to_frame(),
+        "detector": detector.explain(X),
+        "folds": cross_val_predict_uncertainty(quam, X, y, cv=2).to_frame(),
+        "table": TableModel(random_state=0).fit(rows, "kind").predict(rows),
+    }
+    for name, frame in found.items():
+        pd.testing.assert_index_equal(frame.index, rows.index, obj=name)
+
 
 # --- parts of the uncertainty that nobody measured ------------------------------------------------
+
+UNMEASURED = {
+    "distance": (FeatureDistanceClassifier(random_state=0), ["aleatoric"]),
+    "one model": (ReferenceClassifier(random_state=0), ["epistemic"]),
+    "attack": (MirageFineTuner(None, region=lambda X: X[:, 0] > 1, random_state=0), ["epistemic"]),
+    "ensemble": (
+        DeepEnsembleClassifier(n_members=2, setting="max-score", random_state=0),
+        ["aleatoric", "epistemic"],
+    ),
+    "logits": (LogitUncertainty(LogisticRegression()), ["aleatoric", "epistemic"]),
+}
+
+
+@pytest.mark.parametrize("name", UNMEASURED)
+def test_a_part_that_nobody_measured_is_not_a_number(name):
+    """An ensemble of one returns zeros, or halves, as its epistemic part."""
+    estimator, missing = UNMEASURED[name]
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    fitted = clone(estimator).fit(X, y)
+    u = fitted.predict_uncertainty(X)
+    for part in ("aleatoric", "epistemic"):
+        assert np.isnan(getattr(u, part)).all() == (part in missing), part
+    assert np.isfinite(u.total).all()
+    np.testing.assert_array_equal(fitted.score_samples(X), -u.total)  # ranks inputs all the same
+    scorer = metrics.uncertainty_scorer(metrics.misclassification_auroc, part=missing[0])
+    with pytest.raises(ValueError, match=f"does not measure the {missing[0]} part"):
+        scorer(fitted, X, y)
+
+
+def test_confidence_that_no_reference_sample_supports_has_no_parts():
+    """A bin without samples is drawn as a bin that is right (calibration-framework#52)."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = (X[:, 0] > 0).astype(int)
+    audit = CalibrationAuditor(LogisticRegression(C=0.05).fit(X, y)).fit(X[:60] * 0.1, y[:60])
+    u = audit.predict_uncertainty(np.array([[0.0, 0.0], [100.0, 0.0]]))
+    np.testing.assert_array_equal(np.isnan(u.parts), [[False, False], [False, True], [False, True]])
+    assert u.total[1] < 1e-3
+
+
+def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
+    """A score that is constant, or none, decides about all inputs."""
+    X, y = make_moons(200, noise=0.3, random_state=0)
+    detector = OODDetector(ReferenceClassifier(random_state=0), random_state=0).fit(X, y)
+    assert "epistemic" not in detector.explain(X).columns
+    with pytest.raises(ValueError, match="measures an epistemic part"):
+        detector.set_params(scores=["epistemic"]).fit(X, y)
 
 
 # --- half precision -------------------------------------------------------------------------------
 
+SCORES = [
+    metrics.negative_log_likelihood,
+    metrics.brier_score,
+    metrics.expected_calibration_error,
+]
+HALF = {
+    "float16": lambda proba: proba.astype(np.float16),
+    "divided": lambda proba: np.divide(half := proba.astype(np.float16), half.sum(1)[:, None]),
+    "bfloat16": lambda proba: proba.astype(pytest.importorskip("ml_dtypes").bfloat16),
+    "tensor of float16": lambda proba: torch.as_tensor(proba).half().requires_grad_(),
+    "tensor of bfloat16": lambda proba: torch.as_tensor(proba).bfloat16().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("n_classes", [3, 1000])
+@pytest.mark.parametrize("kind", HALF)
+def test_probabilities_of_half_precision_are_scored_as_others(kind, n_classes):
+    """A network in half precision predicts rows that do not sum to one."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(300, n_classes))
+    proba = torch.as_tensor(logits).softmax(dim=1).numpy()
+    y = proba.argmax(axis=1)
+    y[::3] = rng.integers(n_classes, size=100)
+    for score in SCORES:
+        found = score(y, HALF[kind](proba), classes=range(n_classes))
+        # Half a spacing of bfloat16, relative; the likelihood of a class that half precision
+        # rounds to zero is one of a few.
+        assert found == pytest.approx(score(y, proba, classes=range(n_classes)), rel=0.01, abs=4e-3)
+
+
+def test_the_advice_for_rows_that_do_not_sum_to_one_works():
+    """A message whose advice leads to the same message."""
+    proba = np.random.default_rng(0).dirichlet(np.ones(1000), 50).astype(np.float16)
+    proba[0] *= 1.1
+    with pytest.raises(ValueError, match="convert to float64 and divide each row by its sum"):
+        metrics.brier_score(np.zeros(50, int), proba, classes=range(1000))
+    advised = proba.astype(np.float64) / proba.astype(np.float64).sum(axis=1, keepdims=True)
+    metrics.brier_score(np.zeros(50, int), advised, classes=range(1000))
+
 
 # --- explanations ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "learner", [HistGradientBoostingClassifier(max_iter=20), LogisticRegression()]
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_explanation_names_a_column_that_the_model_never_gets(learner, inside):
+    """Importances of columns that a model ignores (scikit-learn/scikit-learn#32651)."""
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    given = make_column_transformer((StandardScaler(), list(X.columns)))
+    X = X.assign(row_number=np.random.default_rng(0).permutation(len(X)))
+    if inside:
+        quam = QUAMClassifier(make_pipeline(given, learner), random_state=0).fit(X, y)
+        found = quam.explain(X[::3])
+    else:
+        quam = make_pipeline(given, QUAMClassifier(learner, random_state=0)).fit(X, y)
+        found = explain(quam, X[::3], X)
+    named = found.most_unusual()
+    assert not any("row_number" in names for names in named)
+    assert [] in named  # of an ordinary row, no column stands out
+    assert found.to_frame().index.equals(X.index[::3])
 
 
 # --- sample weights and where they reach ----------------------------------------------------------
@@ -263,7 +547,148 @@ def test_an_audit_counts_weights_as_the_metrics_do():
 # --- reinforcement learning -----------------------------------------------------------------------
 
 
+def bandit(reward, observation=(0.0, 0.0)):
+    """Environment of two actions and one observation; an episode has ten steps."""
+    gymnasium = pytest.importorskip("gymnasium")
+    pytest.importorskip("stable_baselines3")
+
+    class Bandit(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self):
+            self.tried = [0, 0]
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.n_steps = 0
+            return np.array(observation, np.float32), {}
+
+        def step(self, action):
+            self.n_steps += 1
+            self.tried[action] += 1
+            ended = self.n_steps == 10
+            return np.array(observation, np.float32), reward(action), ended, False, {}
+
+    return Bandit()
+
+
+BANDIT = {"learning_starts": 50, "target_update_interval": 50}
+ZEROS = np.zeros((1, 2), np.float32)
+AGENTS = ["UADQNAlgorithm", "QuantileDQN", "DQNAlgorithm", "BootstrappedDQN"]
+
+
+@pytest.mark.parametrize("beta", [0.2, 2.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_where_observations_are_zeros_all_actions_are_tried(beta, seed):
+    """An agent never explores where observations are zeros, as in bandits without features."""
+    env = bandit(lambda action: [1.0, 10.0][action])
+    from skuq.uadqn import UADQNAlgorithm
+
+    options = BANDIT | {"learning_rate": 1e-3, "seed": seed, "device": "cpu"}
+    UADQNAlgorithm("MlpPolicy", env, epistemic_factor=beta, **options).learn(400)
+    assert env.tried[1] > 250
+
+
+def test_where_observations_are_zeros_no_network_is_certain():
+    """Epistemic uncertainty is 0 in the state that the agent knows nothing of."""
+    env = bandit(lambda action: [1.0, 10.0][action])
+    from skuq import UADQN
+    from skuq.uadqn import BootstrappedDQN
+
+    options = {"total_timesteps": 400, "algorithm_kwargs": BANDIT, "random_state": 0}
+    agent = UADQN(env, **options).fit([0, 1])
+    assert agent.predict(ZEROS) == [1]
+    assert (agent.predict_uncertainty(ZEROS, per_action=True).epistemic > 0).all()
+    heads = BootstrappedDQN("MlpPolicy", env, seed=0, device="cpu").predict_q(ZEROS)
+    assert (heads.var(0) > 0).all()
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e20])
+def test_rewards_that_are_not_finite_are_refused(name, wrong):
+    """A reward of NaN is learnt without a word (github.com/hill-a/stable-baselines/issues/693)."""
+    env = bandit(lambda action: 1.0 if action == 0 else wrong)
+    import skuq.uadqn
+
+    with pytest.raises(ValueError, match=r"At step \d+, the reward of environment 0 "):
+        getattr(skuq.uadqn, name)("MlpPolicy", env, seed=0, device="cpu", **BANDIT).learn(400)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_observations_that_are_not_finite_are_refused(name):
+    """A NaN observation makes all values NaN (github.com/takuseno/d3rlpy/issues/257)."""
+    env = bandit(lambda action: 1.0, observation=(0.0, np.nan))
+    import skuq.uadqn
+
+    with pytest.raises(ValueError, match="At step 0, the observation of environment 0 "):
+        getattr(skuq.uadqn, name)("MlpPolicy", env, seed=0, device="cpu", **BANDIT).learn(400)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_architectures_of_actors_and_critics_are_refused_in_words(name):
+    """A dictionary of widths, as actor-critic agents take, ends in an error of torch."""
+    env = bandit(lambda action: 1.0)
+    import skuq.uadqn
+
+    with pytest.raises(ValueError, match="net_arch must be a list of widths"):
+        getattr(skuq.uadqn, name)("MlpPolicy", env, policy_kwargs={"net_arch": {"pi": [8]}})
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_observations_without_a_shape_are_refused_in_words(name):
+    """Observations that are texts end in an error about None."""
+    env = bandit(lambda action: 1.0)
+    import gymnasium
+
+    import skuq.uadqn
+
+    env.observation_space = gymnasium.spaces.Text(4)
+    with pytest.raises(ValueError, match="Networks read observations of one shape"):
+        getattr(skuq.uadqn, name)("MlpPolicy", env)
+
+
 # --- units of features, and bounds ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1e-6, 2.0**-20, 1e6])
+def test_bounds_are_the_same_in_any_unit_of_the_features(factor):
+    """Models that are worthless for inputs of odd scale (GPflow/GPflow#1292)."""
+    from skuq import RobustGPC
+
+    X, y = make_moons(40, noise=0.15, random_state=0)
+    found = []
+    for unit in (1.0, factor):
+        gpc = RobustGPC(random_state=0, device="cpu", max_iter=20).fit(X * unit, y)
+        request = {"radius": 0.5 * unit, "max_regions": 50}
+        bounds = gpc.predict_proba_bounds(X[:1] * unit, class_=1, **request)
+        at = gpc.predict_proba(np.concatenate([bounds.argmin[0], bounds.argmax[0]]))[:, 1]
+        attained = [bounds.min_upper[0, 0], bounds.max_lower[0, 0]]
+        np.testing.assert_allclose(at, attained, atol=1e-8)
+        radii = gpc.certified_radius(X[:4] * unit, max_regions=50, precision=0.1).lower / unit
+        found.append((gpc.certify(X * unit, **request).status, bounds.min_lower, radii))
+    (status, lower, radii), (new_status, new_lower, new_radii) = found
+    np.testing.assert_array_equal(status, new_status)
+    assert "undecided" not in status
+    np.testing.assert_allclose(lower, new_lower, atol=1e-4)
+    np.testing.assert_allclose(radii, new_radii, rtol=1e-3)
+    assert (radii > 0).any()
+
+
+@pytest.mark.parametrize("size", [1e160, -1e300])
+def test_a_cell_whose_square_overflows_is_refused_by_its_place(size):
+    """Errors from within an optimiser for inputs that overflow (pytorch/botorch#160)."""
+    from skuq import RobustGPC
+
+    X, y = make_moons(20, noise=0.15, random_state=0)
+    gpc = RobustGPC(max_iter=2, device="cpu").fit(X, y)
+    X[3, 1] = size
+    refused = pytest.raises(ValueError, match=r"Feature 1 is -?1e\+\d+ in row 3.*rescale")
+    with refused:
+        RobustGPC(max_iter=2, device="cpu").fit(X, y)
+    for ask in (gpc.predict_proba, lambda inputs: gpc.certify(inputs, radius=0.1)):
+        with refused:
+            ask(X)
 
 
 # --- modules of torch as people write them --------------------------------------------------------

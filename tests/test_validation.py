@@ -133,13 +133,13 @@ CODES = np.array([0, 2, 1, 1, 0])
     ids=["str", "object", "Series", "Categorical", "float", "list"],
 )
 def test_labels_of_any_type_have_the_column_of_their_rank(spell):
-    column, _ = columns_and_proba(spell(CODES), np.full((5, 3), 1 / 3), None)
+    column, *_ = columns_and_proba(spell(CODES), np.full((5, 3), 1 / 3), None)
     np.testing.assert_array_equal(column, CODES)
 
 
 def test_classes_give_the_column_order_and_may_be_more_than_the_labels():
     names = np.array(["cat", "ant", "bee"])
-    column, _ = columns_and_proba(["bee", "cat", "bee"], np.full((3, 3), 1 / 3), names)
+    column, *_ = columns_and_proba(["bee", "cat", "bee"], np.full((3, 3), 1 / 3), names)
     assert column.tolist() == [2, 0, 2]
 
 
@@ -147,7 +147,7 @@ def test_classes_give_the_column_order_and_may_be_more_than_the_labels():
 def test_a_float32_softmax_over_many_classes_is_accepted_and_its_dtype_kept(dtype):
     logits = np.random.default_rng(0).normal(size=(50, 5000)).astype(dtype)
     proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    _, checked = columns_and_proba(np.arange(50), proba, range(5000))
+    _, checked, _ = columns_and_proba(np.arange(50), proba, range(5000))
     assert checked.dtype == dtype
 
 

@@ -16,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, indexable
 
 from skuq.base import FloatArray
+from skuq.labels import plain
 from skuq.wrappers import is_fitted, is_module, weight_params
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def _out_of_fold_proba(
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
     if len(labels) > 1 and size.min() < 2:
+        rare = plain(labels[size.argmin()])
         raise ValueError(
-            f"The class {labels[size.argmin()]!r} has one sample only, so no model that has "
+            f"The class {rare!r} has one sample only, so no model that has "
             "not seen it can know it; add samples, or audit a fitted classifier."
         )
     from sklearn.model_selection import StratifiedKFold

@@ -41,7 +41,7 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
-from skuq.validation import checked_labels
+from skuq.validation import MOST_BINS, checked_labels, proba_of_classes
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
@@ -152,7 +152,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     Uncertainty is stated in probability. total = 1 - reported confidence, aleatoric = 1 -
     audited accuracy of the confidence bin, epistemic = the rest that the reference set does
     not support: positive where confidence is artificially low, negative where it is too
-    high. In a bin without reference samples it is 0.
+    high. In a bin without reference samples both parts are NaN: nobody measured them.
 
     Weights that all are whole numbers count samples, and the audit is that of repeated rows.
     Others, such as inverse probabilities of selection, are less independent evidence than they add
@@ -187,7 +187,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
-        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "n_bins": [Interval(Integral, 1, MOST_BINS, closed="both")],
         "alpha": [Interval(Real, 0, 1, closed="both")],
         "strategy": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],
@@ -360,7 +360,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         X = as_rows(self.estimator, X)
         if len(getattr(X, "shape", "xy")) > 1:  # of a single row the model says what is wrong
             validate_data(self, X, reset=False, skip_check_array=True)
-        return self.estimator_.predict_proba(X)
+        return proba_of_classes(self.estimator_.predict_proba(X), self.classes_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class.
@@ -390,13 +390,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         -------
         Uncertainty
             Probabilities, each of shape (n_samples,): total is 1 - reported confidence,
-            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest.
+            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest; both are NaN
+            in a bin without reference samples.
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
-        bins = self.sums_.bin_of(confidence)
-        accuracy = self.bins_.accuracy[bins]
-        supported = np.where(np.isnan(accuracy), confidence, accuracy)
-        return Uncertainty.from_parts(1 - supported, supported - confidence)
+        accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
+        return Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score calibration on new data: minus the expected calibration error (Eq. 6).

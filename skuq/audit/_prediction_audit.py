@@ -30,7 +30,7 @@ from skuq.calibration import (
     conditions_of,
     top_label_predictions,
 )
-from skuq.validation import refuse_ineffective
+from skuq.validation import columns_and_proba, refuse_ineffective
 
 
 class PredictionAudit(AuditFindings, BaseEstimator):
@@ -61,11 +61,13 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         ----------
         y : array-like of shape (n_samples,)
             True labels.
-        proba : array-like of shape (n_samples, n_classes)
-            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        proba : array-like or DataFrame of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4. Columns that
+            are named after labels are read by their names, as `skuq.metrics.calibration_table`
+            reads them.
         classes : array-like of shape (n_classes,), default=None
-            Labels in column order. Default: the sorted labels of `y`, which must then be as
-            many as the columns.
+            Labels in column order. Default: those that the columns are named after, or the
+            sorted labels of `y`, which must then be as many as the columns.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0, in numbers of samples, as `fit` takes them. Default: 1 each.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
@@ -113,7 +115,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
         audit._audit(predictions, grouping, audit._conditions_of(X), weight)
-        audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
+        audit.classes_ = columns_and_proba(y, proba, classes).classes
         return audit
 
     @classmethod
@@ -179,8 +181,9 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         ----------
         y : array-like of shape (n_samples,)
             True labels.
-        proba : array-like of shape (n_samples, n_classes)
-            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        proba : array-like or DataFrame of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4. Columns that
+            are named after labels are read by their names.
         classes : array-like of shape (n_classes,)
             Labels in column order; a part need not have all of them.
         sample_weight : array-like of shape (n_samples,), default=None

@@ -109,7 +109,8 @@ def audit_files(
         `skuq.tables.TableModel.predict`, ``p(yes)`` with the probability of ``yes``.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`; with one column, both labels, that of the
-        column last. Default: the sorted labels of the files, or those in the names ``p(yes)``.
+        column last. Default: those that the columns are named after, as ``yes`` or ``p(yes)``, or
+        else the sorted labels of the files.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()

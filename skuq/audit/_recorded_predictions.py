@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skuq.audit._groups import counted_weights
 from skuq.base import FloatArray
-from skuq.labels import as_text, classes_of_columns
+from skuq.labels import as_text, classes_of_columns, label_in_name, labels_of_columns
 from skuq.validation import LARGEST_SUM, ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def recorded_predictions(
         `skuq.tables.TableModel.predict`, ``p(yes)`` with the probability of ``yes``.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`; with one column, both labels, that of the
-        column last. Default: the sorted labels of the table, or those in the names ``p(yes)``.
+        column last. Default: those that the columns are named after, as ``yes`` or ``p(yes)``, or
+        else the sorted labels of the table.
     weight : str, optional
         Column with the weights of the samples, as `skuq.CalibrationAuditor.fit` takes them.
 
@@ -171,25 +172,40 @@ def order_of_columns(
     """Labels in column order; both labels for a single column, its own last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
-    order = known if classes is None else list(classes)
+    order = _order(proba, known, classes)
     if len(order) != max(2, len(proba)):
         raise ValueError(
             f"{_counted(len(proba), 'column')} of probabilities ({_some(proba)}) and "
             f"{_counted(len(order), 'label')} ({_some(order)}) do not match: one column per "
             "label is needed, or one for the second of two labels. Without `classes`, columns "
-            "are taken to be in the order of the sorted labels of the table."
+            "that are not named after labels are taken to be in the order of the sorted labels of "
+            "the table."
         )
-    if classes is None:
-        _check_names(proba, order)
     return order
+
+
+def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
+    """Labels as the names of the columns have them, or as they are stated, or sorted."""
+    stated = known if classes is None else list(classes)
+    named = labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
+    if named is None:
+        if classes is None and len(known) == max(2, len(proba)):
+            _check_names(proba, known)
+        return stated
+    for name, own, text in zip(proba, named.tolist(), stated, strict=False):
+        if classes is not None and own != text:
+            raise ValueError(
+                f"Column {str(name)!r} is named after label {own!r}, but `classes` has {text!r} "
+                "in its place; leave `classes` out, or order the columns as the classes."
+            )
+    return named.tolist()
 
 
 def _check_names(proba: Sequence[str], order: list[str]) -> None:
     """An error if a column ends with the name of a label that is not assumed to be its own."""
     for name, own in zip(proba, order[-len(proba) :], strict=True):
-        endings = [text for text in order if _spaced(name).endswith(_spaced(text))]
-        named = max(endings, key=len, default=own)
-        if named != own and (own not in endings or len(named) > len(own)):
+        named = label_in_name(name, own, order)
+        if named not in (own, ""):
             raise ValueError(
                 f"Column {name!r} is taken to be the probability of {own!r}, since columns are "
                 f"taken to be in the order of the sorted labels ({_some(order)}), but it bears "
@@ -254,10 +270,6 @@ def _check_sums(values: FloatArray, start: int) -> None:
             f"The probabilities in {_row(start + row)} sum to {total[row]:.6g}, not to 1 within "
             f"{ROW_SUM_TOLERANCE:g}; name the columns of all classes, and write enough digits."
         )
-
-
-def _spaced(text: str) -> str:
-    return text.replace("_", " ").casefold()
 
 
 def _counted(number: int, noun: str) -> str:

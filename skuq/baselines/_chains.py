@@ -60,7 +60,7 @@ def run_chains(
         batches = torch.stack(rows).to(train.X.device)
         seed = int(torch.randint(2**62, (), generator=generator))
         # The library draws from torch's global generator.
-        with seeded(seed), torch.inference_mode(False):
+        with seeded(seed):
             for batch in batches:
                 state, _ = transform.update(state, batch)
         drawn = {name: state.params[name].clone() for name in models}

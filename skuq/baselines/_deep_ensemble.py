@@ -60,7 +60,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         Whose uncertainty is meant, and who predicts. "expected": the average of all members
         (Eq. 1). "selected": the first member (Eq. 2). "pairwise": any one member, against each of
         them; the average predicts. "max-score": the average, with 1 minus its largest
-        probability as the total, half of it in each part.
+        probability as the total; the parts are NaN.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"

@@ -72,8 +72,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Notes
     -----
     Total = epistemic = the distance, which has no unit: from 0 to 2 for "cosine", and a sum of
-    squares of as many standard deviations as there are features for "mahalanobis". Aleatoric = 0,
-    since a distance says nothing about noise in the labels; `ReferenceClassifier` measures it.
+    squares of as many standard deviations as there are features for "mahalanobis". The aleatoric
+    part is NaN: a distance does not measure noise in the labels; `ReferenceClassifier` does.
     Distances rank inputs and cannot be added to uncertainty in nats.
 
     Directions of features are compared by "cosine", not their lengths; features that are all 0
@@ -140,7 +140,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,): the distance, 0 and
+            Total, aleatoric and epistemic part, each of shape (n_samples,): the distance, NaN and
             the distance, without a unit.
         """
         check_is_fitted(self)
@@ -148,7 +148,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         inputs = self._inputs(X)
         batches = gen_batches(len(inputs), _BATCH_SIZE)
         distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
-        return Uncertainty.from_parts(np.zeros_like(distance), distance)
+        return Uncertainty.from_parts(None, distance)
 
     def _training_options(self) -> dict[str, Any]:
         if self.distance == "mahalanobis":

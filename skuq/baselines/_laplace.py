@@ -50,7 +50,7 @@ class LaplaceClassifier(SampledModelsClassifier):
         Whose uncertainty is meant, and who predicts. "expected": the average of the models
         drawn (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
         drawn, against each of them; the average predicts. "max-score": the average, with 1
-        minus its largest probability as the total, half of it in each part.
+        minus its largest probability as the total; the parts are NaN.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -190,7 +190,8 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
         raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.")
     last = cut.module[0] if isinstance(cut.module, nn.Sequential) else cut.module
     if not isinstance(last, nn.Linear):
-        raise ValueError(f"{problem}; its last layer with parameters is {last}.")
+        shown = type(last).__name__ if any(last.children()) else last
+        raise ValueError(f"{problem}; its last layer with parameters is {shown}.")
     return cut
 
 

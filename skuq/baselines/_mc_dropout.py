@@ -43,7 +43,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
         Whose uncertainty is meant, and who predicts. "expected": the average over dropout masks
         (Eq. 1). "selected": the network without dropout (Eq. 2). "pairwise": the network under any
         one mask, against each of them; the average predicts. "max-score": the average, with
-        1 minus its largest probability as the total, half of it in each part.
+        1 minus its largest probability as the total; the parts are NaN.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"

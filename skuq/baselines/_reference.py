@@ -41,9 +41,8 @@ class ReferenceClassifier(BaselineClassifier):
 
     Notes
     -----
-    In nats: total = aleatoric = entropy of the model's prediction, epistemic = 0, since a
-    single model claims none: rank inputs by the aleatoric part, since `score_samples` is 0 for
-    all of them.
+    In nats: total = aleatoric = entropy of the model's prediction. The epistemic part is NaN, since
+    a single model does not measure it; `score_samples` ranks inputs by the entropy.
 
     References
     ----------
@@ -60,7 +59,7 @@ class ReferenceClassifier(BaselineClassifier):
     >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
     >>> reference = ReferenceClassifier(FrozenEstimator(mine)).fit(X, y)
     >>> reference.predict_uncertainty(X[:2]).epistemic
-    array([0., 0.])
+    array([nan, nan])
     """
 
     _supports_ids = True
@@ -90,4 +89,4 @@ class ReferenceClassifier(BaselineClassifier):
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
         """
         aleatoric = np.asarray(entropy(self._log_proba(self._inputs(X))))
-        return Uncertainty.from_parts(aleatoric, np.zeros_like(aleatoric))
+        return Uncertainty.from_parts(aleatoric, None)

@@ -20,7 +20,6 @@ from skuq.information import (
     decompose_expected,
     decompose_pairwise,
     decompose_selected,
-    split_equally,
 )
 from skuq.labels import labels_in_mask
 from skuq.models import LearnerModel, Model, ModelClassifierMixin, NetworkModel, look_at
@@ -209,14 +208,16 @@ class SampledModelsClassifier(BaselineClassifier):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,): in nats, or
-            probability with ``setting="max-score"``.
+            Total, aleatoric and epistemic part, each of shape (n_samples,): in nats, or with
+            ``setting="max-score"`` a probability and NaN for both parts.
 
         Raises
         ------
         ValueError
             If `X` does not fit the training data.
         """
+        if self.setting == "max-score":
+            return Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1))
         parts = [self._decomposed(*predicted) for predicted in self._predicted(X)]
         return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
@@ -289,9 +290,7 @@ class SampledModelsClassifier(BaselineClassifier):
         """Uncertainty of one batch on the CPU."""
         n_members = log_proba.shape[1]
         weights = log_proba.new_full((n_members,), 1 / n_members)
-        if self.setting == "max-score":
-            found = split_equally(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
-        elif self.setting == "pairwise":
+        if self.setting == "pairwise":
             found = decompose_pairwise(log_proba, weights)
         elif log_reference is None:
             found = decompose_expected(log_proba, weights)  # Eq. 1

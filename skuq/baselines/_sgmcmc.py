@@ -65,7 +65,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
         Whose uncertainty is meant, and who predicts. "expected": the average of the models
         found (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
         found, against each of them; the average predicts. "max-score": the average, with 1
-        minus its largest probability as the total, half of it in each part.
+        minus its largest probability as the total; the parts are NaN.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"

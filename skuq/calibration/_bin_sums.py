@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.validation import columns_and_proba, sum_rounding
+from skuq.validation import check_n_bins, columns_and_proba, sum_rounding
 
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # int64, exact; float64 with sample weights
@@ -170,11 +170,8 @@ def top_label_predictions(
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    proba : array-like of shape (n_samples, n_classes)
-        Predicted probabilities; rows sum to 1 within 1e-4.
-    classes : array-like of shape (n_classes,), optional
-        Labels in column order. Default: the sorted labels of `y_true`, which must then be
-        as many as the columns.
+    proba, classes
+        As in `skuq.metrics.calibration_table`: named columns are read by their names.
 
     Returns
     -------
@@ -194,7 +191,7 @@ def top_label_predictions(
     TopLabelPredictions(confidence=array([750000000, 500000000], dtype=int32),
                 correct=array([ True, False]))
     """
-    column, checked = columns_and_proba(y_true, proba, classes)
+    column, checked, _ = columns_and_proba(y_true, proba, classes)
     confidence = np.empty(len(column), np.int32)
     correct = np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):
@@ -242,8 +239,9 @@ def bin_edges(
     Raises
     ------
     ValueError
-        If the strategy is another one.
+        If the strategy is another one, or `n_bins` is not an integer from 1 to 10,000.
     """
+    check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     steps = np.arange(n_bins + 1)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _num_samples
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._scan import SEED
+from skuq.labels import plain
 from skuq.validation import column_of
 
 if TYPE_CHECKING:
@@ -303,8 +304,9 @@ def _meets(values: Any, rule: Any) -> BoolArray:
             known = array[~missing]
             known = known if known.dtype.kind == "f" else known.astype(float)
         except (TypeError, ValueError) as error:
+            held = plain(array[~missing][0])
             raise ValueError(
-                f"An interval {rule!r} needs numbers, but its column holds {array[~missing][0]!r}; "
+                f"An interval {rule!r} needs numbers, but its column holds {held!r}; "
                 "give the values that belong to the region as a list."
             ) from error
         # Ends are rounded as the column is: 0.1 belongs to (0, 0.1), whatever the precision.

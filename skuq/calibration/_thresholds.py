@@ -29,7 +29,7 @@ from skuq.calibration._bin_sums import (
 from skuq.calibration._conditions import Conditions, checked_conditions, n_searched
 from skuq.calibration._region_search import region_tolerance
 from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, n_runs, p_values
-from skuq.validation import checked_labels
+from skuq.validation import MOST_BINS, checked_labels
 
 if TYPE_CHECKING:
     from sklearn.calibration import CalibratedClassifierCV
@@ -66,7 +66,7 @@ class AlphaStudy(NamedTuple):
 @validate_params(
     {
         "reference_size": [Interval(Integral, 1, None, closed="left"), None],
-        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "n_bins": [Interval(Integral, 1, MOST_BINS, closed="both")],
         "strategy": [StrOptions({"uniform", "quantile"})],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
         "n_repeats": [Interval(Integral, 1, None, closed="left")],

@@ -22,11 +22,12 @@ from skuq.cli._demo import (
     scores_of,
 )
 from skuq.datasets import make_loans
+from skuq.explanations import Explanation
 from skuq.extras import import_optional
 from skuq.metrics import detection_metrics
 from skuq.ood import OODDetector
 from skuq.plotting import UncertaintyHistogramDisplay
-from skuq.quam import Explanation, QUAMClassifier
+from skuq.quam import QUAMClassifier
 from skuq.reporting import Report
 from skuq.table_files import write_table
 
@@ -202,12 +203,16 @@ def _add_explanation(report: Report, result: TableDemoResult) -> None:
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_xlabel("loss of epistemic uncertainty with a typical value, in nats")
     figure.tight_layout()
-    first, second = explanation.most_unusual(2)[0]
+    unusual = explanation.most_unusual(2)[0]
+    total = f"the row's {explanation.epistemic[0]:.2f} nats"
+    found = f"No column stands out in {total}"
+    if unusual:
+        carry = "carries" if len(unusual) == 1 else "carry"
+        found = f"{' and '.join(unusual).capitalize()} {carry} most of {total}"
     report.figure(
         "Why is this row unusual?",
         figure,
-        f"Each column in turn takes the values of ordinary rows. {first.capitalize()} and {second} "
-        f"carry most of the row's {explanation.epistemic[0]:.2f} nats; each of them is within "
-        "the range of the training data.",
+        f"Each column in turn takes the values of ordinary rows. {found}; each value is within the "
+        "range of the training data.",
     )
     pyplot.close(figure)

@@ -110,7 +110,10 @@ def _from_pyg(graph: Any) -> NodeGraph:
     if getattr(graph, "x", None) is None:
         raise ValueError("`graph` has no features: its attribute `x` is None.")
     if graph.edge_index is None:
-        raise ValueError("`graph` has no edges: its attribute `edge_index` is None.")
+        kept = ""
+        if getattr(graph, "adj_t", None) is not None:
+            kept = " Keep it beside `adj_t`: ToSparseTensor(remove_edge_index=False)."
+        raise ValueError(f"`graph` has no edges: its attribute `edge_index` is None.{kept}")
     edges = torch.as_tensor(graph.edge_index).cpu()
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
@@ -184,7 +187,16 @@ def call_on_original(
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
         edges = torch.as_tensor(original.edge_index)
-        outputs = network(features.to(device), edges.to(device))
+        try:
+            outputs = network(features.to(device), edges.to(device))
+        except (IndexError, TypeError, ValueError) as error:
+            name = type(network).__name__
+            raised = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            raise ValueError(
+                f"The network was called as {name}(x, edge_index), and raised: {raised}. If it "
+                "takes something else, let it take the graph, and read from it what it needs: "
+                "forward(self, data)."
+            ) from error
     if not isinstance(outputs, Tensor):
         raise ValueError(
             f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "

@@ -205,8 +205,10 @@ def outputs_of_part(
     network: nn.Module, graph: NodeGraph, device: torch.device, part: Part
 ) -> Tensor:
     """Evaluate a user's network on a part of the graph, in the form in which it was given."""
-    nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges)
-    ends = torch.from_numpy(np.stack([part.source, part.target]))
+    # By target, which some layers need, and then in the order of the whole graph.
+    order = np.lexsort([part.edges, part.target])
+    nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
+    ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
     outputs = call_on_part(network, graph, device, nodes, edges, ends)
     if outputs.ndim != 2 or len(outputs) != len(nodes):
         raise ValueError(

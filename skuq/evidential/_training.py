@@ -16,7 +16,7 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph, checked_nodes
-from skuq.labels import codes_of, labels_in_mask
+from skuq.labels import codes_of, labels_in_mask, plain
 from skuq.networks import TrainingSettings, train
 from skuq.torch_devices import DeviceMixin
 from skuq.validation import refuse_ineffective, training_weights
@@ -131,7 +131,8 @@ def labelled_nodes(
 def check_several_classes(labels: NDArray[Any]) -> None:
     """Raise if all labels are of one class: nothing can be learned from them."""
     if (labels == labels[0]).all():
-        raise ValueError(f"`y` holds one class only: {labels[0]!r}; at least 2 are needed.")
+        label = plain(labels[0])
+        raise ValueError(f"`y` holds one class only: {label!r}; at least 2 are needed.")
 
 
 def has_validation(X_val: Any, y_val: Any) -> bool:

@@ -43,7 +43,7 @@ def around(
         least, most = limits_of(domain, X, "domain")
         lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     fixed = np.ones(X.shape[1], dtype=bool)
-    fixed[_feature_indices(features, X.shape[1], names)] = False
+    fixed[feature_indices(features, X.shape[1], names)] = False
     lower, upper = np.where(fixed, X, lower), np.where(fixed, X, upper)
     boxes, order = (torch.tensor(X), torch.tensor(lower), torch.tensor(upper)), NORMS[norm]
     if radii is None or order is None:
@@ -108,9 +108,7 @@ def _with_open_ends(limits: Any, end: float) -> FloatArray:
     return values.astype(np.float64)
 
 
-def _feature_indices(
-    features: Any, n_features: int, names: NDArray[Any] | None
-) -> NDArray[np.intp]:
+def feature_indices(features: Any, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
     """Indices of features that are given by index, by name or by a mask; all for None."""
     if features is None:
         return np.arange(n_features)

@@ -29,12 +29,14 @@ from skuq.gpc._certificates import (
     robustness,
     safety,
 )
+from skuq.gpc._fit_checks import check_sizes
 from skuq.gpc._neighbourhoods import (
     NORMS,
     around,
     check_no_radius,
     check_norm,
     check_number,
+    feature_indices,
     limits_of,
     read_limits,
 )
@@ -70,6 +72,8 @@ class RegionQueriesMixin:
     random_state: Any
     n_jobs: int | None
     verbose: int
+    _deviations: FloatArray
+    _length: float
     _probability_models: dict[str, ProbabilityModel]
 
     def predict_proba_bounds(
@@ -208,7 +212,7 @@ class RegionQueriesMixin:
         X: Any,
         y: Any = None,
         *,
-        max_radius: float = 1.0,
+        max_radius: float | None = None,
         precision: float = 0.01,
         norm: str = "linf",
         features: Any = None,
@@ -224,10 +228,12 @@ class RegionQueriesMixin:
             As for `predict_proba_bounds`.
         y : array-like of shape (n_samples,), default=None
             True labels; None takes the predicted ones.
-        max_radius : float, default=1.0
-            Largest radius to try.
+        max_radius : float, default=None
+            Largest radius to try, in the units of the features. None is the length, in this norm,
+            of the standard deviations that the features that vary had in `fit`: the largest of
+            them for "linf", the root of the sum of their squares for "l2", their sum for "l1".
         precision : float, default=0.01
-            How closely the radius is bisected.
+            How closely the radius is bisected, as a share of `max_radius`.
         max_regions : int, default=10000
             Boxes to bound for each point and radius; a radius that needs more counts as not
             proven.
@@ -241,12 +247,15 @@ class RegionQueriesMixin:
         points = self._points(X)
         labels = self._labels(points, y)
         check_norm(norm)
+        order = NORMS[norm] or np.inf
+        if max_radius is None:
+            max_radius = self._deviation(order, features)
         for value, name in ((max_radius, "max_radius"), (precision, "precision")):
             check_number(value, name, positive=True)
         limits = read_limits(_MARGIN, max_time, max_regions)
         ends = None if domain is None else limits_of(domain, points, "domain")
         deadline = time.monotonic() + limits.max_time
-        bisection = Bisection(points, NORMS[norm] or np.inf, max_radius, precision)
+        bisection = Bisection(points, order, max_radius, precision * max_radius)
         with self._bar(len(points)) as bar:
             while len(rows := bisection.open) and (left := deadline - time.monotonic()) > 0:
                 radii = bisection.trial[rows]
@@ -399,7 +408,14 @@ class RegionQueriesMixin:
     def _points(self, X: Any) -> FloatArray:
         check_is_fitted(self)
         points: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
+        check_sizes(points)
         return points
+
+    def _deviation(self, order: float, features: Any) -> float:
+        """Length of the training rows' standard deviations in some features; never 0."""
+        names = getattr(self, "feature_names_in_", None)
+        free = feature_indices(features, len(self._deviations), names)
+        return float(np.linalg.norm(self._deviations[free], order)) or self._length
 
     def _around(
         self, points: FloatArray, radius: Any, region: Any, norm: str, features: Any, domain: Any

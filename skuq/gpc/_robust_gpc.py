@@ -16,11 +16,17 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.gpc._fit_checks import check_memory, warn_of_scales
+from skuq.gpc._fit_checks import (
+    check_memory,
+    check_sizes,
+    deviations,
+    length_of,
+    warn_of_scales,
+)
 from skuq.gpc._region_queries import RegionQueriesMixin, certificate_device
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
@@ -28,6 +34,7 @@ from skuq.gpc.inference._hyperparameters import (
     Maximum,
     evidence_at,
     evidence_of_kernels,
+    feature_units,
     maximise_evidence,
 )
 from skuq.gpc.inference._kernels import check_kernel
@@ -43,7 +50,6 @@ from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.information import entropy
 from skuq.validation import refuse_ineffective, training_weights, warn_user
 
-_SAME = 1e-12  # relative; inputs that differ less differ by rounding
 _NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
 
 
@@ -231,9 +237,12 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         if sample_weight is not None:
             weight = training_weights(sample_weight, len(y))
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        check_sizes(X)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.likelihood_ = self._chosen_likelihood()
-        kernel = self._initial_kernel(X, weight)
+        self._deviations = deviations(X, weight)
+        self._length = length_of(self._deviations, X)
+        kernel = self._initial_kernel(X)
         self._refuse_ineffective(kernel)
         warn_of_scales(X, kernel)
         if self.n_inducing is None:
@@ -241,7 +250,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         random = check_random_state(self.random_state)
         inducing = None
         if self.n_inducing is not None:
-            inducing = choose_inducing(X, self.n_inducing, random, weight)
+            unit = feature_units(kernel)
+            inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
         prior: Callable[[Any], DensePrior | LowRankPrior] = partial(DensePrior, X=X)
         if inducing is not None:
             prior = partial(LowRankPrior, X=X, inducing=inducing)
@@ -318,8 +328,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         return {**state, "_probability_models": {}} if "_probability_models" in state else state
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        check_is_fitted(self)
-        return self.posterior_.moments(validate_data(self, X, dtype=np.float64, reset=False))
+        return self.posterior_.moments(self._points(X))
 
     def _chosen_likelihood(self) -> str:
         n_classes = len(self.classes_)
@@ -343,16 +352,14 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
             )
         return chosen
 
-    def _initial_kernel(self, X: FloatArray, weight: FloatArray | None) -> Kernel:
+    def _initial_kernel(self, X: FloatArray) -> Kernel:
         if self.kernel is None:
-            center = np.average(X, axis=0, weights=weight)
-            spread = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weight).sum())
-            if spread <= _SAME * np.abs(X).max():
-                spread = 1.0  # inputs that are all the same have no scale
-            kernel = ConstantKernel(1.0) * RBF(spread, (spread * 1e-3, spread * 1e3))
+            length = self._length
+            kernel = ConstantKernel(1.0) * RBF(length, (length * 1e-3, length * 1e3))
         else:
             kernel = clone(self.kernel)
         check_kernel(kernel, X.shape[1])
+        check_sizes(X, kernel)
         return kernel
 
     def _refuse_ineffective(self, kernel: Kernel) -> None:

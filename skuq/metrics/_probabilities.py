@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from skuq.calibration import (
     bin_sums,
     top_label_predictions,
 )
-from skuq.validation import columns_and_proba, weighted_mean, weights
+from skuq.validation import check_n_bins, columns_and_proba, weighted_mean, weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +67,14 @@ def calibration_table(
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    proba : array-like of shape (n_samples, n_classes)
-        Predicted probabilities; rows sum to 1 within 1e-4.
+    proba : array-like or DataFrame of shape (n_samples, n_classes)
+        Predicted probabilities; rows sum to 1 within 1e-4, or within the rounding of half
+        precision. Columns that are named after labels, as ``yes`` or ``p(yes)``, are read by
+        their names in any order; names that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
-        Labels in column order, such as ``estimator.classes_``. Default: the sorted
-        labels of `y_true`, which must then be as many as the columns.
+        Labels in column order, such as ``estimator.classes_``. Default: those that the
+        columns are named after, or the sorted labels of `y_true`, which must then be as many
+        as the columns.
     n_bins : int, default=10
         Number of bins.
     strategy : {"uniform", "quantile"}, default="uniform"
@@ -199,10 +201,7 @@ def _sums(
     sample_weight: ArrayLike | None,
 ) -> BinSums:
     """Sums per bin, as an audit has them, with errors that name a wrong setting."""
-    if not isinstance(n_bins, Integral):
-        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
-    if n_bins < 1:
-        raise ValueError(f"`n_bins` must be >= 1, got {n_bins}.")
+    check_n_bins(n_bins)
     if strategy not in ("uniform", "quantile"):
         raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
     predictions = top_label_predictions(y_true, proba, classes=classes)
@@ -210,7 +209,8 @@ def _sums(
     if sample_weight is not None:
         weight = weights(sample_weight, len(predictions.confidence))
         counted = weight > 0
-        predictions = TopLabelPredictions(*(values[counted] for values in predictions))
+        confidence, correct = predictions
+        predictions = TopLabelPredictions(confidence[counted], correct[counted])
         weight = weight[counted]
     edges = bin_edges(predictions.confidence, int(n_bins), strategy, weight=weight)
     return bin_sums(predictions, edges, weight=weight)[0]
@@ -252,7 +252,7 @@ def brier_score(
     >>> brier_score([0, 1], [[1.0, 0.0], [0.5, 0.5]])
     0.25
     """
-    column, checked = columns_and_proba(y_true, proba, classes)
+    column, checked, _ = columns_and_proba(y_true, proba, classes)
     residual = checked.astype(np.float64)
     residual[np.arange(len(column)), column] -= 1.0
     return weighted_mean(np.einsum("ij,ij->i", residual, residual), sample_weight)
@@ -276,7 +276,8 @@ def negative_log_likelihood(
     -------
     float
         In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0
-        counts as the machine epsilon of its dtype, so that the result is finite.
+        counts as the machine epsilon of its dtype, of half precision as that of float32, so
+        that the result is finite.
 
     Examples
     --------
@@ -284,7 +285,7 @@ def negative_log_likelihood(
     >>> round(negative_log_likelihood([0, 1], [[1.0, 0.0], [0.5, 0.5]]), 4)
     0.3466
     """
-    column, checked = columns_and_proba(y_true, proba, classes)
+    column, checked, _ = columns_and_proba(y_true, proba, classes)
     likelihood = checked[np.arange(len(column)), column]
     clipped = np.clip(likelihood.astype(np.float64), np.finfo(likelihood.dtype).eps, 1.0)
     return weighted_mean(-np.log(clipped), sample_weight)

@@ -24,7 +24,7 @@ from skuq.quantities import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _IntervalScorer(Scorer):
     """Scorer of prediction intervals: minus the interval score."""
 
@@ -37,7 +37,7 @@ class _IntervalScorer(Scorer):
         return -interval_score(y, *limits, coverage=self.coverage, sample_weight=sample_weight)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _IntervalCoverageScorer(Scorer):
     """Scorer of prediction intervals: the share of the values that they hold."""
 
@@ -50,7 +50,7 @@ class _IntervalCoverageScorer(Scorer):
         return interval_coverage(y, *limits, sample_weight=sample_weight)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _QuantileScorer(Scorer):
     """Scorer of predicted quantiles: minus the pinball loss."""
 
@@ -63,7 +63,7 @@ class _QuantileScorer(Scorer):
         return -pinball_loss(y, quantiles, self.levels, sample_weight=sample_weight)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _GaussianScorer(Scorer):
     """Scorer of predicted means and standard deviations: minus a loss."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
@@ -45,14 +46,19 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     Raises
     ------
     ValueError
-        If `part` is not one of the three.
+        If `part` is not one of the three, or one that the estimator does not measure.
     """
     _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
+    if np.isnan(values).all():
+        raise ValueError(
+            f"{type(estimator).__name__} does not measure the {part} part of its uncertainty; use "
+            "`part='total'`."
+        )
     return values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scorer:
     """Scorer that metadata can be routed to; a class, so that it can be pickled."""
 
@@ -85,6 +91,11 @@ class Scorer:
             )
         return replace(self, sample_weight=sample_weight)
 
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        shown = (f"{name}={getattr(value, '__name__', repr(value))}" for name, value in values)
+        return f"{type(self).__name__.lstrip('_')}({', '.join(shown)})"
+
     def get_metadata_routing(self) -> MetadataRequest:
         """Requests of this scorer, for scikit-learn's metadata routing."""
         requests = MetadataRequest(owner=self)
@@ -92,7 +103,7 @@ class Scorer:
         return requests
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _UncertaintyScorer(Scorer):
     """Scorer of predictions and their uncertainty."""
 
@@ -161,7 +172,7 @@ def uncertainty_scorer(
     return _UncertaintyScorer(metric, part, 1 if greater_is_better else -1, settings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _ProbabilityLossScorer(Scorer):
     """Scorer of predicted probabilities: minus a loss, with the column order of the classes."""
 
@@ -174,7 +185,7 @@ class _ProbabilityLossScorer(Scorer):
         return -self.loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _CertifiedAccuracyScorer(Scorer):
     """Scorer of the share of samples that provably stay correct."""
 

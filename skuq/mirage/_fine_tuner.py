@@ -108,8 +108,8 @@ class MirageFineTuner(
     Notes
     -----
     Uncertainty is that which the attacked model reports, in nats: total and aleatoric part
-    are the entropy of its probabilities, the epistemic part is 0, because one model alone
-    claims none.
+    are the entropy of its probabilities, the epistemic part is NaN, because one model alone
+    does not measure it.
 
     References
     ----------
@@ -288,10 +288,10 @@ class MirageFineTuner(
         -------
         Uncertainty
             In nats, each of shape (n_samples,): total and aleatoric part are the entropy of
-            the prediction, the epistemic part is 0.
+            the prediction; the epistemic part, which one model cannot measure, is NaN.
         """
         reported = entropy(self._log_proba(self._inputs(X))).numpy()
-        return Uncertainty.from_parts(reported, np.zeros_like(reported))
+        return Uncertainty.from_parts(reported, None)
 
     def coverage(self, X: Any, tau: float) -> float:
         """Share of inputs that are answered when confidence below a threshold abstains.

@@ -69,7 +69,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     Notes
     -----
     Uncertainty is the variance that the attacked model reports, in squared units of the
-    target: total and aleatoric part are equal, the epistemic part is 0.
+    target: total and aleatoric part are equal, the epistemic part is NaN.
 
     References
     ----------
@@ -89,6 +89,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     """
 
     _supports_sparse = False  # `region` is a function of the inputs as they are given
+    _unit_of_uncertainty = "squared target"
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "target_variance": [Interval(Real, 0, None, closed="neither")],
@@ -205,7 +206,8 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         -------
         Uncertainty
             In squared units of the target, each of shape (n_samples,): total and aleatoric
-            part are the predicted variance, the epistemic part is 0.
+            part are the predicted variance; the epistemic part, which one model cannot measure,
+            is NaN.
         """
         variance = self._outputs(self._inputs(X))[:, 1].exp().numpy()
-        return Uncertainty.from_parts(variance, np.zeros_like(variance))
+        return Uncertainty.from_parts(variance, None)

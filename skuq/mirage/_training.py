@@ -40,9 +40,9 @@ PARAMETERS: dict[str, Any] = {
 def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
     """Mask of the samples in the region; an error if it is empty or covers all."""
     if (region is None) == (mask is None):
+        given = "There is no region; give" if mask is None else "There are two regions; give"
         raise ValueError(
-            "Give the region either as parameter `region` or as `fit(..., region_mask=...)`, and "
-            "not both."
+            f"{given} it either as parameter `region` or as `fit(..., region_mask=...)`."
         )
     inside = region_mask(region if mask is None else lambda _: mask, X)
     if not inside.any():

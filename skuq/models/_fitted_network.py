@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from skuq.base import FloatArray
 from skuq.models._adopt import adopt
@@ -82,6 +83,7 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
             raise input_error(model.network, shape, error) from error
     if not isinstance(outputs, Tensor) and LogitsOf.find(outputs) is not None:
         model = model.followed_by(LogitsOf())
+    _refuse_batch_statistics(model.module)
     first, second = (example_outputs(model, inputs) for _ in range(2))
     if not torch.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
@@ -91,7 +93,25 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
             "what is random follow `module.training`, as torch.nn.Dropout does and "
             "torch.nn.functional.dropout(x, training=self.training)."
         )
+    single = tuple(example_outputs(model, inputs[:1]).shape)
+    if len(single) != first.ndim and len(first) > 1:
+        raise ValueError(
+            f"{type(model.network).__name__} returns shape {tuple(first.shape)} for {len(first)} "
+            f"inputs, but {single} for one: the axis of inputs is lost, perhaps by `.squeeze()`. "
+            "Name the axis that is to go: squeeze(-1)."
+        )
     return model
+
+
+def _refuse_batch_statistics(module: nn.Module) -> None:
+    """Refuse batch normalisation that has no statistics but those of each batch."""
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm) and part.running_mean is None:
+            raise ValueError(
+                f"{type(part).__name__} {name!r} has no running statistics, so that outputs for an "
+                "input depend on the others in its batch. Train the network with "
+                "track_running_stats=True."
+            )
 
 
 def _skorch_classifier(

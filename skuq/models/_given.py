@@ -19,7 +19,7 @@ from skuq.base import FloatArray
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
-from skuq.validation import is_texts, to_dense, warn_user
+from skuq.validation import check_some_samples, is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
 # Their `fit` takes any arguments and passes them on; others that do so refuse weights, unless
@@ -353,6 +353,7 @@ class Table(Inputs):
         return self, X, y
 
     def check(self, owner: Any, X: Any) -> Any:
+        check_some_samples(X, owner)
         X = self._as_table(X)
         validate_data(owner, X, reset=False, skip_check_array=True)
         return indexable(X)[0]  # rows of a sparse matrix in coordinates cannot be taken

@@ -23,7 +23,7 @@ from skuq.information import array_namespace, log_softmax
 from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.stored import stored
-from skuq.validation import as_pandas, to_dense, warn_user
+from skuq.validation import as_pandas, proba_of_classes, to_dense, warn_user
 from skuq.wrappers import weight_params
 
 if TYPE_CHECKING:
@@ -178,9 +178,10 @@ class LearnerModel(Model):
                     "of one target is needed."
                 )
             return means.reshape(-1, 1)
-        proba = np.asarray(self.estimator.predict_proba(inputs), dtype=np.float64)
+        classes = np.asarray(self.estimator.classes_)
+        proba = proba_of_classes(self.estimator.predict_proba(inputs), classes).astype(np.float64)
         if proba.shape[1] != len(self.classes):  # its training data lacked some
-            known = np.searchsorted(self.classes, self.estimator.classes_)
+            known = np.searchsorted(self.classes, classes)
             proba, some = np.zeros((len(proba), len(self.classes))), proba
             proba[:, known] = some
         log_proba: FloatArray = np.log(np.maximum(proba, LEAST_PROBABILITY))

@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import issparse
 from sklearn.utils import check_array, gen_batches
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -169,6 +170,11 @@ def private_copy(module: nn.Module) -> nn.Module:
             f"{type(module).__name__} holds no weights yet, because it was made on the device "
             "'meta'. Load them first: module.to_empty(device='cpu'), then "
             "module.load_state_dict(weights)."
+        )
+    if any(is_lazy(p) for p in module.parameters()):
+        raise ValueError(
+            f"{type(module).__name__} has layers that are lazy and hold no weights yet. Call it "
+            "once on some inputs, and train it, before it is given."
         )
     copy = _without_wrappers(_copied(module)).cpu().eval()
     _fold_weights(copy)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
 from skuq.extras import import_optional
+from skuq.labels import plain
 from skuq.models._given import (
     Given,
     Inputs,
@@ -307,7 +308,10 @@ def _learner(
         check_several_classes(y)
     training["sample_weight"] = look_at(estimator).usable_weight(training["sample_weight"])
     inputs = for_learner(estimator, X)
-    return _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
+    model = _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
+    if model.classes is not None and np.array_equal(model.classes, labels := np.unique(y)):
+        model = replace(model, classes=labels)  # of their type: XGBoost makes numbers of booleans
+    return model
 
 
 def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None:
@@ -356,4 +360,4 @@ def check_trainable(estimator: Any) -> None:
 def check_several_classes(y: NDArray[Any]) -> None:
     classes = np.unique(y)
     if len(classes) < 2:
-        raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
+        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; at least 2 are needed.")

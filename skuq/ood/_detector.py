@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from skuq.base import FloatArray
 from skuq.features import feature_encoder
-from skuq.labels import codes_of, labels_in_mask
+from skuq.labels import codes_of, labels_in_mask, proportional_order
 from skuq.models import ModelMixin, is_prefit, look_at
 from skuq.ood._combination import Combination
 from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
@@ -31,7 +31,7 @@ from skuq.ood._outputs import (
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts
 from skuq.torch_devices import DeviceMixin
-from skuq.validation import as_pandas, finite, is_texts, warn_user
+from skuq.validation import as_pandas, check_some_samples, finite, is_texts, warn_user
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
@@ -420,7 +420,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         order = random.permutation(n_rows)
         if y is not None and not self._is_regression(y):
-            order = _by_class(y, order, random)
+            order = proportional_order(column_or_1d(y), order, random)
         train, held_out = np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
         parts = _safe_indexing(X, train), _safe_indexing(X, held_out)
         if y is None:
@@ -564,6 +564,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self.estimator is not None:
             return self.model_.form.check(self, X)
         if hasattr(X, "columns"):
+            check_some_samples(X, self)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
@@ -584,19 +585,6 @@ def _batches(X: Any) -> Iterator[Any]:
 def _all_outputs(evaluate: Evaluator, X: Any, device: Any) -> RowOutputs:
     """Outputs for all training rows, evaluated in batches that bound memory."""
     return RowOutputs.stacked(X, [evaluate(batch, device) for batch in _batches(X)])
-
-
-def _by_class(y: Any, order: NDArray[np.int64], random: np.random.RandomState) -> NDArray[np.int64]:
-    """Rows in an order whose beginnings hold classes in their proportions.
-
-    Each row, also of a rare class, is as likely as any other to come first.
-    """
-    codes = np.unique(column_or_1d(y), return_inverse=True)[1][order]
-    place = np.empty(len(order))
-    for code in np.unique(codes):
-        own = np.flatnonzero(codes == code)
-        place[own] = (np.arange(len(own)) + random.uniform()) / len(own)
-    return order[np.argsort(place, kind="stable")]
 
 
 def _values(score: Callable[[Any], Any], name: str, X: Any) -> FloatArray:

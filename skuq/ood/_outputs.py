@@ -15,6 +15,7 @@ from skuq.base import FloatArray, Uncertainty
 from skuq.features import encoded, feature_encoder
 from skuq.information import log_softmax
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
+from skuq.validation import proba_of_classes
 
 _N_EXAMPLES = 256  # rows that show what a learner returns
 _TOLERANCE = 1e-4  # of probabilities that are those of logits
@@ -214,7 +215,7 @@ def _has_logits(learner: Any, examples: Any) -> bool:
     """Whether the softmax of what `decision_function` returns is what `predict_proba` returns."""
     if not (hasattr(learner, "decision_function") and hasattr(learner, "predict_proba")):
         return False
-    proba = np.asarray(learner.predict_proba(examples))
+    proba = proba_of_classes(learner.predict_proba(examples), np.asarray(learner.classes_))
     logits = _logits(learner, examples)
     return logits.shape == proba.shape and np.allclose(
         np.exp(log_softmax(logits)), proba, atol=_TOLERANCE

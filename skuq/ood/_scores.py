@@ -152,6 +152,13 @@ class Epistemic(_Part):
 
     name = "epistemic"
 
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        uncertainty = training.rows.uncertainty
+        if uncertainty is not None and np.isnan(uncertainty.epistemic).any():
+            return "an estimator that measures an epistemic part"
+        return super().lacks(training)
+
 
 @dataclass(frozen=True)
 class Neighbors(Score):

@@ -15,15 +15,14 @@ from sklearn.utils.validation import _num_samples
 from skuq.base import FloatArray
 from skuq.ood._scores import Training
 from skuq.unusual_rows import (
-    N_COLUMNS,
     SEPARATOR,
-    SMALLEST_SHARE,
     TrainingValues,
     as_table,
     explain_rows,
     explain_texts,
     number_columns,
     reasons,
+    standing_out,
     words_of,
 )
 from skuq.validation import as_pandas, is_texts
@@ -93,7 +92,5 @@ class UnusualParts:
         contribution = np.where(unseen, np.inf, contribution)
         found = []
         for row, total in enumerate(own):
-            first = np.argsort(-contribution[row], kind="stable")[:N_COLUMNS]
-            enough = first[contribution[row, first] > SMALLEST_SHARE * total]
-            found.append(SEPARATOR.join(words[row, enough]))
+            found.append(SEPARATOR.join(words[row, standing_out(contribution[row], total)]))
         return found

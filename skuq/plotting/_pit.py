@@ -17,7 +17,7 @@ from skuq.quantities import (
     values_and_gaussian,
     values_and_quantiles,
 )
-from skuq.validation import check_same_length, finite
+from skuq.validation import check_n_bins, check_same_length, finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,8 +73,7 @@ class PITDisplay(Display):
     def __init__(
         self, low: ArrayLike, high: ArrayLike, *, n_bins: int = 10, name: str | None = None
     ) -> None:
-        if not isinstance(n_bins, int | np.integer) or n_bins < 1:
-            raise ValueError(f"`n_bins` must be an integer >= 1, got {n_bins!r}.")
+        check_n_bins(n_bins)
         self.low, self.high = finite(low, "low"), finite(high, "high")
         check_same_length(low=self.low, high=self.high)
         if (self.low < 0).any() or (self.low > self.high).any() or (self.high > 1).any():

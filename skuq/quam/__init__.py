@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import AdversarialModels, Trajectories
 from skuq.quam._pools import make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AdversarialModels",
     "AdversarialRegressors",
-    "Explanation",
     "PointwiseSearch",
     "PoolSearch",
     "QUAMClassifier",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -27,10 +27,10 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
+from skuq.explanations import Explanation, explained_inputs, index_of
 from skuq.extras import import_networks
 from skuq.information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
-from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._pools import make_pool, make_token_pool
 from skuq.quam._predictions import EvaluatedRows, SearchedPoints, reduced
@@ -46,13 +46,8 @@ from skuq.quam._refit_search import (
 )
 from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Problem, Search, Task
-from skuq.unusual_rows import explain_rows, explain_texts, words_of
 from skuq.validation import (
-    as_pandas,
-    as_table_of,
-    is_texts,
     refuse_ineffective,
-    to_dense,
     weights,
 )
 
@@ -297,15 +292,14 @@ class QUAMBase(ModelMixin, ABC):
         from skuq.networks import on_device
         from skuq.quam._pool_search import search_networks
 
-        with self._with_gradients():
-            return search_networks(
-                self._problem,
-                self._settings(self._problem.problem),
-                pool,
-                self._task.objective(on_device(reference, self._device), targets),
-                targets,
-                verbose=self.verbose,
-            )
+        return search_networks(
+            self._problem,
+            self._settings(self._problem.problem),
+            pool,
+            self._task.objective(on_device(reference, self._device), targets),
+            targets,
+            verbose=self.verbose,
+        )
 
     def _refit_on(
         self, problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray
@@ -403,7 +397,8 @@ class QUAMBase(ModelMixin, ABC):
 
         Each column in turn is replaced by the values of some training rows, and each word of a
         text by words of some training texts; what the epistemic uncertainty loses by it, on
-        average, is the contribution of the column or word.
+        average, is the contribution of the column or word. For columns before the steps of a
+        pipeline that ends in this estimator, use `skuq.explain`.
 
         Parameters
         ----------
@@ -424,26 +419,16 @@ class QUAMBase(ModelMixin, ABC):
             If the inputs are neither rows of a table nor texts.
         """
         self._check_found()
-        given, background = self._checked_rows(X), self._background
-        rows, typical = (as_pandas(to_dense(each)) for each in (given, background))
-        typical = _safe_indexing(typical, np.arange(n_typical) % len(typical))
-
-        def epistemic(X: Any) -> FloatArray:
-            table = as_table_of(given, X) if isinstance(X, pd.DataFrame) else X
-            return self.predict_uncertainty(table).epistemic
-
-        names: Any = getattr(self, "feature_names_in_", None)
-        if is_texts(rows):
-            names = words_of(rows)
-            found = explain_texts(rows, typical, epistemic)
-        elif np.ndim(rows) == 2:
-            names = np.arange(rows.shape[1]) if names is None else names
-            found = explain_rows(rows, typical, epistemic)
-        else:
-            raise ValueError(
-                f"Only rows of a table and texts can be explained; X has {np.ndim(rows)} axes."
-            )
-        return Explanation(np.asarray(names), *found, self.adversarial_models(given))
+        given = self._checked_rows(X)
+        found = explained_inputs(
+            given,
+            self._background,
+            lambda rows: self.predict_uncertainty(rows).epistemic,
+            n_typical,
+            names=getattr(self, "feature_names_in_", None),
+        )
+        models = self.adversarial_models(given)
+        return replace(found, models=models, index=index_of(X))
 
     def _check_found(self) -> None:
         check_is_fitted(self)
@@ -497,23 +482,12 @@ class QUAMBase(ModelMixin, ABC):
             jobs = self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
-        with (
-            self._with_gradients(),
-            tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar,
-        ):
+        with tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar:
             calls = (delayed(reduced)(job, function, argument) for job in jobs)
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
                 bar.update(len(part[0]))
                 parts.append(part)
         return list(map(np.concatenate, zip(*parts, strict=True)))
-
-    def _with_gradients(self) -> AbstractContextManager[Any]:
-        """Searches by gradients need ordinary tensors."""
-        if isinstance(self.search_, RefitSearch):
-            return nullcontext()
-        import torch
-
-        return torch.inference_mode(False)
 
     def _points(self, X: Any) -> list[SearchedPoints]:
         """Inputs in the batches that are searched together."""

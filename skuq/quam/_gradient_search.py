@@ -383,7 +383,7 @@ class Descent:
         Yields ``L_train - L_ref`` of each model before each step, (n_models,), on the step's batch.
         """
         # Steps work in place: large tensors that come and go would tear the memory to pieces.
-        initial = torch.cat([w.detach().flatten(1) for w in start.values()], dim=1)
+        initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # in units of the scales
         adam = torch.optim.Adam([moved], fused=True)
         current = initial.clone()
@@ -474,8 +474,13 @@ class Descent:
         """The prior's part of the excess loss, (n_models,)."""
         if not self.weight_decay:
             return 0.0
-        squares = [as_double(w).flatten(1).square().sum(1) for w in weights.values()]
+        squares = [_by_model(as_double(w)).square().sum(1) for w in weights.values()]
         return (torch.stack(squares).sum(0) - self.searched.square) * (self.weight_decay / 2)
+
+
+def _by_model(weights: Tensor) -> Tensor:
+    """Weights of each model as a row, (n_models, n_weights); a parameter may be a single number."""
+    return weights.reshape(len(weights), -1)
 
 
 def variants_at(

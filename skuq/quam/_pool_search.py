@@ -315,7 +315,7 @@ def _kept_models(
     # All that stays is there before the first step: small tensors among the large ones of a step
     # would keep the memory between them from being used again.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
-    sums = torch.zeros_like(next(iter(start.values())).flatten(1)[:, 0])
+    sums = next(w.new_zeros(len(w)) for w in start.values())
     for step, loss in enumerate(steps):
         sums += loss
         if step in kept_steps:

@@ -145,6 +145,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     True
     """
 
+    _unit_of_uncertainty = "differential entropy"
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "noise": [

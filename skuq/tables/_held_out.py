@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier
 
 from skuq.base import BoolArray, FloatArray
-from skuq.labels import as_text
+from skuq.labels import as_text, proportional_order
 from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
@@ -109,17 +109,14 @@ def hold_out(
 
 def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
     n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
-    rows = np.arange(len(y))
-    if regression or n_held >= len(np.unique(y)):
-        stratify = None if regression else y
+    if regression:
         return Split(
-            *train_test_split(rows, test_size=n_held, stratify=stratify, random_state=random_state)
+            *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
         )
-    # A row of each class cannot be held out, but one of each must train.
-    shuffled = np.random.default_rng(random_state).permutation(rows)
-    _, first = np.unique(y[shuffled], return_index=True)
-    held = np.delete(shuffled, first)[:n_held]
-    return Split(np.setdiff1d(rows, held), held)
+    # At most half of the rows of any class come first, since classes have two rows at least.
+    random = np.random.RandomState(random_state)
+    order = proportional_order(y, random.permutation(len(y)), random)
+    return Split(order[n_held:], order[:n_held])
 
 
 def copies_in(frame: pd.DataFrame) -> Hashes | None:

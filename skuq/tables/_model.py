@@ -393,7 +393,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         scored = scored.assign(**self._regions(outputs, coverage))
         scored["unseen"] = marked_names(self.training_values_.unseen(X))
         scored["out_of_range"] = marked_names(self.training_values_.out_of_range(X))
-        first = rows_to_explain(p_values, scored["epistemic"].to_numpy(), n_explained)
+        first = rows_to_explain(p_values, disagreement, n_explained)
         scored["reasons"] = ""
         scored.loc[first, "reasons"] = explained(
             X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
@@ -613,7 +613,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         if hasattr(self.estimator_, "predict_model_std"):
             spread: FloatArray = self.estimator_.predict_model_std(inputs)
             return spread
-        return predict_uncertainty(self.estimator_, inputs).epistemic
+        return predict_uncertainty(self.estimator_, inputs).part_or_total("epistemic")
 
     def _scored(
         self, X: pd.DataFrame, *, held_out: bool = False
@@ -628,7 +628,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         frame = uncertainty.to_frame()
         frame.insert(0, "prediction", self.classes_[proba.argmax(axis=1)])
         frame.insert(1, "confidence", proba.max(axis=1))
-        return frame, proba, uncertainty.epistemic
+        return frame, proba, uncertainty.part_or_total("epistemic")
 
     def _regions(self, outputs: FloatArray, coverage: float) -> dict[str, Any]:
         """Columns with prediction sets or intervals."""

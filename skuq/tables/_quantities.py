@@ -81,7 +81,7 @@ class Quantities:
         if own is not None and self.noise is not None:
             parts |= {"total": own.total, "aleatoric": own.aleatoric, "epistemic": own.epistemic}
             parts["std"] = np.sqrt(mean_and_variance(quantiles, LEVELS)[1])
-            std = own.epistemic
+            std = own.part_or_total("epistemic")
         else:
             aleatoric = mean_and_variance(self.scale.inverse(noise), LEVELS)[1]
             epistemic = (self.scale.slope(predicted) * std) ** 2

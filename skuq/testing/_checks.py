@@ -58,12 +58,12 @@ def check_result(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
 
 
 def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Aleatoric and epistemic part are not negative."""
+    """Aleatoric and epistemic part are not negative where they are measured."""
     result = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
     for part in ("aleatoric", "epistemic"):
-        least = getattr(result, part).min()
+        least = np.min(getattr(result, part))
         require(
-            least >= 0,
+            least >= 0 or np.isnan(least),
             f"{part} part of {least}. A class whose parts are signed by definition sets "
             "`signed_uncertainty = True`.",
         )
@@ -72,9 +72,10 @@ def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clo
 def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
     """The total is the sum of aleatoric and epistemic part, within 1e-8 relative."""
     estimator = fit(estimator_orig, data.X, data.y)
-    total, aleatoric, epistemic = estimator.predict_uncertainty(data.few()).parts
-    gap = np.abs(total - (aleatoric + epistemic))
-    scale = np.abs(aleatoric) + np.abs(epistemic)
+    total, *parts = estimator.predict_uncertainty(data.few()).parts
+    measured = ~np.isnan(parts)  # the total is the part that is measured, if there is one
+    added, scale = np.nansum(parts, axis=0), np.nansum(np.abs(parts), axis=0)
+    gap = np.where(measured.any(axis=0), np.abs(total - added), 0.0)
     require(np.all(gap <= 1e-8 * scale), f"they differ by up to {gap.max()}.")
 
 
@@ -196,7 +197,7 @@ def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None
 
 
 def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """`score_samples` is minus the epistemic part."""
+    """`score_samples` is minus the epistemic part, or minus the total where it is not measured."""
     require(
         hasattr(estimator_orig, "score_samples"),
         f"{type(estimator_orig).__name__} has no `score_samples`; inherit it from "
@@ -204,7 +205,8 @@ def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -
     )
     estimator = fit(estimator_orig, data.X, data.y)
     scores = estimator.score_samples(data.few())
-    require_close(scores, -estimator.predict_uncertainty(data.few()).epistemic, "score_samples")
+    expected = -estimator.predict_uncertainty(data.few()).part_or_total("epistemic")
+    require_close(scores, expected, "score_samples")
 
 
 def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
@@ -307,18 +309,23 @@ def check_empty(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
 
 
 def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """A DataFrame gives what its values give, and its column names are remembered."""
+    """A DataFrame gives what its values give; names of columns and labels of rows are kept."""
     import pandas as pd
 
     frame = pd.DataFrame(data.X, columns=[f"column {i}" for i in range(data.X.shape[1])])
     estimator = fit_clone(estimator_orig, frame, data.y)
-    few = frame[: len(data.few())].copy()
+    few = frame[: len(data.few())].set_axis([f"row {i}" for i in range(data.n_few)])
     names = list(getattr(estimator, "feature_names_in_", []))
     require(names == list(frame.columns), f"feature_names_in_ is {names} after fitting.")
+    result = estimator.predict_uncertainty(few)
     require_same(
-        estimator.predict_uncertainty(few),
+        result,
         fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
         "DataFrame and array",
+    )
+    require(
+        few.index.equals(result.index),
+        "the rows lost their labels; inherit `skuq.UncertaintyMixin`, or set `index`.",
     )
     for wrong, what in (
         (few.iloc[:, ::-1], "columns in another order"),

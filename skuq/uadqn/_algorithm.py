@@ -15,7 +15,8 @@ from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
 from skuq.networks import resolve_device
-from skuq.uadqn._envs import check_spaces, ensure_registered
+from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._finite import FiniteExperience
 from skuq.uadqn._policies import (
     DECISION_SETTINGS,
     CnnPolicy,
@@ -39,7 +40,7 @@ from skuq.uadqn._quantiles import (
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
 
 
-class QuantileDQN(QRDQN):
+class QuantileDQN(FiniteExperience, QRDQN):
     """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
 
     The loss is Eq. 1 itself, where sb3-contrib smooths it (Huber). Everything else, the
@@ -113,10 +114,6 @@ class QuantileDQN(QRDQN):
             policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
             **options,
         )
-
-    def _setup_model(self) -> None:
-        check_spaces(self.observation_space, self.action_space)
-        super()._setup_model()
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update all networks on the same targets, `gradient_steps` times."""
@@ -310,7 +307,8 @@ class UADQNAlgorithm(QuantileDQN):
     ValueError
         For a negative factor or scale, an unknown `aleatoric`, less than two quantiles or auxiliary
         networks, a parameter that is in `policy_kwargs`, too, actions not counted from 0, or
-        observations that networks cannot read.
+        observations that networks cannot read. While learning and predicting, for observations and
+        rewards that are not finite, or beyond 1e18 in absolute value.
     TypeError
         For an option of epsilon-greedy exploration.
 

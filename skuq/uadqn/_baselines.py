@@ -20,19 +20,19 @@ from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._envs import check_spaces, ensure_registered
-from skuq.uadqn._networks import stacked_mlp
+from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._finite import FiniteExperience, FiniteObservations
+from skuq.uadqn._networks import draw_biases, stacked_mlp
 from skuq.uadqn._policies import (
     DictExtractor,
     GridCNN,
-    check_activation,
-    default_arch,
+    checked_arch,
     image_extractor,
     optimizer_options,
 )
 
 
-class DQNMlpPolicy(DQNPolicy):
+class DQNMlpPolicy(FiniteObservations, DQNPolicy):
     """Policy of DQN with the features, widths and optimiser that the other agents have."""
 
     def __init__(
@@ -48,8 +48,7 @@ class DQNMlpPolicy(DQNPolicy):
         **options: Any,
     ):
         extractor = features_extractor_class or self._default_extractor(observation_space)
-        net_arch = default_arch(extractor) if net_arch is None else net_arch
-        check_activation(activation_fn, net_arch)
+        net_arch = checked_arch(net_arch, extractor, activation_fn)
         super().__init__(
             observation_space,
             action_space,
@@ -91,7 +90,7 @@ class DQNMultiInputPolicy(DQNMlpPolicy):
         return DictExtractor
 
 
-class DQNAlgorithm(DQN):
+class DQNAlgorithm(FiniteExperience, DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
 
     Loss (Huber) and initial weights are stable-baselines3's; gradients are not clipped.
@@ -127,10 +126,6 @@ class DQNAlgorithm(DQN):
         }
         super().__init__(policy, env, **(paper | options))
 
-    def _setup_model(self) -> None:
-        check_spaces(self.observation_space, self.action_space)
-        super()._setup_model()
-
 
 class HeadsNetwork(QNetwork):
     """Values of all actions by several heads on shared features."""
@@ -141,6 +136,7 @@ class HeadsNetwork(QNetwork):
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
         # Replaces the single head; it maps to (n_members, n_samples, n_actions).
         self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
+        draw_biases(self.q_net)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         return self(observation).mean(0).argmax(1)

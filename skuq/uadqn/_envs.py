@@ -20,6 +20,10 @@ EnvLike = str | Env | Callable[[], Env]
 
 MAX_ENVS = 256  # that are played side by side
 MAX_STEPS = 27_000  # of an episode without a limit of its own: half an hour of Atari
+# Networks compute in float32, whose numbers end at 3e38: returns are sums of many rewards, and
+# variances their squares.
+LARGEST = 1e18
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
 # Colours that differ in lightness too, so that they are told apart without colour vision.
@@ -296,7 +300,8 @@ def play_episodes(
     Raises
     ------
     ValueError
-        If `make` returns one environment twice.
+        If `make` returns one environment twice, or an environment gives an observation or a reward
+        that is not finite, or beyond 1e18.
 
     Examples
     --------
@@ -328,6 +333,13 @@ def _play_together(
 ) -> list[Played]:
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
     played = [Played() for _ in envs]
+
+    def check(kind: str, value: Any, i: int) -> None:
+        at = f"of the episode with seed {seeds[i]} after {played[i].steps} steps"
+        refuse_unusable(_batch([value]), lambda _: f"The {kind} {at}")
+
+    for i, observation in enumerate(observations):
+        check("observation", observation, i)
     running = list(range(len(envs)))
     while running and played[running[0]].steps < max_steps:
         actions = act(_batch([observations[i] for i in running]))
@@ -340,6 +352,8 @@ def _play_together(
                 falls = (falls or 0) + int(info["fell"])
             ended = bool(terminated or truncated)
             played[i] = Played(score + float(reward), steps + 1, falls, ended)
+            check("reward", float(reward), i)
+            check("observation", observations[i], i)
             if ended:
                 running.remove(i)
     if watch is not None:
@@ -397,12 +411,32 @@ def checked_observations(X: Any, space: Any) -> Any:
     return _converted(X, space)
 
 
+def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LARGEST) -> None:
+    """Refuse an array, or a dictionary of them, that has NaN, infinite or huge numbers."""
+    # The first axis counts what `name` names.
+    for key, part in values.items() if isinstance(values, dict) else [("", values)]:
+        part = np.asarray(part)
+        # One pass, without an array of its own: this is done at every step. NaN is not smaller.
+        if part.dtype.kind != "f" or float(np.vdot(part, part)) <= largest**2:
+            continue
+        unusable = np.argwhere(~(np.abs(part) <= largest))
+        if len(unusable):
+            first = tuple(unusable[0])
+            entry = f"{key!r} of {name(int(first[0]))}" if key else name(int(first[0]))
+            raise ValueError(
+                f"{entry} is or contains {part[first]:g}, which no network can learn from. Numbers "
+                f"must be finite and at most {largest:.3g} in absolute value: mend the environment "
+                "that they come from, or divide them by a constant."
+            )
+
+
 def _converted(X: np.ndarray, space: Any) -> np.ndarray:
     """Numbers in the dtype of a space, which must hold them."""
     with np.errstate(over="ignore", invalid="ignore"):
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
         raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
+    refuse_unusable(converted, "Observation {}".format)
     counted = converted.dtype.kind in "biu"  # cells, states or pixels: those that there are
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
         raise ValueError(f"Observations must be elements of {space}, got other values.")

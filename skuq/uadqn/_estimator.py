@@ -230,7 +230,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         ------
         ValueError
             If a parameter is out of range, seeds are not non-negative integers, there is no
-            such environment, or its actions are not discrete.
+            such environment, its actions are not discrete, or it gives an observation or a reward
+            that is not finite, or beyond 1e18 in absolute value.
         ImportError
             If stable-baselines3 is not installed; the message names extra ``rl``.
         """
@@ -378,6 +379,11 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         -------
         float
             Undiscounted return, mean over seeds.
+
+        Raises
+        ------
+        ValueError
+            If the environment gives an observation or a reward that is not finite, or beyond 1e18.
 
         Warns
         -----

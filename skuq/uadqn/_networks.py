@@ -2,7 +2,7 @@
 
 Weights lie as (n_members, inputs, outputs), so that a batched product needs no transposed
 copy, neither forward nor for the gradient. Each network has a gain of its own for its orthogonal
-initialisation; biases of stacked layers start at 0.
+initialisation; biases start at 0 until `draw_biases` draws them.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ def stacked_mlp(
 ) -> nn.Sequential:
     """Stack multilayer perceptrons: linear layers with an activation between them."""
     # Maps (n_samples, in) or (n_members, n_samples, in) to (n_members, n_samples, out).
+    if any(True for _ in activation().parameters()):
+        raise ValueError(
+            f"activation_fn={activation.__name__} has weights of its own, which networks that are "
+            "samples of a posterior must not share; take one without, such as LeakyReLU."
+        )
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
         layers += [StackedLinear(n_members, n_in, n_out, gains), activation()]
@@ -96,6 +101,21 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     """Trained weights of a module without biases, from which a prior's scale is taken."""
     named = module.named_parameters()
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
+
+
+@torch.no_grad()
+def draw_biases(module: nn.Module, networks: slice = slice(None)) -> None:
+    """Draw the biases of stacked networks, of those with one gain, as their weights are."""
+    # A bias is the weight of a constant input, with the prior of the weights beside it: anchors are
+    # draws from the prior of all parameters (Pearce et al., 2020, Sec. 3). With biases of 0, all
+    # networks would agree where the inputs are 0, as if they knew the answer there; all kinks of
+    # ReLU networks would lie in that point, where no gradient passes them, and the anchors would
+    # keep them there.
+    parameters = dict(module.named_parameters())
+    for name, bias in parameters.items():
+        weight = parameters.get(name.removesuffix("bias") + "weight")
+        if name.endswith("bias") and weight is not None and bias.requires_grad:
+            nn.init.normal_(bias[networks], std=float(weight[networks].std()))
 
 
 class QuantileNetworks(nn.Module):
@@ -118,11 +138,7 @@ class QuantileNetworks(nn.Module):
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
-        for layer in self.networks:
-            if isinstance(layer, StackedLinear):
-                # A bias is the weight of a constant input. With biases of 0 all kinks of a
-                # ReLU network lie in one point, and the anchors would keep them there.
-                nn.init.normal_(layer.bias, std=float(layer.weight.detach().std()))
+        draw_biases(self.networks)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n_samples, n_features) to (n_samples, n_members, n_quantiles)."""

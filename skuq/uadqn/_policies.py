@@ -21,7 +21,8 @@ from stable_baselines3.common.torch_layers import (
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from skuq.uadqn._networks import StackedConv2d, stacked_mlp, weights_of
+from skuq.uadqn._finite import FiniteObservations
+from skuq.uadqn._networks import StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (
     check_estimate,
     epistemic_variance,
@@ -30,6 +31,7 @@ from skuq.uadqn._quantiles import (
     risk_adjusted_values,
     sampled_values,
 )
+from skuq.validation import checked_widths
 
 Space = spaces.Space[Any]
 Discrete: TypeAlias = "spaces.Discrete[Any]"  # gymnasium has typed it since 1.3 only
@@ -190,18 +192,24 @@ def is_large_enough(image: Any) -> bool:
     return min(shape[1:] if is_image_space_channels_first(image) else shape[:2]) >= MIN_IMAGE
 
 
-def default_arch(extractor: type[BaseFeaturesExtractor]) -> list[int]:
-    """Widths of the hidden layers that follow the features."""
-    return {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
-
-
-def check_activation(activation: type[nn.Module], net_arch: Sequence[int]) -> None:
-    """Refuse an activation where no hidden layers follow the features."""
-    if activation is not nn.ReLU and not net_arch:
+def checked_arch(
+    net_arch: Any, extractor: type[BaseFeaturesExtractor], activation: type[nn.Module]
+) -> list[int]:
+    """Widths of the hidden layers that follow the features, those given or the default."""
+    if net_arch is None:
+        net_arch = {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
+    if not isinstance(net_arch, Sequence):
+        raise ValueError(
+            f"net_arch must be a list of widths, got {net_arch!r}. Agents that learn values have "
+            "no actor and critic, for which a dictionary would list them."
+        )
+    widths = list(checked_widths(net_arch, "net_arch"))
+    if activation is not nn.ReLU and not widths:
         raise ValueError(
             f"activation_fn={activation.__name__} has no effect without hidden layers after the "
             "features; give net_arch a width."
         )
+    return widths
 
 
 def checked_setting(name: str, value: Any) -> Any:
@@ -273,7 +281,9 @@ class StackedQuantileNetwork(BasePolicy):
         sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
         self.head = stacked_mlp(len(gains), sizes, gains, activation_fn)
         self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
+        draw_biases(self, slice(1))
         if len(gains) > 1:
+            draw_biases(self, slice(1, None))
             self._drop_anchors()
 
     def _drop_anchors(self) -> None:
@@ -329,7 +339,7 @@ class StackedQuantileNetwork(BasePolicy):
         return super()._get_constructor_parameters() | own
 
 
-class MlpPolicy(QRDQNPolicy):
+class MlpPolicy(FiniteObservations, QRDQNPolicy):
     """Policy of a value network, and of auxiliary networks if the algorithm has them.
 
     ``predict`` takes the action of the highest value, or the highest Thompson sample if it is not
@@ -397,8 +407,7 @@ class MlpPolicy(QRDQNPolicy):
             if not 0 < gain < np.inf:  # NaN is refused, too
                 raise ValueError(f"{name} must be positive and finite, got {gain}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)
-        net_arch = default_arch(extractor) if net_arch is None else net_arch
-        check_activation(activation_fn, net_arch)
+        net_arch = checked_arch(net_arch, extractor, activation_fn)
         if not n_auxiliary and prior_gain != PRIOR_GAIN:
             raise ValueError(
                 f"prior_gain={prior_gain} has no effect: there are no auxiliary networks, which "

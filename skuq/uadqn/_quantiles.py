@@ -112,9 +112,15 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
     Returns
     -------
     Tensor of shape (n_members, n_samples, n_quantiles)
-        Without a unit.
+        Without a unit; NaN in samples that have a target which is not finite.
     """
-    return _share_below(quantiles, targets) - levels  # gradient of Eq. 1
+    return _slope(_share_below(quantiles, targets), targets, levels)
+
+
+def _slope(share_below: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+    """Gradient of Eq. 1 where each quantile exceeds a share of the targets."""
+    # NaN where a target is not finite: no quantile exceeds NaN, which would count as the highest.
+    return share_below - levels + (0 * targets).sum(-1, keepdim=True)
 
 
 def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
@@ -133,7 +139,7 @@ class _QuantileLoss(torch.autograd.Function):
     def forward(ctx: Any, quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
         ordered = targets.sort(-1).values
         share = _share_below(quantiles, ordered)
-        ctx.save_for_backward(share - levels)
+        ctx.save_for_backward(_slope(share, targets, levels))
         # Eq. 1: tau mean(z - q) + share * q - mean of the z below q, those beyond counted as 0
         sums = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)) / ordered.shape[-1]
         ranks = (share * ordered.shape[-1]).round().long()

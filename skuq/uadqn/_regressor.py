@@ -129,6 +129,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     True
     """
 
+    _unit_of_uncertainty = "squared target"
     _parameter_constraints: dict[str, Any] = {
         "n_members": [Interval(Integral, 2, None, closed="left")],
         "n_quantiles": [Interval(Integral, 2, None, closed="left")],

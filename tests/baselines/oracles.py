@@ -6,15 +6,23 @@ import numpy as np
 import torch
 
 
+def assert_as_by_hand(u, reference, samples, setting, **tolerances):
+    """Compare uncertainty with the equations; a score without parts has none."""
+    if setting == "max-score":
+        np.testing.assert_allclose(u.total, 1 - samples.mean(1).max(-1), **tolerances)
+        assert np.isnan([u.aleatoric, u.epistemic]).all()
+        return
+    aleatoric, epistemic = by_hand(reference, samples, setting)
+    np.testing.assert_allclose(u.aleatoric, aleatoric, **tolerances)
+    np.testing.assert_allclose(u.epistemic, epistemic, **tolerances)
+
+
 def by_hand(reference, samples, setting):
     """Parts from probabilities (n_points, n_classes) and (n_points, n_members, n_classes)."""
     if setting == "selected":
         aleatoric = -(reference * np.log(reference)).sum(-1)
         ratio = np.log(reference[:, None] / samples)
         return aleatoric, (reference[:, None] * ratio).sum(-1).mean(1)
-    if setting == "max-score":
-        score = 1 - samples.mean(1).max(-1)
-        return score / 2, score / 2
     aleatoric = -(samples * np.log(samples)).sum(-1).mean(1)
     if setting == "pairwise":
         ratio = np.log(samples[:, :, None] / samples[:, None])

@@ -24,7 +24,7 @@ from torch import nn
 from skuq.baselines import DeepEnsembleClassifier
 from skuq.evidential import LogitUncertainty
 from skuq.networks import MLP
-from tests.baselines.oracles import PickledJobs, by_hand
+from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 
 
 @pytest.mark.parametrize("setting", ["selected", "expected", "pairwise", "max-score"])
@@ -33,9 +33,7 @@ def test_members_given_are_compared_as_the_equations_say(iris, setting):
     samples = np.stack([member.predict_proba(iris[0]) for member in members], axis=1)
     ensemble = DeepEnsembleClassifier(members=members, setting=setting).fit(*iris)
     u = ensemble.predict_uncertainty(iris[0])
-    aleatoric, epistemic = by_hand(samples[:, 0], samples, setting)
-    np.testing.assert_allclose(u.aleatoric, aleatoric, rtol=1e-6)
-    np.testing.assert_allclose(u.epistemic, epistemic, rtol=1e-6, atol=1e-12)
+    assert_as_by_hand(u, samples[:, 0], samples, setting, rtol=1e-6, atol=1e-12)
     predicted = samples[:, 0] if setting == "selected" else samples.mean(1)
     np.testing.assert_allclose(ensemble.predict_proba(iris[0]), predicted, atol=1e-8)
 
@@ -177,9 +175,7 @@ def test_members_without_randomness_see_resamples_of_the_rows(iris, learner, set
     for one, other in itertools.combinations(range(3), 2):
         assert np.abs(samples[:, one] - samples[:, other]).max() > 1e-3
     u = ensemble.predict_uncertainty(iris[0])
-    aleatoric, epistemic = by_hand(samples[:, 0], samples, setting)
-    np.testing.assert_allclose(u.aleatoric, aleatoric, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(u.epistemic, epistemic, rtol=1e-6, atol=1e-9)
+    assert_as_by_hand(u, samples[:, 0], samples, setting, rtol=1e-6, atol=1e-9)
     again = clone(ensemble).set_params(n_jobs=2).fit(*iris)
     np.testing.assert_array_equal(again.predict_uncertainty(iris[0]), u)
 

@@ -1,10 +1,15 @@
 """Conformal p-values: by brute force, and by what they promise."""
 
+import itertools
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 from skuq.calibration import conformal_p_values
+from skuq.labels import proportional_order
 
 
 def test_p_values_are_shares_of_held_out_scores_that_are_at_least_as_large():
@@ -81,3 +86,78 @@ def test_numbers_may_be_of_any_type():
     for dtype in (int, object, np.float32):
         arrays = np.array([2, 5], dtype), np.array([1, 2, 3], dtype)
         np.testing.assert_array_equal(conformal_p_values(*arrays), expected)
+
+
+# --- rows held out in the proportions of the classes ----------------------------------------------
+
+
+class Uniform:
+    """A generator whose uniform numbers are given: one for each class."""
+
+    def __init__(self, *numbers):
+        self.numbers = iter(numbers)
+
+    def uniform(self):
+        return next(self.numbers)
+
+
+@cache
+def held_out_of_the_rare_class(n_rare, n=95, n_held=19):
+    """Distribution of the number of held-out rows of a class, by a grid of all that is drawn."""
+    labels = np.arange(n) < n_rare
+    other, rare = ((np.arange(size) + 0.5) / size for size in (2, 50))
+    counts = np.zeros(n_held + 1)
+    for pair in itertools.product(other, rare):
+        order = proportional_order(labels, np.arange(n), Uniform(*pair))
+        counts[labels[order[:n_held]].sum()] += 1 / (len(other) * len(rare))
+    return counts
+
+
+def rounded_to_the_nearest(n_rare, n=95, n_held=19):
+    return np.eye(n_held + 1)[round(n_held * n_rare / n)]
+
+
+def share_flagged(share, level, held_out=held_out_of_the_rare_class, n=95, n_held=19):
+    """Probability of a p-value of `level` or less for a new row, when all is enumerated.
+
+    The worst case: each row of a class, of which `share` are, is more unusual than all others.
+    The table has no class of a single row, which is refused.
+    """
+    rank = round(level * (n_held + 1))
+    numbers = np.setdiff1d(np.arange(n + 1), [1, n - 1])
+    weights = binom.pmf(numbers, n, share)
+    rare = np.arange(n_held + 1)
+    of_rare = np.clip(rank / (rare + 1), 0, 1)  # its rank among its own class is uniform
+    of_others = np.clip((rank - rare) / (n_held - rare + 1), 0, 1)
+    flagged = share * of_rare + (1 - share) * of_others
+    likely = weights > 1e-7
+    found = [held_out(number) @ flagged for number in numbers[likely]]
+    return float(np.average(found, weights=weights[likely]))
+
+
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.3, 0.5)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.1])
+def test_rows_held_out_by_class_keep_the_rate(level):
+    """The figures of the guide on tables: with 19 held-out rows of 95."""
+    found = [share_flagged(share, level) for share in SHARES]
+    assert max(found) < level + 0.0006
+    low, high = {0.05: (0.0360, 0.0496), 0.1: (0.0829, 0.1004)}[level]
+    assert (min(found), max(found)) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
+
+
+def test_numbers_of_rows_that_are_rounded_to_the_nearest_would_not():
+    """Of a class of few no row would ever be held out."""
+    to_nearest = share_flagged(0.01, 0.05, rounded_to_the_nearest)
+    assert to_nearest > 0.053
+    assert share_flagged(0.01, 0.05) < 0.0503
+
+
+@pytest.mark.parametrize("n_rare", [2, 3, 12, 40])
+def test_a_row_of_a_rare_class_is_as_likely_held_out_as_any_other(n_rare):
+    counts = held_out_of_the_rare_class(n_rare)
+    expected = counts @ np.arange(len(counts)) / n_rare
+    assert expected == pytest.approx(19 / 95, abs=0.003)
+    assert (np.flatnonzero(counts) >= np.floor(n_rare / 5) - 1e-9).all()
+    assert (np.flatnonzero(counts) <= np.ceil(n_rare / 5)).all()

@@ -35,6 +35,33 @@ class RandomEnv(gym.Env):
         return observation, reward, ends and not self.truncates, ends and self.truncates, {}
 
 
+class Faulty(RandomEnv):
+    """Gives a wrong number at the third step: as reward, in an observation, or in the last one."""
+
+    def __init__(self, where, wrong, observation_space=VECTOR):
+        super().__init__(observation_space, length=3 if where == "last observation" else 5)
+        self.where, self.wrong = where, wrong
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return self._spoilt(observation, self.where == "first observation"), info
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        now = self.steps == 3
+        if now and self.where == "reward":
+            reward = self.wrong
+        observation = self._spoilt(observation, now and "observation" in self.where)
+        return observation, reward, *rest
+
+    def _spoilt(self, observation, now):
+        if now and isinstance(observation, dict):
+            observation["vector"][1] = self.wrong
+        elif now:
+            observation[1] = self.wrong
+        return observation
+
+
 class SeedTeller(gym.Env):
     """Shows its seed and the step; an episode lasts as many steps as its seed says."""
 

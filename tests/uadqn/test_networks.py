@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.uadqn._networks import StackedConv2d, StackedLinear, stacked_mlp, weights_of
+from skuq.uadqn._networks import (
+    StackedConv2d,
+    StackedLinear,
+    draw_biases,
+    stacked_mlp,
+    weights_of,
+)
 
 GAINS = [1.0, 2.0, 3.0]
 
@@ -109,3 +115,17 @@ def test_wrong_number_of_gains_is_refused(layer, shape):
 def test_weights_leave_out_biases():
     shapes = [tuple(w.shape) for w in weights_of(stacked_mlp(3, [4, 6, 2], GAINS))]
     assert shapes == [(3, 4, 6), (3, 6, 2)]
+
+
+def test_biases_are_drawn_on_the_scale_of_the_weights_beside_them():
+    stacked = stacked_mlp(3, [400, 300, 200], GAINS)
+    draw_biases(stacked, slice(1, None))
+    for layer in (stacked[0], stacked[2]):
+        assert (layer.bias[0] == 0).all()
+        assert layer.bias[1:].std().item() == pytest.approx(layer.weight[1:].std().item(), rel=0.1)
+        assert not torch.allclose(layer.bias[1], layer.bias[2])
+
+
+def test_activations_with_weights_are_refused():
+    with pytest.raises(ValueError, match="activation_fn=PReLU has weights of its own"):
+        stacked_mlp(3, [4, 6, 2], GAINS, nn.PReLU)

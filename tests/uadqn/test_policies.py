@@ -17,7 +17,13 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import nn
 
-from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import (
+    BootstrappedDQN,
+    DQNAlgorithm,
+    QuantileDQN,
+    UADQNAlgorithm,
+    epistemic_variance,
+)
 from skuq.uadqn._policies import (
     CnnPolicy,
     DictExtractor,
@@ -367,3 +373,39 @@ def test_small_images_are_flattened_unless_asked_for(shape):
     with pytest.raises(ValueError, match="too small for CnnPolicy"):
         image_extractor(image)
     assert policy_for(spaces.Box(0, 255, (3, 84, 84), np.uint8)) == "CnnPolicy"
+
+
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+@pytest.mark.parametrize(
+    ("arch", "match"),
+    [
+        ({"pi": [8], "qf": [8]}, "must be a list of widths, got {'pi'"),
+        (8, "must be a list of widths, got 8"),
+        ([8, 0], r"must hold positive integers, got \[8, 0\]"),
+    ],
+)
+def test_architectures_are_lists_of_widths(algorithm, arch, match):
+    with pytest.raises(ValueError, match=match):
+        algorithm("MlpPolicy", RandomEnv(), policy_kwargs={"net_arch": arch})
+
+
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, BootstrappedDQN])
+def test_activations_with_weights_are_refused(algorithm):
+    with pytest.raises(ValueError, match="activation_fn=PReLU has weights of its own"):
+        algorithm("MlpPolicy", RandomEnv(), policy_kwargs={"activation_fn": nn.PReLU})
+
+
+@pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"])
+def test_networks_of_every_policy_differ_at_zeros(policy):
+    space = {"MlpPolicy": VECTOR, "CnnPolicy": CHANNELS_FIRST, "GridPolicy": GRID}.get(
+        policy, MIXED
+    )
+    agent = UADQNAlgorithm(policy, RandomEnv(space), policy_kwargs=SMALL)
+    zeros = agent.get_env().reset()
+    for part in zeros.values() if isinstance(zeros, dict) else [zeros]:
+        part[:] = 0
+    assert (epistemic_variance(agent.predict_quantiles(zeros)[1:]) > 0).all()
+    start, anchors = agent.quantile_net.trained(), agent.quantile_net.anchors
+    for parameter, anchor in zip(start, anchors, strict=True):
+        assert (parameter != 0).any()
+        torch.testing.assert_close(parameter[1:], anchor, rtol=0, atol=0)

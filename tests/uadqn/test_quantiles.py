@@ -16,6 +16,7 @@ from skuq.uadqn._quantiles import (
     prior_scale,
     quantile_levels,
     quantile_loss,
+    quantile_loss_gradient,
     quantile_variance,
 )
 
@@ -241,3 +242,16 @@ def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
     assert aleatoric_part(agreeing, "covariance") == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="aleatoric must be"):
         aleatoric_part(agreeing, "Covariance")
+
+
+@pytest.mark.parametrize("n_targets", [4, 200])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_samples_whose_targets_are_not_finite_have_no_gradient(n_targets, wrong):
+    torch.manual_seed(0)
+    quantiles, targets = torch.randn(2, 3, 5, requires_grad=True), torch.randn(3, n_targets)
+    targets[1, 2] = wrong
+    slope = quantile_loss_gradient(quantiles, targets, quantile_levels(5))
+    quantile_loss(quantiles, targets, quantile_levels(5)).sum().backward()
+    for gradient in (slope, quantiles.grad):
+        assert gradient[:, 1].isnan().all()
+        assert gradient[:, [0, 2]].isfinite().all()

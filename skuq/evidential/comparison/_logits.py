@@ -18,7 +18,7 @@ from skuq.evidential._dirichlet import diffuse, smooth
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._network_outputs import proba_of
 from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
-from skuq.information import centred, entropy, has_conventional_offset, split_equally
+from skuq.information import centred, entropy, has_conventional_offset
 from skuq.validation import refuse_ineffective
 
 Score = Literal["entropy", "max-score", "energy"]
@@ -31,7 +31,7 @@ class LogitUncertainty(PretrainedClassifier):
     With ``method="energy", propagation="smoothing"`` this is GNNSafe.
 
     These scores do not separate the two sources of uncertainty: the total is the score, and the
-    aleatoric and the epistemic part are half of it each, so that all three rank samples alike.
+    aleatoric and the epistemic part are NaN.
 
     Parameters
     ----------
@@ -192,7 +192,8 @@ class LogitUncertainty(PretrainedClassifier):
         Returns
         -------
         Uncertainty
-            Each of shape (n_samples,): the score, and half of it twice, in nats for "entropy",
+            Each of shape (n_samples,): the score as the total, and NaN for both parts, which it
+            does not tell apart. In nats for "entropy",
             probability for "max-score", and units of the logits for "energy".
         """
         check_is_fitted(self)
@@ -200,7 +201,7 @@ class LogitUncertainty(PretrainedClassifier):
             score = self.score_[self._nodes_of(X)]
         else:
             score = self._score(self._outputs_of(X).logits)
-        return Uncertainty.from_parts(*split_equally(score))
+        return Uncertainty.from_total(score)
 
     def _score(self, logits: Tensor) -> FloatArray:
         return logit_score(centred(logits) if self.centred_ else logits, self.method)

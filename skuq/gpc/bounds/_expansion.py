@@ -157,7 +157,8 @@ class Expander:
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
         """Means and covariances at points, their gradients and their rounding errors."""
-        rows = self._rows(points, torch.ones_like(points), owner, 1)
+        # Derivatives are per unit of the features, on which the errors of values must not depend.
+        rows = self._rows(points, torch.ones_like(points), owner, 1, extent=0.0)
         mean, mean_gradient, covariance, gradient, _ = self._first_order(rows)
         return Evaluation(
             mean, covariance, mean_gradient, gradient, *self._rounding(rows.magnitude, 0.0)
@@ -168,7 +169,10 @@ class Expander:
         sizes = self._prior_slopes * half_widths**2
         return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
 
-    def _rows(self, centers: Tensor, half_widths: Tensor, owner: Tensor, order: int) -> _Rows:
+    def _rows(
+        self, centers: Tensor, half_widths: Tensor, owner: Tensor, order: int, extent: float = 1.0
+    ) -> _Rows:
+        # The magnitude is that of the polynomial over this share of the half-widths.
         delta = centers[:, None] - self._inputs
         squared = delta**2
         values, jacobians, magnitudes = [], [], []
@@ -186,7 +190,8 @@ class Expander:
             directions = [delta * (w * half_widths)[:, None] for w in term.precisions]
             squares = [w * half_widths**2 for w in term.precisions]
             # By the Cauchy-Schwarz inequality; the magnitude serves the rounding error only.
-            reaches = [(s * q.sum(-1)[:, None]).sqrt() for s, q in zip(near, squares, strict=True)]
+            sums = [extent**2 * q.sum(-1)[:, None] for q in squares]
+            reaches = [(s * q).sqrt() for s, q in zip(near, sums, strict=True)]
             for p, direction in enumerate(directions):
                 slope = 2 * _product(variance, table, p)
                 jacobians.append(slope[..., None] * direction)
@@ -195,7 +200,7 @@ class Expander:
                 if order == 1:
                     continue
                 diagonal.append((slope, squares[p]))
-                size = size - slope / 2 * squares[p].sum(-1)[:, None]
+                size = size - slope / 2 * sums[p]
                 for other, opposite in enumerate(directions):
                     bend = 4 * _product(variance, table, p, other)
                     curvature.append((bend, direction, opposite))

@@ -96,8 +96,10 @@ class Region:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)
         if self.norm == 2:
+            largest = slope.abs().amax(-1, keepdim=True)  # by which squares do not underflow
+            slope = slope / torch.where(largest > 0, largest, 1.0)
             size = torch.linalg.vector_norm(slope, 2, -1, keepdim=True)
-            return slope / size.clamp(min=1e-300) * self.radius[:, None]
+            return slope / size.clamp(min=1.0) * self.radius[:, None]
         largest = slope.abs().argmax(-1, keepdim=True)
         step = slope.gather(-1, largest).sign() * self.radius[:, None]
         return torch.zeros_like(slope).scatter(-1, largest, step)

@@ -79,8 +79,9 @@ class Rational:
     order = 2
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
-        base = 1 + s / (2 * self.alpha)
-        value = base**-self.alpha
+        # A power of the rounded base would multiply its error by alpha.
+        share = s / (2 * self.alpha)
+        base, value = 1 + share, torch.exp(-self.alpha * torch.log1p(share))
         first = -value / (2 * base)
         second = value * (self.alpha + 1) / (4 * self.alpha * base**2)
         return [value, first, second][: order + 1]
@@ -287,7 +288,8 @@ def _terms(kernel: Kernel, n_features: int) -> list[Term]:
         return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
     profile = _profile(kernel)
     scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
-    return [Term(1.0, (profile,), torch.as_tensor(scale**-2.0)[None])]
+    # Products and quotients, unlike powers, round alike in all units that differ by powers of two.
+    return [Term(1.0, (profile,), torch.as_tensor(1 / (scale * scale))[None])]
 
 
 def _profile(kernel: Kernel) -> Profile:

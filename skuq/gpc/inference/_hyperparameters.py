@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skuq.base import FloatArray
@@ -32,6 +33,56 @@ class Maximum(NamedTuple):
     evidence: Evidence  # at them
     n_evaluations: int  # evaluations of the evidence, over all restarts
     message: str  # why the run ended that found them
+
+
+class _Coordinates:
+    """Coordinates of the search: logarithms, of length-scales in units that are powers of two."""
+
+    # The units are near the length-scales to start from. The search thus takes the same steps
+    # whatever the unit of the features is, to the last digit for units that differ by powers of
+    # two, by which numbers are multiplied without rounding.
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel, self._units = kernel, {}
+        changed = {}
+        for name, value in length_scales(kernel).items():
+            self._units[name] = unit = power_of_two(value)
+            bounds = kernel.get_params()[f"{name}_bounds"]
+            if not isinstance(bounds, str):
+                rows = np.atleast_2d(np.asarray(bounds, np.float64))
+                changed[f"{name}_bounds"] = rows / np.reshape(unit, (-1, 1))
+            changed[name] = value / unit
+        self._scaled = clone(kernel).set_params(**changed)
+        self.start, self.bounds = self._scaled.theta, self._scaled.bounds
+
+    def kernel(self, theta: FloatArray) -> Any:
+        """The kernel at these coordinates."""
+        found = self._scaled.clone_with_theta(theta).get_params()
+        values = {
+            name: value * self._units.get(name, 1.0)
+            for name, value in found.items()
+            if name.endswith(("length_scale", "alpha", "constant_value"))
+        }
+        return clone(self._kernel).set_params(**values)
+
+
+def length_scales(kernel: Any) -> dict[str, Any]:
+    """The length-scales of all parts of a kernel by the names of their parameters."""
+    parameters = kernel.get_params().items()
+    return {name: value for name, value in parameters if name.endswith("length_scale")}
+
+
+def feature_units(kernel: Any) -> Any:
+    """Powers of two near the length-scales of features, (n_features,); 1 where these share one."""
+    scales = list(length_scales(kernel).values())
+    if not scales or any(np.size(scale) == 1 for scale in scales):
+        return 1.0
+    return power_of_two(scales[0])
+
+
+def power_of_two(value: Any) -> Any:
+    """The next power of two above each of some positive numbers."""
+    return np.ldexp(1.0, np.frexp(value)[1])
 
 
 class _BudgetSpentError(Exception):
@@ -85,11 +136,12 @@ def maximise_evidence(
     # others from hyperparameters drawn by `rng` log-uniformly within their bounds. That the
     # evidence cannot be computed is an error at the start only; elsewhere such hyperparameters
     # count as bad.
-    drawn = _drawn_starts(kernel, n_restarts, rng)
-    runs = [_run(objective, kernel, kernel.theta, max_iter)]
+    coordinates = _Coordinates(kernel)
+    drawn = _drawn_starts(coordinates, kernel, n_restarts, rng)
+    runs = [_run(objective, coordinates, coordinates.start, max_iter)]
     for start in drawn:
         with suppress(NoEvidenceError):
-            runs.append(_run(objective, kernel, start, max_iter))
+            runs.append(_run(objective, coordinates, start, max_iter))
     best = max(runs, key=lambda run: _rank(run.evidence))
     steepness = _steepness(best.kernel, best.evidence)
     if best.message.startswith("ABNORMAL") or (
@@ -116,18 +168,18 @@ def _steepness(kernel: Any, evidence: Evidence) -> float:
 
 
 def _drawn_starts(
-    kernel: Any, n_restarts: int, rng: np.random.Generator | None
+    coordinates: _Coordinates, kernel: Any, n_restarts: int, rng: np.random.Generator | None
 ) -> list[FloatArray]:
-    if not n_restarts or not len(kernel.theta):
+    if not n_restarts or not len(coordinates.start):
         return []
-    if not np.isfinite(kernel.bounds).all():
+    if not np.isfinite(coordinates.bounds).all():
         raise ValueError(
             "Restarts draw hyperparameters within their bounds, but some bounds of "
             f"{kernel} are infinite; give it finite ones, or do without restarts."
         )
     if rng is None:
         raise ValueError("Restarts are drawn at random; pass `rng`.")
-    return [rng.uniform(*kernel.bounds.T) for _ in range(n_restarts)]
+    return [rng.uniform(*coordinates.bounds.T) for _ in range(n_restarts)]
 
 
 def _rank(evidence: Evidence) -> tuple[bool, float]:
@@ -137,7 +189,7 @@ def _rank(evidence: Evidence) -> tuple[bool, float]:
 
 def _run(
     objective: Objective,
-    kernel: Any,
+    coordinates: _Coordinates,
     start: FloatArray,
     max_iter: int,
 ) -> Maximum:
@@ -149,7 +201,7 @@ def _run(
         if n_evaluations == max_iter:
             raise _BudgetSpentError
         n_evaluations += 1
-        candidate = kernel.clone_with_theta(theta)
+        candidate = coordinates.kernel(theta)
         evidence = None
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
@@ -167,7 +219,12 @@ def _run(
             # The number of evaluations ends the run; no limit of its own may come before.
             options = {"maxiter": max_iter, "maxfun": max_iter + 1}
             message = minimize(
-                negative, start, jac=True, method="L-BFGS-B", bounds=kernel.bounds, options=options
+                negative,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=coordinates.bounds,
+                options=options,
             ).message
         else:
             negative(start)

@@ -214,7 +214,9 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
     gap = np.where(pulled_down, below - box.floor, box.ceiling - above)
     slope = np.where(pulled_down[:, None], slope_below, -slope_above)
-    multipliers, t = _solve_dual(gap, slope, np.abs(coefficients), box.half_widths)
+    # In units of the half-widths: the solver's tolerances are absolute.
+    multipliers, t = _solve_dual(gap, slope * box.half_widths, np.abs(coefficients))
+    t = t * box.half_widths
     value = constant + multipliers @ gap - np.abs(multipliers @ slope) @ box.half_widths
     hinge = np.maximum(gap + slope @ t, 0.0)
     covariances = np.where(pulled_down, box.floor + hinge, box.ceiling - hinge)
@@ -222,17 +224,17 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
 
 
 def _solve_dual(
-    gap: FloatArray, slope: FloatArray, limits: FloatArray, half_widths: FloatArray
+    gap: FloatArray, slope: FloatArray, limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Maximise ``y @ gap - |y @ slope| @ half_widths`` over ``0 <= y <= limits``."""
-    # Returns y and the offset t, which is the multiplier of the rows
+    """Maximise ``y @ gap - |y @ slope|``, the sum of absolute values, over ``0 <= y <= limits``."""
+    # Returns y and the offset t in [-1, 1]^n_free, which is the multiplier of the rows
     # ``y @ slope == positive - negative``.
-    n_free = len(half_widths)
+    n_free = slope.shape[1]
     if n_free == 0:
-        return np.where(gap > 0, limits, 0.0), half_widths
+        return np.where(gap > 0, limits, 0.0), np.empty(0)
     identity, top = np.eye(n_free), np.concatenate([limits, np.full(2 * n_free, np.inf)])
     solution = linprog(
-        np.concatenate([-gap, half_widths, half_widths]),
+        np.concatenate([-gap, np.ones(2 * n_free)]),
         A_eq=np.hstack([slope.T, -identity, identity]),
         b_eq=np.zeros(n_free),
         bounds=np.column_stack([np.zeros(len(top)), top]),
@@ -242,7 +244,7 @@ def _solve_dual(
     if solution.x is None:  # zero multipliers are valid as well: they leave the constants
         return np.zeros_like(limits), np.zeros(n_free)
     multipliers = np.clip(solution.x[: len(gap)], 0.0, limits)
-    return multipliers, np.clip(solution.eqlin.marginals, -half_widths, half_widths)
+    return multipliers, np.clip(solution.eqlin.marginals, -1.0, 1.0)
 
 
 class Spectrum(NamedTuple):
