@@ -534,6 +534,16 @@ def test_a_model_that_does_not_request_weights_is_told_how(requests):
     assert "set_fit_request(sample_weight=True)" in told
 
 
+def test_an_audit_counts_weights_as_the_metrics_do():
+    """Metrics took weights and the audit of the same predictions took none."""
+    X, y = IRIS
+    proba, weight = FROZEN.predict_proba(X), np.random.default_rng(0).integers(0, 4, len(y))
+    audit = CalibrationAuditor.from_predictions(y, proba, sample_weight=weight)
+    repeated = CalibrationAuditor(FROZEN).fit(X.repeat(weight, axis=0), y.repeat(weight))
+    np.testing.assert_array_equal(audit.bins_.p_value, repeated.bins_.p_value)
+    assert audit.ece_ == pytest.approx(expected_calibration_error(y, proba, sample_weight=weight))
+
+
 # --- reinforcement learning -----------------------------------------------------------------------
 
 

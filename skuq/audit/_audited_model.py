@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing, indexable
 
 from skuq.base import FloatArray
 from skuq.labels import plain
@@ -49,28 +50,42 @@ def module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifi
     return ModuleClassifier(estimator).fit(X, y)
 
 
-def fitted_with(estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> Any:
-    """A clone of a classifier, trained with these weights where it takes any."""
-    return clone(estimator).fit(X, y, **_weight_of(estimator, weight))
+def trained_with_proba(
+    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None
+) -> tuple[Any, FloatArray]:
+    """A clone trained on all samples, and probabilities by models that did not see the sample.
 
-
-def _weight_of(estimator: Any, weight: NDArray[Any] | None) -> dict[str, Any]:
-    """Arguments of `fit` for weights, by the path to the learner inside pipelines and searches."""
+    Samples of weight 0 are left out, and predicted by the clone.
+    """
     if weight is None:
-        return {}
+        proba = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})
+        return clone(estimator).fit(X, y), proba
+    counted = np.flatnonzero(weight)
+    (rows,) = indexable(X)
+    rows, labels = _safe_indexing(rows, counted), y[counted]
+    params = _weight_of(estimator, weight[counted])
+    fitted = clone(estimator).fit(rows, labels, **params)
+    proba = np.array(fitted.predict_proba(X), np.float64)
+    proba[counted] = _out_of_fold_proba(estimator, rows, labels, weight[counted], params)
+    return fitted, proba
+
+
+def _weight_of(estimator: Any, weight: NDArray[Any]) -> dict[str, Any]:
+    """Arguments of `fit` for weights, if the learner inside takes any."""
     from skuq.models import look_at
 
     usable = look_at(estimator).usable_weight(weight.astype(np.float64))
     return {} if usable is None else weight_params(estimator, usable)
 
 
-def out_of_fold_proba(
-    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None = None
+def _out_of_fold_proba(
+    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any], params: dict[str, Any]
 ) -> FloatArray:
     """Probabilities by models that did not see the sample, columns by sorted label."""
-    labels, counts = np.unique(y, return_counts=True)
-    if len(labels) > 1 and counts.min() < 2:
-        rare = plain(labels[counts.argmin()])
+    labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    size = np.maximum(counts, np.bincount(codes, weights=weight))
+    if len(labels) > 1 and size.min() < 2:
+        rare = plain(labels[size.argmin()])
         raise ValueError(
             f"The class {rare!r} has one sample only, so no model that has "
             "not seen it can know it; add samples, or audit a fitted classifier."
@@ -80,5 +95,4 @@ def out_of_fold_proba(
     from skuq.model_selection import cross_val_predict_proba
 
     folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
-    params = _weight_of(estimator, weight)
     return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds, params=params)

@@ -22,10 +22,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq.audit._audited_model import (
     as_rows,
-    fitted_with,
     is_prefit,
     module_classifier,
-    out_of_fold_proba,
+    trained_with_proba,
 )
 from skuq.audit._groups import (
     Grouping,
@@ -273,9 +272,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         elif is_prefit(self.estimator):
             self.estimator_, proba = self.estimator, self._reported(X)
         else:
-            proba = out_of_fold_proba(self.estimator, X, y, weight)
-            self.estimator_ = fitted_with(self.estimator, X, y, weight)
+            self.estimator_, proba = trained_with_proba(self.estimator, X, y, weight)
         self.classes_ = np.asarray(self.estimator_.classes_)
+        if weight is not None:  # labels that are left out may be unknown
+            y = np.where(weight > 0, y, self.classes_[0])
         predictions = top_label_predictions(y, proba, classes=self.classes_)
         self._audit(predictions, grouping, conditions, weight)
         return self

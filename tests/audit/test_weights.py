@@ -234,3 +234,13 @@ def test_reports_write_fractions_of_samples():
     assert "drawn at random" not in page
     assert audit.undersample(0.5, X[:, 0] > 0, random_state=0).n_samples_ < audit.n_samples_
     assert (audit.detectable_gaps()[audit.bins_.count > 30] > 0).all()
+
+
+def test_a_weight_of_0_leaves_a_sample_out_of_training_too():
+    labels = np.where(np.arange(500) < 3, 9, Y)  # of a class that nothing else has
+    weight = np.where(labels == 9, 0.0, SHARES)
+    audit = CalibrationAuditor(LogisticRegression()).fit(X, labels, weight)
+    expected = CalibrationAuditor(LogisticRegression()).fit(X[3:], Y[3:], SHARES[3:])
+    assert audit.classes_.tolist() == [0, 1]
+    np.testing.assert_allclose(audit.sums_.correct, expected.sums_.correct)
+    np.testing.assert_allclose(audit.predict_proba(X), expected.predict_proba(X))
