@@ -138,7 +138,7 @@ def check_n_bins(n_bins: Any) -> None:
     """Refuse a number of bins that cannot be."""
     if isinstance(n_bins, bool) or not isinstance(n_bins, Integral):
         raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
-    if not 1 <= n_bins <= MOST_BINS:
+    if not 1 <= int(n_bins) <= MOST_BINS:
         raise ValueError(f"`n_bins` must be from 1 to {MOST_BINS:,}, got {n_bins:,}.")
 
 

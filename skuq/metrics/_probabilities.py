@@ -206,7 +206,8 @@ def _sums(
     if sample_weight is not None:
         weight = weights(sample_weight, len(predictions.confidence))
         counted = weight > 0
-        predictions = TopLabelPredictions(*(values[counted] for values in predictions))
+        confidence, correct = predictions
+        predictions = TopLabelPredictions(confidence[counted], correct[counted])
         weight = weight[counted]
     edges = bin_edges(predictions.confidence, int(n_bins), strategy, weight=weight)
     return bin_sums(predictions, edges, weight=weight)[0]
