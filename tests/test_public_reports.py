@@ -216,7 +216,7 @@ def test_layers_that_need_edges_in_order():
     probe = EvidentialProbe(layer, graph=graph, max_epochs=2).fit(nodes, nodes % 3)
     assert np.isfinite(probe.predict_proba(nodes)).all()
     # Of parts, PyG's outputs depend on their largest degree.
-    with pytest.raises(ValueError, match="largest number .* Use batches=None"):
+    with pytest.raises(ValueError, match=r"largest number .* Use batches=None"):
         probe.set_params(batches=NodeBatches(7)).fit(nodes, nodes % 3)
 
 
@@ -358,6 +358,15 @@ def test_scorers_are_shown_without_addresses():
     for scorer in (neg_log_likelihood_scorer, interval_scorer(), uncertainty_scorer(np.mean)):
         assert " at 0x" not in repr(scorer)
     assert "metric=mean" in repr(scorer)
+
+
+def test_boosted_trees_that_make_numbers_of_booleans():
+    """XGBoost knows True as 1, and QUAM's predictions are labels (no report; beside dmlc/xgboost#10748)."""
+    learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3)
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    quam = QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
+    assert quam.classes_.tolist() == [False, True]
+    assert quam.predict(X).dtype == bool
 
 
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), None])
