@@ -231,20 +231,27 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     reached = paths.changed(other_features=True)
     if not len(reached):
         raise ValueError(
-            "`batch_size`: what the network reads of the graph cannot be found out, because its "
-            "outputs do not depend on the features of nodes. Use batch_size=None."
+            "`batches`: what the network reads of the graph cannot be found out, because its "
+            "outputs do not depend on the features of nodes. Use batches=None."
         )
     against, along = int(max(0, -reached[0])), int(max(0, reached[-1]))
     if max(against, along) == FARTHEST:
         raise ValueError(
-            f"`batch_size`: outputs of the network depend on nodes {FARTHEST} edges away or more, "
-            "perhaps on all nodes, so that parts of the graph are not enough. Use batch_size=None."
+            f"`batches`: outputs of the network depend on nodes {FARTHEST} edges away or more, "
+            "perhaps on all nodes, so that parts of the graph are not enough. Use batches=None."
+        )
+    counted = paths.changed(edges_into=True)
+    if len(counted) and (counted[0] < -against or counted[-1] > along):
+        raise ValueError(
+            "`batches`: outputs of the network depend on the number of edges of nodes that they do "
+            "not read, perhaps on the largest number (as PyG's LSTM aggregation does, which pads "
+            "to it), so that parts of the graph are not enough. Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)
     return ReceptiveField(
         along,
-        into=along in paths.changed(edges_into=True),
+        into=along in counted,
         out_of=len(paths.changed(edges_out_of=True)) > 0,
     )
 

@@ -295,8 +295,8 @@ def test_mask_is_routed_through_pipelines_and_cross_validation(data, inside):
 @pytest.mark.parametrize(
     ("region", "mask", "message"),
     [
-        (None, None, "Give the region either as parameter `region` or as"),
-        (GAUSSIAN_REGION, "inside", "and not both"),
+        (None, None, "There is no region; give it either as parameter `region` or as"),
+        (GAUSSIAN_REGION, "inside", "There are two regions"),
         ({0: (50, 60)}, None, "The region is empty: no training sample lies in it"),
         ({0: (-50, 60)}, None, "covers all training samples; at least one must lie outside"),
         (None, np.zeros(860, bool), "The region is empty"),
