@@ -18,7 +18,7 @@ import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_iris, make_moons
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -28,27 +28,17 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
-import pytest
-import torch
-from sklearn.base import clone, is_regressor
-from sklearn.compose import TransformedTargetRegressor, make_column_transformer
-from sklearn.datasets import load_iris
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import nn
 
 from skuq import (
@@ -58,7 +48,6 @@ from skuq import (
     EvidentialProbe,
     FeatureDistanceClassifier,
     LaplaceClassifier,
-    MirageFineTuner,
     MCDropoutClassifier,
     MirageFineTuner,
     MirageRegressor,
@@ -74,16 +63,20 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.audit import recorded_predictions
-from skuq.calibration import choose_alpha, top_label_predictions
-from skuq.evidential import LogitUncertainty
+from skuq.calibration import bin_edges, choose_alpha, region_mask, top_label_predictions
+from skuq.evidential import LogitUncertainty, NodeBatches
 from skuq.metrics import (
     area_under_risk_coverage,
     brier_score,
+    calibration_table,
     expected_calibration_error,
+    interval_scorer,
+    neg_log_likelihood_scorer,
     negative_log_likelihood,
+    uncertainty_scorer,
 )
 from skuq.plotting import ReliabilityDisplay
-from skuq.quam import PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.tables import TableModel
 
 IRIS = load_iris(return_X_y=True)
@@ -93,19 +86,6 @@ FROZEN = FrozenEstimator(LogisticRegression(max_iter=999).fit(*IRIS))
 FROZEN_NET = FrozenEstimator(
     MLPRegressor(hidden_layer_sizes=(5,), max_iter=300, random_state=0).fit(IRIS[0], IRIS[0][:, 3])
 )
-    explain,
-    predict_uncertainty,
-)
-from skuq.calibration import bin_edges, region_mask
-from skuq.evidential import NodeBatches
-from skuq.metrics import (
-    calibration_table,
-    expected_calibration_error,
-    interval_scorer,
-    neg_log_likelihood_scorer,
-    uncertainty_scorer,
-)
-from skuq.quam import PointwiseSearch, PoolSearch
 
 # --- order of labels, and labels of rows ----------------------------------------------------------
 
@@ -369,7 +349,7 @@ def test_the_advice_for_rows_that_do_not_sum_to_one_works():
 )
 @pytest.mark.parametrize("inside", [True, False])
 def test_an_explanation_names_a_column_that_the_model_never_gets(learner, inside):
-    """A column that the model never gets is named (no report; beside scikit-learn#32651)."""
+    """A column that the model never gets is named."""
     X, y = load_iris(return_X_y=True, as_frame=True)
     given = make_column_transformer((StandardScaler(), list(X.columns)))
     X = X.assign(row_number=np.random.default_rng(0).permutation(len(X)))
@@ -785,7 +765,7 @@ def test_modules_whose_outputs_are_no_function_of_their_input(name, estimator):
 @pytest.mark.parametrize("search", [PoolSearch(n_steps=3), PointwiseSearch(n_steps=3)])
 @pytest.mark.parametrize("kind", ["list of parameters", "a single number"])
 def test_parameters_that_are_in_no_layer(kind, search):
-    """Modules of nn.ParameterList, or with a temperature (no report; beside Laplace#269)."""
+    """Modules of nn.ParameterList, or with a temperature."""
     torch.manual_seed(0)
     weights = nn.ParameterList([torch.randn(4, 8) / 2, torch.randn(8, 3)])
     module = {
@@ -815,7 +795,7 @@ def pyg_graph(**attributes):
     "forward", [lambda self, edges, kinds: edges[:, kinds.long() + 99], lambda self: self.a.weight]
 )
 def test_graph_networks_with_arguments_of_their_own(forward):
-    """Examples of PyG whose forward takes other arguments (no report; rgcn.py, agnn.py)."""
+    """Examples of PyG whose forward takes other arguments."""
     network = Written(lambda self, x: x, a=nn.Linear(4, 3))
     network.forward = forward.__get__(network)
     with pytest.raises(
@@ -825,7 +805,7 @@ def test_graph_networks_with_arguments_of_their_own(forward):
 
 
 def test_graphs_whose_edges_are_in_a_sparse_tensor():
-    """PyG's ToSparseTensor takes `edge_index` away (no report; gcn2_cora.py of PyG's examples)."""
+    """PyG's ToSparseTensor takes `edge_index` away."""
     graph = pyg_graph(adj_t=torch.eye(40).to_sparse())
     graph.edge_index = None
     with pytest.raises(ValueError, match="remove_edge_index=False"):
@@ -942,7 +922,7 @@ def test_no_rows_of_tables_and_texts(X):
 
 @pytest.mark.parametrize("n_bins", [0, 10**9, 2.5])
 def test_a_number_of_bins_that_fills_the_memory(n_bins):
-    """Edges of 10^9 bins need 8 GB (no report; beside EFS-OpenSource/calibration-framework#52)."""
+    """Edges of 10^9 bins need 8 GB."""
     y, proba = np.arange(40) % 2, np.tile([0.4, 0.6], (40, 1))
     calls = [
         lambda: expected_calibration_error(y, proba, n_bins=n_bins),
@@ -978,14 +958,14 @@ def test_messages_show_numbers_of_numpy_as_users_write_them(call):
 
 
 def test_scorers_are_shown_without_addresses():
-    """Settings of a search that are written down (no report; beside joblib/joblib#166)."""
+    """Settings of a search that are written down."""
     for scorer in (neg_log_likelihood_scorer, interval_scorer(), uncertainty_scorer(np.mean)):
         assert " at 0x" not in repr(scorer)
     assert "metric=mean" in repr(scorer)
 
 
 def test_boosted_trees_that_make_numbers_of_booleans():
-    """XGBoost knows True as 1, and QUAM's predictions are labels (no report; beside dmlc/xgboost#10748)."""
+    """XGBoost knows True as 1, and QUAM's predictions are labels."""
     learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3)
     X = np.random.default_rng(0).normal(size=(60, 3))
     quam = QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
