@@ -215,10 +215,10 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         ------
         ValueError
             If the data are not finite numbers, or beyond 1e100, whose squares overflow, or weights
-            stand for more than 1e15 samples; if the data hold a single class, have more classes than
-            the likelihood or the inference is for, if the kernel is not supported, if a parameter
-            cannot have an effect, or if the marginal likelihood is not a number under the
-            hyperparameters to start from.
+            stand for more than 1e15 samples; if the data hold a single class, have more classes
+            than the likelihood or the inference is for, if the kernel is not supported, if a
+            parameter cannot have an effect, or if the marginal likelihood is not a number under
+            the hyperparameters to start from.
         MemoryError
             If an exact fit takes more memory than is free; before it begins.
 
