@@ -361,7 +361,7 @@ def test_scorers_are_shown_without_addresses():
 
 
 def test_boosted_trees_that_make_numbers_of_booleans():
-    """XGBoost knows True as 1, and QUAM's predictions are labels (no report; beside dmlc/xgboost#10748)."""
+    """Labels True and False, which XGBoost makes numbers of (no report; dmlc/xgboost#10748)."""
     learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3)
     X = np.random.default_rng(0).normal(size=(60, 3))
     quam = QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
