@@ -827,14 +827,14 @@ def test_layers_that_need_edges_in_order():
 # --- empty, odd and large inputs ------------------------------------------------------------------
 
 
-FROZEN = FrozenEstimator(LogisticRegression().fit([[0.0] * 4, [1.0] * 4], ["a", "b"]))
+FROZEN_OF_TWO = FrozenEstimator(LogisticRegression().fit([[0.0] * 4, [1.0] * 4], ["a", "b"]))
 TRAINED = {
     "QUAMClassifier": lambda: QUAMClassifier(search=PoolSearch(n_steps=2)),
     "QUAMClassifier pointwise": lambda: QUAMClassifier(search=PointwiseSearch(n_steps=2)),
     "QUAMClassifier refit": lambda: QUAMClassifier(LogisticRegression()),
     "QUAMRegressor": lambda: QUAMRegressor(search=PoolSearch(n_steps=2)),
     "AnchoredQuantileRegressor": lambda: AnchoredQuantileRegressor(max_epochs=2),
-    "CalibrationAuditor": lambda: CalibrationAuditor(FROZEN),
+    "CalibrationAuditor": lambda: CalibrationAuditor(FROZEN_OF_TWO),
     "DeepEnsembleClassifier": lambda: DeepEnsembleClassifier(n_members=2),
     "EvidentialProbe": lambda: EvidentialProbe(max_epochs=2),
     "FeatureDistanceClassifier": FeatureDistanceClassifier,
@@ -927,7 +927,7 @@ def test_a_number_of_bins_that_fills_the_memory(n_bins):
     calls = [
         lambda: expected_calibration_error(y, proba, n_bins=n_bins),
         lambda: calibration_table(y, proba, n_bins=n_bins),
-        lambda: CalibrationAuditor(FROZEN, n_bins=n_bins).fit(
+        lambda: CalibrationAuditor(FROZEN_OF_TWO, n_bins=n_bins).fit(
             np.eye(40, 4), np.tile(["a", "b"], 20)
         ),
         lambda: CalibrationAuditor.from_predictions(y, proba, n_bins=n_bins),
