@@ -14,7 +14,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.labels import codes_of
-from skuq.validation import proba_of_classes
+from skuq.probabilities import proba_of_classes
 
 
 def cross_val_predict_uncertainty(

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from inspect import signature
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,249 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _check_sample_weight, _num_samples
+from sklearn.utils.validation import _num_samples
 
-from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_of_columns
+from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
 #: Losses of one prediction: of labels, and two of quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
-#: Mean weights that can be numbers of samples; others are taken to be meant as proportions.
-FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
-#: Sum of weights, up to which whole numbers of samples are exact.
-LARGEST_SUM = 2.0**53
 MOST_BINS = 10_000  # finer ones hold few predictions each, and a scan compares all runs of them
-ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
-# In units of the spacing of numbers below 1: half from rounding a probability, half from its sum,
-# and as much again for a softmax that was computed in that precision.
-_ROUNDING_OF_ROWS = 2
-
-
-class LabelledProbabilities(NamedTuple):
-    """Checked probabilities with the label of each column."""
-
-    column: IntArray  # of the true label of each sample
-    proba: NDArray[Any]
-    classes: NDArray[Any]  # labels in the order of the columns
-
-
-def columns_and_proba(
-    y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
-) -> LabelledProbabilities:
-    """Column of each true label, the probabilities, checked, and the labels of their columns.
-
-    Columns that are named after labels are read by their names, in the order of `classes`.
-    """
-    labels = checked_labels(y_true, "y_true")
-    known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
-    if len(np.unique(known)) != len(known):
-        raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
-    values, named = _read_by_name(proba, known, stated=classes is not None)
-    checked = _probabilities(values)
-    check_same_length(y_true=labels, proba=checked)
-    if len(named) != checked.shape[1]:
-        raise ValueError(
-            f"`proba` has {checked.shape[1]} columns, but "
-            f"{'`y_true`' if classes is None else '`classes`'} has {len(named)} labels; pass "
-            "`classes=estimator.classes_`, one label per column."
-        )
-    try:
-        return LabelledProbabilities(codes_of(labels, named, "y_true"), checked, named)
-    except ValueError as error:
-        raise ValueError(f"{error} Pass `classes=estimator.classes_`.") from None
-
-
-def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
-    """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
-
-    A model may return a table; its columns are read by their names where these are the classes.
-    """
-    return np.asarray(_read_by_name(proba, classes, stated=True)[0])
-
-
-def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Values of probabilities without names, and the labels of their columns.
-
-    `known` are the labels of the columns as the caller stated them, or those that occur.
-    """
-    names = column_names(proba)
-    if names is None:
-        return proba, known
-    if len(set(names)) != len(names):
-        raise ValueError(f"The columns of `proba` must differ in their names, got {names}.")
-    values = _without_names(proba)
-    named = labels_of_columns(names, known)
-    if named is None or (stated and len(named) != len(known)):
-        if len(names) == len(known):
-            _check_names(names, known, stated=stated)
-        return values, known
-    order = known if len(named) == len(known) else np.unique(named)
-    columns = codes_of(order, named, "proba")
-    in_order = (columns == np.arange(len(columns))).all()
-    return (values if in_order else values[:, columns]), order
-
-
-def _without_names(table: Any) -> NDArray[Any]:
-    """Values of the columns of a table or structured array, (n_rows, n_columns)."""
-    if isinstance(table, np.ndarray):
-        return np.column_stack([table[name] for name in table.dtype.names or ()])
-    return np.asarray(table)
-
-
-def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
-    """Refuse names of columns that contradict the labels that the columns are taken to have."""
-    texts = list(map(as_text, known.tolist()))
-    for name, own in zip(names, texts, strict=True):
-        if stated:  # a name that is no label says nothing about a stated order
-            found = as_text(name) if as_text(name) in texts else own
-        else:
-            found = label_in_name(name, own, texts)
-        if found != own:
-            raise ValueError(
-                f"The columns of `proba` are named {_first(names)}, and the labels are "
-                f"{_first(texts)}: column {name!r} would be read as the probability of {own!r}. "
-                "Name each column after its label, or pass the labels in the order of the columns "
-                "as `classes`."
-            )
-
-
-def _first(values: list[Any], most: int = 5) -> str:
-    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
-
-
-def errors_and_uncertainty(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    uncertainty: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Check the inputs; return errors of the predictions, their uncertainty and weights.
-
-    Samples of weight 0 are left out.
-    """
-    truth, predicted = checked_labels(y_true, "y_true"), checked_labels(y_pred, "y_pred")
-    scores = finite(uncertainty, "uncertainty")
-    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
-    if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
-        raise ValueError(
-            f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
-            f"{predicted.dtype}; pass predictions in the same form as the true labels."
-        )
-    _refuse_quantities(y_true=truth, y_pred=predicted)
-    return _counted(truth != predicted, scores, sample_weight)
-
-
-def losses_and_uncertainty(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    uncertainty: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-    *,
-    loss: Loss,
-) -> tuple[NDArray[Any], FloatArray, FloatArray]:
-    """Check the inputs; return the loss of each prediction, its uncertainty and weight.
-
-    Samples of weight 0 are left out.
-    """
-    if loss not in get_args(Loss):
-        raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
-    if loss == "zero_one":
-        return errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
-    truth, predicted = finite(y_true, "y_true"), finite(y_pred, "y_pred")
-    scores = finite(uncertainty, "uncertainty")
-    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
-    error = np.abs(predicted - truth)
-    return _counted(error**2 if loss == "squared_error" else error, scores, sample_weight)
-
-
-def _counted(
-    losses: NDArray[Any], scores: FloatArray, sample_weight: ArrayLike | None
-) -> tuple[NDArray[Any], FloatArray, FloatArray]:
-    """Losses, uncertainty and weights of the samples whose weight is not 0."""
-    if sample_weight is None:
-        return losses, scores, np.ones(len(scores))
-    weight = weights(sample_weight, len(scores))
-    counted = weight > 0
-    return losses[counted], scores[counted], weight[counted]
-
-
-def _refuse_quantities(**arrays: NDArray[Any]) -> None:
-    """Refuse numbers with decimals, as scikit-learn does in labels: a prediction never hits one."""
-    for name, values in arrays.items():
-        fraction = values != np.floor(values) if values.dtype.kind == "f" else np.zeros(1, bool)
-        if fraction.any():
-            raise ValueError(
-                f"`{name}` must hold labels, got the quantity {values[fraction][0]:g} in row "
-                f"{fraction.argmax()}. The errors of quantities are measured by "
-                "`area_under_risk_coverage`, `risk_coverage_curve` and `RiskCoverageDisplay` with "
-                "`loss='squared_error'` or `loss='absolute_error'`, which `uncertainty_scorer` "
-                "takes too."
-            )
-
-
-def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
-    """Sample weights as a float64 array, checked: a weight is a number of samples."""
-    weight = finite(sample_weight, "sample_weight")
-    if len(weight) != n_samples:
-        raise ValueError(
-            f"`sample_weight` must have one weight per sample, got {len(weight)} weights for "
-            f"{n_samples} samples."
-        )
-    if weight.min() < 0 or weight.max() == 0:
-        raise ValueError(
-            "`sample_weight` must be >= 0 and not all 0, got weights from "
-            f"{weight.min():.6g} to {weight.max():.6g}."
-        )
-    _refuse_endless(weight)
-    return weight
-
-
-def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
-    """Weights for a `fit`, as scikit-learn takes them: one number is that of each sample.
-
-    A weight is a number of samples, and 0 leaves one out. A mean that can hardly be a number of
-    samples is a warning: uncertainty depends on how many there are.
-    """
-    weight: FloatArray = _check_sample_weight(
-        sample_weight, np.empty((n_samples, 0)), dtype=np.float64, ensure_non_negative=True
-    )
-    if not weight.any():  # which older versions of scikit-learn let pass
-        raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
-    _refuse_endless(weight)
-    warn_of_relative_weights(weight)
-    return weight
-
-
-def warn_of_relative_weights(weight: FloatArray) -> None:
-    """Warn of weights that do not look like numbers of samples, where their size counts."""
-    warn_of_mean_weight(float(weight.sum()), int(np.count_nonzero(weight)), len(weight))
-
-
-def warn_of_mean_weight(total: float, n_counted: int, n_samples: int | None = None) -> None:
-    """The same, given the sum of weights, how many are not 0, and how many there are."""
-    mean = total / n_counted
-    low, high = FEWEST_SAMPLES * (1 - 1e-9), MOST_SAMPLES * (1 + 1e-9)  # of a mean of rounded ones
-    if not low <= mean <= high:
-        name = "w" if n_counted == n_samples else "w[w > 0]"
-        warn_user(
-            f"The mean of `sample_weight` is {mean:.3g}. A weight is a number of samples, 2 is the "
-            f"sample twice: these weights make {total:.3g} samples of {n_counted}, and "
-            "uncertainty depends on how many there are. If only their proportions are meant, "
-            f"divide them by their mean: w / {name}.mean()."
-        )
-
-
-def _refuse_endless(weight: FloatArray) -> None:
-    """Refuse weights of which a sum or a square would overflow."""
-    largest = float(weight.max())
-    if largest > LARGEST_SUM / len(weight):
-        raise ValueError(
-            f"The sum of `sample_weight` is too large: the largest weight is {largest:.3g}, and "
-            f"all of them may add up to {LARGEST_SUM:.3g} at most. A weight is a number of "
-            "samples; if only proportions are meant, divide the weights by the largest."
-        )
 
 
 def check_n_bins(n_bins: Any) -> None:
@@ -277,23 +43,9 @@ def check_some_samples(X: Any, owner: Any) -> None:
         )
 
 
-def sum_rounding(n_terms: int) -> float:
-    """Upper bound on the relative rounding error when comparing two sums of n weights."""
-    return 2 * n_terms * float(np.finfo(np.float64).eps)
-
-
-def weighted_mean(values: FloatArray, sample_weight: ArrayLike | None) -> float:
-    """Mean over the samples; one of weight 0 is left out, even if its value is infinite."""
-    if sample_weight is None:
-        return float(values.mean())
-    weight = weights(sample_weight, len(values))
-    counted = weight > 0
-    return float(np.average(values[counted], weights=weight[counted]))
-
-
 def numbers(values: ArrayLike, name: str) -> FloatArray:
     """One-dimensional float64 array that is not empty."""
-    array = _floats(values, name)
+    array = floats(values, name)
     _check_one_dimensional(array, name)
     return array
 
@@ -312,7 +64,7 @@ def finite(values: ArrayLike, name: str) -> FloatArray:
 
 def finite_columns(values: ArrayLike, name: str) -> FloatArray:
     """Two-dimensional float64 array without NaN or infinity."""
-    array = _floats(values, name)
+    array = floats(values, name)
     if array.ndim != 2 or array.size == 0:
         raise ValueError(
             f"`{name}` must have two dimensions, one row per sample and at least one column, got "
@@ -351,45 +103,7 @@ def as_array(values: Any) -> NDArray[Any]:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
-def _row_sum_tolerance(values: Any) -> float:
-    """How far from 1 rows of probabilities may sum, by their precision as it was given."""
-    name = str(getattr(values, "dtype", "")).removeprefix("torch.")
-    spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
-    return max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
-
-
-def _probabilities(values: ArrayLike) -> NDArray[Any]:
-    """Two-dimensional array of float32, if half precision, or more; its rows are distributions."""
-    proba = as_array(values)
-    if proba.dtype.kind != "f":
-        proba = _floats(proba, "proba")
-    if proba.dtype.itemsize < 4:  # it holds smaller numbers than its epsilon, which scores clip at
-        proba = proba.astype(np.float32)
-    if proba.ndim != 2:
-        raise ValueError(
-            f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
-            "classes pass both columns of `predict_proba`."
-        )
-    if proba.size == 0:
-        raise ValueError(f"`proba` must not be empty, got shape {proba.shape}.")
-    total = proba.sum(axis=1, dtype=np.float64)
-    if not np.isfinite(total).all():
-        raise ValueError(f"`proba` must be finite, got {proba[~np.isfinite(total)][0]}.")
-    if proba.min() < 0:
-        raise ValueError(
-            f"`proba` must be >= 0, got {proba.min():.6g}; pass probabilities, not logits."
-        )
-    tolerance = _row_sum_tolerance(values)
-    worst = np.abs(total - 1.0).argmax()
-    if abs(total[worst] - 1.0) > tolerance:
-        raise ValueError(
-            f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} "
-            f"in row {worst}; convert to float64 and divide each row by its sum."
-        )
-    return proba
-
-
-def _floats(values: ArrayLike, name: str) -> FloatArray:
+def floats(values: ArrayLike, name: str) -> FloatArray:
     try:
         return np.asarray(as_array(values), np.float64)
     except (TypeError, ValueError) as error:  # pandas.NA, and texts

@@ -4,13 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.validation import (
-    as_pandas,
-    columns_and_proba,
-    errors_and_uncertainty,
-    finite,
-    weights,
-)
+from skuq.metrics import area_under_risk_coverage, misclassification_auroc
+from skuq.probabilities import columns_and_proba
+from skuq.sample_weights import weights
+from skuq.validation import as_pandas, finite
 
 GOOD = [[0.5, 0.5], [0.2, 0.8]]
 
@@ -71,7 +68,7 @@ def test_wrong_probability_inputs_are_named(y_true, proba, classes, message):
 )
 def test_wrong_selective_inputs_are_named(y_true, y_pred, uncertainty, message):
     with pytest.raises(ValueError, match=message):
-        errors_and_uncertainty(y_true, y_pred, uncertainty)
+        area_under_risk_coverage(y_true, y_pred, uncertainty)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +89,8 @@ def test_a_score_that_is_not_finite_or_not_a_column_is_named(values, message):
 def test_samples_of_weight_0_are_left_out(labels):
     first = labels[0]
     given = labels, [first] * 3, [0.1, 0.2, 0.3]
-    wrong, scores, weight = errors_and_uncertainty(*given, [0.0, 2.0, 0.5])
-    assert (wrong.tolist(), scores.tolist(), weight.tolist()) == (
-        [True, False],
-        [0.2, 0.3],
-        [2, 0.5],
-    )
-    wrong, scores, weight = errors_and_uncertainty(*given)
-    assert (wrong.tolist(), scores.tolist()) == ([False, True, False], given[2])
-    assert weight.tolist() == [1, 1, 1]
+    assert misclassification_auroc(*given, sample_weight=[0.0, 2.0, 0.5]) == 0.0
+    assert misclassification_auroc(*given) == 0.5
 
 
 @pytest.mark.parametrize(

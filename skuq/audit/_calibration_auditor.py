@@ -41,7 +41,8 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
-from skuq.validation import MOST_BINS, checked_labels, proba_of_classes
+from skuq.probabilities import proba_of_classes
+from skuq.validation import MOST_BINS, checked_labels
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:

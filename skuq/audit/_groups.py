@@ -22,7 +22,8 @@ from skuq.calibration import (
     merged_sums,
 )
 from skuq.labels import as_text
-from skuq.validation import column_of, training_weights
+from skuq.sample_weights import training_weights
+from skuq.validation import column_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,7 +30,8 @@ from skuq.calibration import (
     conditions_of,
     top_label_predictions,
 )
-from skuq.validation import columns_and_proba, refuse_ineffective
+from skuq.probabilities import columns_and_proba
+from skuq.validation import refuse_ineffective
 
 
 class PredictionAudit(AuditFindings, BaseEstimator):

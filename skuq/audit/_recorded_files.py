@@ -33,8 +33,8 @@ from skuq.audit._recorded_predictions import (
 )
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
+from skuq.sample_weights import warn_of_mean_weight
 from skuq.table_files import CsvFormat, TableFile, open_table
-from skuq.validation import warn_of_mean_weight
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from skuq.audit._groups import counted_weights
 from skuq.base import FloatArray
 from skuq.labels import as_text, classes_of_columns, label_in_name, labels_of_columns
-from skuq.validation import LARGEST_SUM, ROW_SUM_TOLERANCE
+from skuq.probabilities import ROW_SUM_TOLERANCE
+from skuq.sample_weights import LARGEST_SUM
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.validation import check_n_bins, columns_and_proba, sum_rounding
+from skuq.probabilities import columns_and_proba
+from skuq.sample_weights import sum_rounding
+from skuq.validation import check_n_bins
 
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # int64, exact; float64 with sample weights

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask, plain
 from skuq.networks import TrainingSettings, train
+from skuq.sample_weights import training_weights
 from skuq.torch_devices import DeviceMixin
-from skuq.validation import refuse_ineffective, training_weights
+from skuq.validation import refuse_ineffective
 
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {

@@ -48,7 +48,8 @@ from skuq.gpc.inference._posterior import (
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.information import entropy
-from skuq.validation import refuse_ineffective, training_weights, warn_user
+from skuq.sample_weights import training_weights
+from skuq.validation import refuse_ineffective, warn_user
 
 _NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
 

@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import UndefinedMetricWarning
 
 from skuq.base import BoolArray, FloatArray
-from skuq.validation import errors_and_uncertainty, finite, sum_rounding, warn_user, weights
+from skuq.metrics._errors import errors_and_uncertainty
+from skuq.sample_weights import sum_rounding, weights
+from skuq.validation import finite, warn_user
 
 
 class Detection(NamedTuple):

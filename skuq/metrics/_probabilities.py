@@ -16,7 +16,9 @@ from skuq.calibration import (
     bin_sums,
     top_label_predictions,
 )
-from skuq.validation import check_n_bins, columns_and_proba, weighted_mean, weights
+from skuq.probabilities import columns_and_proba
+from skuq.sample_weights import weighted_mean, weights
+from skuq.validation import check_n_bins
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,8 @@ from skuq.quantities import (
     values_and_limits,
     values_and_quantiles,
 )
-from skuq.validation import check_same_length, finite, finite_columns, weighted_mean
+from skuq.sample_weights import weighted_mean
+from skuq.validation import check_same_length, finite, finite_columns
 
 
 def interval_score(

@@ -15,7 +15,7 @@ from skuq.base import PARTS, FloatArray, predict_uncertainty
 from skuq.metrics._detection import misclassification_auroc
 from skuq.metrics._probabilities import expected_calibration_error, negative_log_likelihood
 from skuq.metrics._selective_prediction import area_under_risk_coverage
-from skuq.validation import weighted_mean
+from skuq.sample_weights import weighted_mean
 from skuq.wrappers import walk_to
 
 Metric = Callable[..., float]

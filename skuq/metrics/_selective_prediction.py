@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
 from skuq.base import FloatArray
-from skuq.validation import Loss, losses_and_uncertainty, warn_of_relative_weights
+from skuq.metrics._errors import losses_and_uncertainty
+from skuq.sample_weights import warn_of_relative_weights
+from skuq.validation import Loss
 
 
 class RiskCoverage(NamedTuple):

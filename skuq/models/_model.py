@@ -22,8 +22,9 @@ from skuq.base import FloatArray
 from skuq.information import array_namespace, log_softmax
 from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
+from skuq.probabilities import proba_of_classes
 from skuq.stored import stored
-from skuq.validation import as_pandas, proba_of_classes, to_dense, warn_user
+from skuq.validation import as_pandas, to_dense, warn_user
 from skuq.wrappers import weight_params
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from skuq.models._model import (
     fit_clone,
     for_learner,
 )
-from skuq.validation import is_texts, training_weights
+from skuq.sample_weights import training_weights
+from skuq.validation import is_texts
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from skuq.base import FloatArray, Uncertainty
 from skuq.features import encoded, feature_encoder
 from skuq.information import log_softmax
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
-from skuq.validation import proba_of_classes
+from skuq.probabilities import proba_of_classes
 
 _N_EXAMPLES = 256  # rows that show what a learner returns
 _TOLERANCE = 1e-4  # of probabilities that are those of logits

@@ -46,10 +46,8 @@ from skuq.quam._refit_search import (
 )
 from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Problem, Search, Task
-from skuq.validation import (
-    refuse_ineffective,
-    weights,
-)
+from skuq.sample_weights import weights
+from skuq.validation import refuse_ineffective
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings

@@ -19,9 +19,10 @@ from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMi
 from skuq.networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
 from skuq.quantities import check_coverage
 from skuq.residuals import widened
+from skuq.sample_weights import training_weights
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
-from skuq.validation import checked_widths, refuse_ineffective, training_weights
+from skuq.validation import checked_widths, refuse_ineffective
 
 # A feature's standard deviation, as the networks see it, times the number of features that vary:
 # the more of them, the further apart are samples, and the smoother a function must be to learn

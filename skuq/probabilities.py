@@ -1,0 +1,149 @@
+"""Probabilities of classes as people give them: arrays, tensors, and tables with named columns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skuq.base import IntArray
+from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_of_columns
+from skuq.validation import as_array, check_same_length, checked_labels, floats
+
+ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
+
+
+# In units of the spacing of numbers below 1: half from rounding a probability, half from its sum,
+# and as much again for a softmax that was computed in that precision.
+_ROUNDING_OF_ROWS = 2
+
+
+class LabelledProbabilities(NamedTuple):
+    """Checked probabilities with the label of each column."""
+
+    column: IntArray  # of the true label of each sample
+    proba: NDArray[Any]
+    classes: NDArray[Any]  # labels in the order of the columns
+
+
+def columns_and_proba(
+    y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
+) -> LabelledProbabilities:
+    """Column of each true label, the probabilities, checked, and the labels of their columns.
+
+    Columns that are named after labels are read by their names, in the order of `classes`.
+    """
+    labels = checked_labels(y_true, "y_true")
+    known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
+    if len(np.unique(known)) != len(known):
+        raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
+    values, named = _read_by_name(proba, known, stated=classes is not None)
+    checked = _probabilities(values)
+    check_same_length(y_true=labels, proba=checked)
+    if len(named) != checked.shape[1]:
+        raise ValueError(
+            f"`proba` has {checked.shape[1]} columns, but "
+            f"{'`y_true`' if classes is None else '`classes`'} has {len(named)} labels; pass "
+            "`classes=estimator.classes_`, one label per column."
+        )
+    try:
+        return LabelledProbabilities(codes_of(labels, named, "y_true"), checked, named)
+    except ValueError as error:
+        raise ValueError(f"{error} Pass `classes=estimator.classes_`.") from None
+
+
+def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
+
+    A model may return a table; its columns are read by their names where these are the classes.
+    """
+    return np.asarray(_read_by_name(proba, classes, stated=True)[0])
+
+
+def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
+    """Values of probabilities without names, and the labels of their columns.
+
+    `known` are the labels of the columns as the caller stated them, or those that occur.
+    """
+    names = column_names(proba)
+    if names is None:
+        return proba, known
+    if len(set(names)) != len(names):
+        raise ValueError(f"The columns of `proba` must differ in their names, got {names}.")
+    values = _without_names(proba)
+    named = labels_of_columns(names, known)
+    if named is None or (stated and len(named) != len(known)):
+        if len(names) == len(known):
+            _check_names(names, known, stated=stated)
+        return values, known
+    order = known if len(named) == len(known) else np.unique(named)
+    columns = codes_of(order, named, "proba")
+    in_order = (columns == np.arange(len(columns))).all()
+    return (values if in_order else values[:, columns]), order
+
+
+def _without_names(table: Any) -> NDArray[Any]:
+    """Values of the columns of a table or structured array, (n_rows, n_columns)."""
+    if isinstance(table, np.ndarray):
+        return np.column_stack([table[name] for name in table.dtype.names or ()])
+    return np.asarray(table)
+
+
+def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
+    """Refuse names of columns that contradict the labels that the columns are taken to have."""
+    texts = list(map(as_text, known.tolist()))
+    for name, own in zip(names, texts, strict=True):
+        if stated:  # a name that is no label says nothing about a stated order
+            found = as_text(name) if as_text(name) in texts else own
+        else:
+            found = label_in_name(name, own, texts)
+        if found != own:
+            raise ValueError(
+                f"The columns of `proba` are named {_first(names)}, and the labels are "
+                f"{_first(texts)}: column {name!r} would be read as the probability of {own!r}. "
+                "Name each column after its label, or pass the labels in the order of the columns "
+                "as `classes`."
+            )
+
+
+def _first(values: list[Any], most: int = 5) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+
+
+def _row_sum_tolerance(values: Any) -> float:
+    """How far from 1 rows of probabilities may sum, by their precision as it was given."""
+    name = str(getattr(values, "dtype", "")).removeprefix("torch.")
+    spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
+    return max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
+
+
+def _probabilities(values: ArrayLike) -> NDArray[Any]:
+    """Two-dimensional array of float32, if half precision, or more; its rows are distributions."""
+    proba = as_array(values)
+    if proba.dtype.kind != "f":
+        proba = floats(proba, "proba")
+    if proba.dtype.itemsize < 4:  # it holds smaller numbers than its epsilon, which scores clip at
+        proba = proba.astype(np.float32)
+    if proba.ndim != 2:
+        raise ValueError(
+            f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
+            "classes pass both columns of `predict_proba`."
+        )
+    if proba.size == 0:
+        raise ValueError(f"`proba` must not be empty, got shape {proba.shape}.")
+    total = proba.sum(axis=1, dtype=np.float64)
+    if not np.isfinite(total).all():
+        raise ValueError(f"`proba` must be finite, got {proba[~np.isfinite(total)][0]}.")
+    if proba.min() < 0:
+        raise ValueError(
+            f"`proba` must be >= 0, got {proba.min():.6g}; pass probabilities, not logits."
+        )
+    tolerance = _row_sum_tolerance(values)
+    worst = np.abs(total - 1.0).argmax()
+    if abs(total[worst] - 1.0) > tolerance:
+        raise ValueError(
+            f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} "
+            f"in row {worst}; convert to float64 and divide each row by its sum."
+        )
+    return proba
