@@ -275,7 +275,7 @@ def test_mask_equals_the_region_that_it_came_from(data, inside, honest):
     described = MirageFineTuner(honest, GAUSSIAN_REGION, **QUICK).fit(*data)
     np.testing.assert_array_equal(told.predict_proba(data[0]), described.predict_proba(data[0]))
     assert told.confidence_overlap(data[0], inside) == described.confidence_overlap(data[0])
-    with pytest.raises(ValueError, match="Give the region either"):
+    with pytest.raises(ValueError, match="There is no region; give it either"):
         told.confidence_overlap(data[0])
 
 

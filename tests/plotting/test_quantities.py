@@ -432,7 +432,7 @@ LOW, HIGH = MEAN - STD, MEAN + STD
         (lambda: CoverageBySizeDisplay(Y, LOW, HIGH, n_groups=2.0), "`n_groups` must be an integ"),
         (lambda: PITDisplay([0.5], [0.4]), "0 <= low <= high <= 1"),
         (lambda: PITDisplay([0.5], [1.5]), "0 <= low <= high <= 1"),
-        (lambda: PITDisplay([0.5], [0.5], n_bins=0), "`n_bins` must be an integer >= 1, got 0"),
+        (lambda: PITDisplay([0.5], [0.5], n_bins=0), "`n_bins` must be from 1 to 10,000, got 0"),
         (lambda: PITDisplay.from_predictions(Y, MEAN, 0 * STD), "`std` must be > 0, got 0 in row"),
         (lambda: PITDisplay.from_quantiles(Y, MEAN[:, None], [0.1, 0.9]), "one column per level"),
         (lambda: ErrorByUncertaintyDisplay(Y, MEAN, -STD), "`std` must be > 0"),
