@@ -90,6 +90,13 @@ class Explanation:
         return pd.DataFrame({"epistemic": self.epistemic, "most_unusual": named}, self.index)
 
 
+def no_explanations(estimator: Any) -> Explanation:
+    """Explanation of no rows, with the columns of the estimator; texts have no words then."""
+    numbers = np.arange(getattr(estimator, "n_features_in_", 0))
+    columns = np.asarray(getattr(estimator, "feature_names_in_", numbers))
+    return Explanation(columns, np.empty(0), np.empty((0, len(columns))))
+
+
 def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Explanation:
     """Tell which columns, or words of texts, the epistemic uncertainty of inputs comes from.
 

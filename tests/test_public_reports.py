@@ -878,27 +878,36 @@ def test_fit_where_gradients_are_switched_off(mode, name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", TRAINED)
-def test_no_rows_are_refused_by_every_method(name):
-    """A filter that leaves no row: one clear error, as in scikit-learn (zjuwss/gnnwr#9)."""
+def test_no_rows_give_no_rows(name):
+    """A filter that leaves no row, and an error about batches of none (zjuwss/gnnwr#9)."""
     estimator, X = fitted(name)
     methods = ["predict", "predict_proba", "predict_uncertainty", "score_samples", "explain"]
-    methods += [
-        "p_values",
-        "predict_interval",
-        "predict_quantiles",
-        "certify",
-        "adversarial_models",
-    ]
-    for method in methods:
-        if not hasattr(estimator, method) or (method, name) == (
-            "explain",
-            "QUAMClassifier pointwise",
-        ):
+    methods += ["p_values", "decision_function", "single_scores", "predict_model_std"]
+    methods += ["predict_interval", "predict_quantiles", "predict_proba_bounds"]
+    own = {
+        "RobustGPC": {"explain", "predict_proba_bounds"},
+        "QUAMClassifier pointwise": {"explain"},
+    }
+    for method in set(methods) - own.get(name, set()):
+        if not hasattr(estimator, method):
             continue
-        arguments = {"certify": {"radius": 0.1}, "explain": {"gamma": 0.1}}.get(method, {})
-        arguments = arguments if name == "RobustGPC" else {}
-        with pytest.raises(ValueError, match=r"0 sample\(s\)"):
-            getattr(estimator, method)(X[:0], **arguments)
+        none, some = (getattr(estimator, method)(rows) for rows in (X[:0], X[:3]))
+        pairs = zip(parts_of(none), parts_of(some), strict=True)
+        for empty, full in pairs:
+            assert empty.shape == (0, *full.shape[1:]), method
+            assert empty.dtype == full.dtype, method
+    with pytest.raises(ValueError, match="features"):
+        estimator.score_samples(X[:0, :1])
+
+
+def parts_of(result):
+    """Arrays of a result, with one entry for each row."""
+    if isinstance(result, np.ndarray):
+        return [result]
+    if isinstance(result, pd.DataFrame):
+        return [result[name].to_numpy() for name in result if name != "columns"]
+    names = ("total", "aleatoric", "epistemic", "lower", "upper", "contribution")
+    return [getattr(result, name) for name in names if hasattr(result, name)]
 
 
 @pytest.mark.parametrize(
@@ -911,13 +920,13 @@ def test_no_rows_are_refused_by_every_method(name):
     ids=["frame", "list", "series"],
 )
 def test_no_rows_of_tables_and_texts(X):
-    """An empty DataFrame, or no texts: the same error (zjuwss/gnnwr#9)."""
+    """An empty DataFrame, or no texts (zjuwss/gnnwr#9)."""
     first = StandardScaler() if hasattr(X, "columns") else TfidfVectorizer()
     quam = QUAMClassifier(make_pipeline(first, LogisticRegression()), random_state=0)
     quam.fit(X, np.arange(60) % 2)
-    for method in (quam.predict, quam.predict_uncertainty, quam.explain):
-        with pytest.raises(ValueError, match=r"0 sample\(s\) .* required by QUAMClassifier"):
-            method(X[:0])
+    assert quam.predict(X[:0]).shape == (0,)
+    assert len(quam.predict_uncertainty(X[:0]).to_frame()) == 0
+    assert quam.explain(X[:0]).most_unusual() == []
 
 
 @pytest.mark.parametrize("n_bins", [0, 10**9, 2.5])

@@ -19,6 +19,7 @@ from skuq.base import FloatArray
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
 from skuq.models import ModelMixin, is_prefit, look_at
+from skuq.no_rows import return_no_rows
 from skuq.ood._combination import Combination
 from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
 from skuq.ood._outputs import (
@@ -568,6 +569,26 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
+
+
+def _no_explanations(detector: OODDetector) -> pd.DataFrame:
+    columns = ["p_value", "most_unusual", *detector.scores_]
+    return pd.DataFrame({name: np.empty(0) for name in columns}).astype({"most_unusual": object})
+
+
+return_no_rows(
+    OODDetector,
+    {
+        "predict": lambda detector: np.empty(0, np.int64),
+        **dict.fromkeys(
+            ("p_values", "decision_function", "score_samples"), lambda detector: np.empty(0)
+        ),
+        "single_scores": lambda detector: pd.DataFrame(
+            {name: np.empty(0) for name in detector.scores_}
+        ),
+        "explain": _no_explanations,
+    },
+)
 
 
 def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:

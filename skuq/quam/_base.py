@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NotRequired, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
-from skuq.explanations import Explanation, explained_inputs, index_of
+from skuq.explanations import Explanation, explained_inputs, index_of, no_explanations
 from skuq.extras import import_networks
 from skuq.information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
@@ -112,6 +112,8 @@ class QUAMBase(ModelMixin, ABC):
 
     `fit` of a subclass resolves the model, describes its `Task`, and calls `_search`.
     """
+
+    _no_rows: ClassVar[dict[str, Any]] = {"explain": lambda e, **_: no_explanations(e)}
 
     search: Any
     setting: str

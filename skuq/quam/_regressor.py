@@ -344,7 +344,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         for train, test in folds.split(counts):
             yield counts[train], counts[test]
 
-    _no_rows: ClassVar[dict[str, Any]] = {
+    _no_rows: ClassVar[dict[str, Any]] = QUAMBase._no_rows | {
         "predict_quantiles": lambda e, levels=None, **_: np.empty(
             (0, len(LEVELS if levels is None else np.ravel(levels)))
         )
