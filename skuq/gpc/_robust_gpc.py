@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -151,6 +151,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
     >>> gpc.certify(X[:3], radius=0.1).status
     array(['safe', 'safe', 'safe'], dtype='<U9')
     """
+
+    _no_rows: ClassVar[dict[str, Any]] = {"predict_proba_bounds": None}
 
     _parameter_constraints: dict[str, Any] = {
         "kernel": [Kernel, None],
