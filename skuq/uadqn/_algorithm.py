@@ -437,11 +437,13 @@ class UADQNAlgorithm(QuantileDQN):
         n_kept = self.replay_buffer.size() * self.n_envs
         scale = self.prior_scale or networks.scale_of_anchors
         pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
-        for parameter, anchor in zip(parameters, networks.anchors, strict=True):
-            if parameter.grad is None:  # a parameter that no output depends on
-                continue
-            # Two passes in place cost less than one with a difference of its own.
-            parameter.grad[1:].add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
+        pairs = zip(parameters, networks.anchors.parameters(), strict=True)
+        # Gradients, weights and anchors, without those that no output depends on.
+        pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]
+        gradients, weights, anchors = (list(tensors) for tensors in zip(*pulled, strict=True))
+        # Two passes in place cost less than one with a difference of its own.
+        torch._foreach_add_(gradients, weights, alpha=pull)
+        torch._foreach_sub_(gradients, anchors, alpha=pull)
 
     def learn(
         self,

@@ -127,8 +127,9 @@ def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
     """Share of each row's targets that each quantile exceeds."""
     n_targets, quantiles = targets.shape[-1], quantiles.detach()
     if n_targets <= MANY_TARGETS:
-        pairs = quantiles.new_empty(*quantiles.shape[:2], n_targets, quantiles.shape[2])
-        return torch.gt(quantiles[:, :, None], targets[..., None], out=pairs).sum(2) / n_targets
+        # As numbers at once: a sum of bools converts them one by one.
+        pairs = quantiles.new_empty(*quantiles.shape, n_targets)
+        return torch.gt(quantiles[..., None], targets[:, None], out=pairs).sum(-1) / n_targets
     rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()
     below = torch.searchsorted(rows, quantiles.contiguous(), out_int32=True)
     return below.to(quantiles.dtype) / n_targets
