@@ -586,6 +586,24 @@ ZEROS = np.zeros((1, 2), np.float32)
 AGENTS = ["UADQNAlgorithm", "QuantileDQN", "DQNAlgorithm", "BootstrappedDQN"]
 
 
+def test_no_observations_have_no_actions():
+    """An episode that has just begun is asked about, as tables without rows are."""
+    agent = skuq_agent(bandit(lambda action: float(action)))
+    none = np.zeros((0, 2), np.float32)
+    assert agent.predict(none).dtype == agent.predict(ZEROS).dtype
+    assert len(agent.predict(none)) == len(agent.predict_uncertainty(none)) == 0
+    assert agent.predict_uncertainty(none, per_action=True).total.shape == (0, 2)
+    assert agent.predict_quantiles(none).shape[:2] == (0, 2)
+
+
+def skuq_agent(env):
+    """A fitted agent of an environment."""
+    from skuq import UADQN
+
+    options = {"total_timesteps": 60, "algorithm_kwargs": BANDIT, "device": "cpu"}
+    return UADQN(lambda: env, random_state=0, **options).fit([0])
+
+
 @pytest.mark.parametrize("beta", [0.2, 2.0])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_where_observations_are_zeros_all_actions_are_tried(beta, seed):

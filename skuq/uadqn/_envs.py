@@ -400,11 +400,11 @@ def checked_observations(X: Any, space: Any) -> Any:
             raise ValueError(f"Observations have different numbers of samples: {sizes}.")
         return parts
     X = np.asarray(X)
-    if X.shape[1:] != space.shape or not X.size:
+    if X.ndim == 0 or X.shape[1:] != space.shape:
         hint = "; one observation needs a first axis of length 1" if X.shape == space.shape else ""
         raise ValueError(
             f"Observations must have the shape (n_samples, {', '.join(map(str, space.shape))}) "
-            f"with at least one sample, got {X.shape}{hint}."
+            f"of the environment, got {X.shape}{hint}."
         )
     if X.dtype.kind not in "biuf":
         raise ValueError(f"Observations must be numbers, got dtype {X.dtype}.")

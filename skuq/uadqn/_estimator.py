@@ -9,7 +9,7 @@ import zipfile
 from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -150,6 +150,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     >>> agent.predict_quantiles(observations).shape  # cells, actions, quantiles
     (10, 4, 50)
     """
+
+    # Networks take batches of no observations.
+    _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(("predict", "predict_uncertainty"))
 
     _parameter_constraints: dict[str, list[Any]] = {
         "env": [str, callable, HasMethods(["reset", "step"])],
@@ -483,11 +486,10 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         X = rl_module("_envs").checked_observations(X, self.observation_space_)
         self._move()
         if isinstance(X, dict):
-            n_samples = len(next(iter(X.values())))
-            starts = range(0, n_samples, BATCH)
+            starts = _starts(len(next(iter(X.values()))))
             parts = [{key: x[i : i + BATCH] for key, x in X.items()} for i in starts]
         else:
-            parts = [X[i : i + BATCH] for i in range(0, len(X), BATCH)]
+            parts = [X[i : i + BATCH] for i in _starts(len(X))]
         return np.concatenate([function(part) for part in parts], axis=axis)
 
     def _move(self) -> None:
@@ -510,3 +512,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             cls, saved = state["algorithm_"]
             with rl_module("_checkpoint").random_states_kept():  # loading seeds them
                 self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu")
+
+
+def _starts(n_samples: int) -> range:
+    """First observations of batches; of no observations there is one batch without any."""
+    return range(0, max(n_samples, 1), BATCH)

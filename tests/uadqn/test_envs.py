@@ -541,7 +541,7 @@ CELLS = np.eye(10, dtype=np.float32)
 OBSERVATIONS = {
     "nan": (np.full((2, 10), np.nan), "contain NaN, or infinity"),
     "infinity": (np.full((2, 10), -np.inf), "contain NaN, or infinity"),
-    "empty": (np.zeros((0, 10)), r"at least one sample, got \(0, 10\)"),
+    "empty": (np.zeros((0, 9)), r"\(n_samples, 10\) .* got \(0, 9\)"),
     "too wide": (np.zeros((2, 11)), r"\(n_samples, 10\) .* got \(2, 11\)"),
     "too deep": (np.zeros((2, 10, 1)), r"\(n_samples, 10\) .* got \(2, 10, 1\)"),
     "a single one": (np.zeros(10), r"got \(10,\); one observation needs a first axis"),
