@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def counted(number: float, noun: str) -> str:
 
 def amount(number: float) -> str:
     """Write a number of things, of which weights may make a fraction."""
-    return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
+    return f"{number:,}" if isinstance(number, Integral) else f"{number:,.1f}"
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:

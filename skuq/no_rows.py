@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from inspect import getattr_static
 from types import FunctionType
 from typing import Any
 
@@ -21,7 +22,7 @@ def return_no_rows(cls: type, results: Mapping[str, Empty | None]) -> None:
     nothing cannot be joined. Columns are checked as of any other input.
     """
     for name, empty in results.items():
-        method = getattr(cls, name, None)
+        method = getattr_static(cls, name, None)  # one that depends on parameters is no function
         if empty is None or hasattr(method, "takes_no_rows"):
             continue
         if isinstance(method, FunctionType):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 
+import matplotlib.pyplot as pyplot
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -124,6 +125,13 @@ def audited_part(y, proba, classes=None):
     return CalibrationAuditor(None).partial_fit_predictions(y, proba, classes=classes)
 
 
+def drawn(*args, **options):
+    display = ReliabilityDisplay.from_predictions(*args, **options)
+    display.figure_.clear()
+    pyplot.close(display.figure_)
+    return display.table.gap
+
+
 READERS = {
     "nll": metrics.negative_log_likelihood,
     "brier": metrics.brier_score,
@@ -134,7 +142,7 @@ READERS = {
     "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),
     "part": lambda *args, **kw: audited_part(*args, **kw).ece_,
     "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=20, random_state=0),
-    "display": lambda *args, **kw: ReliabilityDisplay.from_predictions(*args, **kw).table.gap,
+    "display": lambda *args, **kw: drawn(*args, **kw),
 }
 
 

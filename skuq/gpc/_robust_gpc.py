@@ -331,7 +331,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         return {**state, "_probability_models": {}} if "_probability_models" in state else state
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        return self.posterior_.moments(self._points(X))
+        points = self._points(X)  # which are refused before there is a posterior
+        return self.posterior_.moments(points)
 
     def _chosen_likelihood(self) -> str:
         n_classes = len(self.classes_)

@@ -46,7 +46,7 @@ from skuq.quam._refit_search import (
 )
 from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Problem, Search, Task
-from skuq.sample_weights import weights
+from skuq.sample_weights import training_weights
 from skuq.validation import refuse_ineffective
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class QUAMBase(ModelMixin, ABC):
             return sample_weight
         n_samples = _num_samples(y)
         each = sample_weight if np.ndim(sample_weight) else np.full(n_samples, sample_weight)
-        usable = look_at(self.estimator).usable_weight(weights(each, n_samples))
+        usable = look_at(self.estimator).usable_weight(training_weights(each, n_samples))
         return None if usable is None else sample_weight
 
     @property

@@ -160,7 +160,7 @@ def test_the_command_takes_a_column_of_weights(tmp_path):
     result = CliRunner().invoke(main, [*given, "w", "--json", str(tmp_path / "out.json")])
     assert result.exit_code == 0, result.output
     size = SHARES.sum()
-    assert f'"n_samples": {size:.4f}'[:18] in (tmp_path / "out.json").read_text()
+    assert f'"n_samples": {size:.4f}'[:18] in (tmp_path / "out.json").read_text(encoding="utf-8")
     assert "none of" in CliRunner().invoke(main, [*given, "none of"]).output
     assert CliRunner().invoke(main, [*given, "y"]).exit_code == 2
     table.assign(w=-1.0).to_csv(tmp_path / "t.csv", index=False)
