@@ -22,7 +22,7 @@ from torch.nn.functional import smooth_l1_loss
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._finite import FiniteExperience, FiniteObservations
-from skuq.uadqn._networks import draw_biases, stacked_mlp
+from skuq.uadqn._networks import AGENT_BIASES, draw_biases, stacked_mlp
 from skuq.uadqn._policies import (
     DictExtractor,
     GridCNN,
@@ -136,7 +136,7 @@ class HeadsNetwork(QNetwork):
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
         # Replaces the single head; it maps to (n_members, n_samples, n_actions).
         self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
-        draw_biases(self.q_net)
+        draw_biases(self.q_net, relative_spread=AGENT_BIASES)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         return self(observation).mean(0).argmax(1)

@@ -103,9 +103,20 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
+# Networks of agents are to differ where observations are zeros, and little elsewhere.
+# With biases as large as the weights, two of four agents had not found the goal of the cliff after
+# 2,000 steps; with a tenth, as with biases of 0, all had.
+AGENT_BIASES = 0.1
+
+
 @torch.no_grad()
-def draw_biases(module: nn.Module, networks: slice = slice(None)) -> None:
-    """Draw the biases of stacked networks, of those with one gain, as their weights are."""
+def draw_biases(
+    module: nn.Module, networks: slice = slice(None), *, relative_spread: float = 1.0
+) -> None:
+    """Draw the biases of stacked networks, of those with one gain, as their weights are.
+
+    Their standard deviation is that of the weights beside them, times `relative_spread`.
+    """
     # A bias is the weight of a constant input, with the prior of the weights beside it: anchors are
     # draws from the prior of all parameters (Pearce et al., 2020, Sec. 3). With biases of 0, all
     # networks would agree where the inputs are 0, as if they knew the answer there; all kinks of
@@ -115,7 +126,7 @@ def draw_biases(module: nn.Module, networks: slice = slice(None)) -> None:
     for name, bias in parameters.items():
         weight = parameters.get(name.removesuffix("bias") + "weight")
         if name.endswith("bias") and weight is not None and bias.requires_grad:
-            nn.init.normal_(bias[networks], std=float(weight[networks].std()))
+            nn.init.normal_(bias[networks], std=relative_spread * float(weight[networks].std()))
 
 
 class QuantileNetworks(nn.Module):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from skuq.uadqn._finite import FiniteObservations
-from skuq.uadqn._networks import StackedConv2d, draw_biases, stacked_mlp, weights_of
+from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (
     check_estimate,
     epistemic_variance,
@@ -281,9 +281,9 @@ class StackedQuantileNetwork(BasePolicy):
         sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
         self.head = stacked_mlp(len(gains), sizes, gains, activation_fn)
         self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
-        draw_biases(self, slice(1))
+        draw_biases(self, slice(1), relative_spread=AGENT_BIASES)
         if len(gains) > 1:
-            draw_biases(self, slice(1, None))
+            draw_biases(self, slice(1, None), relative_spread=AGENT_BIASES)
             self._drop_anchors()
 
     def _drop_anchors(self) -> None:
