@@ -178,9 +178,8 @@ class QUAMBase(ModelMixin, ABC):
         """Weights of the samples, or None where all are equal and the learner takes none."""
         if sample_weight is None or self._form != "learner":
             return sample_weight
-        n_samples = _num_samples(y)
-        each = sample_weight if np.ndim(sample_weight) else np.full(n_samples, sample_weight)
-        usable = look_at(self.estimator).usable_weight(training_weights(each, n_samples))
+        weight = training_weights(sample_weight, _num_samples(y))
+        usable = look_at(self.estimator).usable_weight(weight)
         return None if usable is None else sample_weight
 
     @property

@@ -152,7 +152,7 @@ def test_an_update_equals_that_of_plain_heads(policy, max_grad_norm, monkeypatch
 
 
 def test_values_are_those_of_each_head_and_prediction_takes_their_mean():
-    agent = make()
+    agent = make(seed=1)  # of seed 0 all votes are the mean
     perturb(agent.q_net.parameters(), 1.0)
     obs = np.stack([VECTOR.sample() for _ in range(50)])
     values = agent.predict_q(obs)
