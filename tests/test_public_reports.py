@@ -479,7 +479,7 @@ WRAPPERS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_weights_reach_the_model_inside_whether_or_not_metadata_are_routed(wrapper, form):
-    """A pipeline inside a meta-estimator lost its weights (scikit-learn issues 18159 and 21134)."""
+    """A pipeline inside a meta-estimator lost its weights (scikit-learn#18159, #21134)."""
     if wrapper == "chains":
         pytest.importorskip("posteriors")
     if form == "search of pipelines" and parse_version(sklearn.__version__) < parse_version("1.7"):
@@ -514,7 +514,7 @@ def test_weights_reach_the_model_inside_whether_or_not_metadata_are_routed(wrapp
 )
 @pytest.mark.parametrize("routes", [False, True])
 def test_weights_of_the_search_need_no_request_of_the_user(learner, routes):
-    """Nobody gave weights, and models inside were asked whether they take some (issue 30818)."""
+    """Models inside were asked for a request of weights that nobody gave (scikit-learn#30818)."""
     X, y = IRIS[0][::2], IRIS[1][::2]
     with sklearn.config_context(enable_metadata_routing=routes):
         quam = QUAMClassifier(learner, n_targets=2, random_state=0).fit(X, y)
@@ -541,7 +541,7 @@ def test_learners_that_pass_weights_on_are_given_them(learner):
 
 @pytest.mark.parametrize("requests", [None, False])
 def test_a_model_that_does_not_request_weights_is_told_how(requests):
-    """A missing request ended in an error that named internals (scikit-learn issue 30937)."""
+    """A missing request ended in an error that named internals (scikit-learn#30937)."""
     with sklearn.config_context(enable_metadata_routing=True):
         model = LogisticRegression()
         if requests is not None:

@@ -134,7 +134,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     n_families_ : int
         Tests that share the permitted error: all samples, each group, and the search.
     n_samples_ : int
-        Size of the reference set, or the sum of its weights, a float if they are no whole numbers.
+        Size of the reference set, or the sum of its weights: a float if these are fractional.
     n_effective_ : int or float
         Effective size of the reference set: `n_samples_`, or less with such weights.
     accuracy_, confidence_ : float
@@ -234,7 +234,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             Their true labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning. Those that are no whole numbers are weights of a
+            below 0.1 or above 10 is a warning. Fractional ones are weights of a
             survey to the tests (see Notes). A classifier that is not fitted is trained with them,
             too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None

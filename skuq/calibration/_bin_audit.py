@@ -35,7 +35,7 @@ class BinAudit(NamedTuple):
     ----------
     lower, upper : ndarray, float64
         Edges of the bins ``[lower, upper)``; the last bin includes its upper edge.
-    count : ndarray, int64, or float64 with weights that are no whole numbers
+    count : ndarray, int64, or float64 with fractional weights
         Number of predictions, or the sum of their weights.
     confidence, accuracy : ndarray, float64
         Mean reported confidence and share of correct predictions; NaN in an empty bin.
@@ -160,7 +160,7 @@ def audit_sums(
     region_alpha : float, default=None
         Tolerated distance between accuracy and confidence of a region. Default: `alpha`.
     weighted : bool, default=False
-        Whether sums of weights that are no whole numbers are taken, for which tests and limits are
+        Whether sums of fractional weights are accepted, for which tests and limits are
         those of an effective number of predictions (`scan_bins`).
 
     Returns

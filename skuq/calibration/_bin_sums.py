@@ -115,7 +115,7 @@ class BinSums(NamedTuple):
     def effective_count(self) -> IntArray:
         """Number of predictions that say as much about the accuracy of each bin, rounded down.
 
-        Weights that are no whole numbers make it smaller: the accuracy of a bin varies as that of
+        Fractional weights make it smaller: the accuracy of a bin varies as that of
         ``sum(w)**2 / sum(w**2)`` equal predictions does (Kish, "Survey Sampling", 1965).
         """
         if self.count.dtype.kind != "f":

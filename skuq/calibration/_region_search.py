@@ -44,7 +44,7 @@ class Region(NamedTuple):
         Limits of the reported confidence that are a condition of the region, both included; 0 and
         1 where there is none.
     count : int
-        Number of samples in it; the sum of their weights if these are no whole numbers, a float.
+        Number of samples in it, or the sum of their weights: a float if these are fractional.
     confidence, accuracy, gap : float
         Mean reported confidence, share of correct predictions, and the second minus the first.
     gap_low, gap_high : float
@@ -273,7 +273,7 @@ class _Samples(NamedTuple):
 
     @property
     def squares(self) -> NDArray[Any]:
-        """What each adds to the variance of a number of correct ones, (n_samples,)."""
+        """Weight of each sample in the variance of the number correct, (n_samples,)."""
         return self.number**2 if self.is_weighed else self.number
 
     @property

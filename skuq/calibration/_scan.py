@@ -104,7 +104,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     cannot resolve the p-value, Chernoff's bound ``exp(-evidence)`` for each run is used [2]_.
     Simulations have a fixed seed.
 
-    Weights that are no whole numbers count as the effective number of predictions of their bin,
+    Fractional weights count as the effective number of predictions of their bin,
     ``sum(w)**2 / sum(w**2)`` rounded down, of which the accuracy has the same variance [3]_. As
     binomial numbers of that size are, the tails are approximate, as with the limits that are made
     so for surveys [4]_; the guide says how often calibrated models were flagged.
