@@ -12,8 +12,6 @@ from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_o
 from skuq.validation import as_array, check_same_length, checked_labels, floats
 
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
-
-
 # In units of the spacing of numbers below 1: half from rounding a probability, half from its sum,
 # and as much again for a softmax that was computed in that precision.
 _ROUNDING_OF_ROWS = 2
@@ -35,10 +33,7 @@ def columns_and_proba(
     Columns that are named after labels are read by their names, in the order of `classes`.
     """
     labels = checked_labels(y_true, "y_true")
-    known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
-    if len(np.unique(known)) != len(known):
-        raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
-    values, named = _read_by_name(proba, known, stated=classes is not None)
+    values, named = _read_by_name(proba, _known_labels(labels, classes), stated=classes is not None)
     checked = _probabilities(values)
     check_same_length(y_true=labels, proba=checked)
     if len(named) != checked.shape[1]:
@@ -51,6 +46,20 @@ def columns_and_proba(
         return LabelledProbabilities(codes_of(labels, named, "y_true"), checked, named)
     except ValueError as error:
         raise ValueError(f"{error} Pass `classes=estimator.classes_`.") from None
+
+
+def labels_of_proba(y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None) -> NDArray[Any]:
+    """Labels of the columns that `columns_and_proba` returns, without reading their values."""
+    known = _known_labels(checked_labels(y_true, "y_true"), classes)
+    return _order_by_name(column_names(proba), known, stated=classes is not None)[0]
+
+
+def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[Any]:
+    """Labels that the caller states, or those that occur."""
+    known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
+    if len(np.unique(known)) != len(known):
+        raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
+    return known
 
 
 def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
@@ -67,20 +76,29 @@ def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any
     `known` are the labels of the columns as the caller stated them, or those that occur.
     """
     names = column_names(proba)
+    order, columns = _order_by_name(names, known, stated=stated)
     if names is None:
-        return proba, known
+        return proba, order
+    values = _without_names(proba)
+    return (values if columns is None else values[:, columns]), order
+
+
+def _order_by_name(
+    names: list[Any] | None, known: NDArray[Any], *, stated: bool
+) -> tuple[NDArray[Any], IntArray | None]:
+    """Labels of the columns to return, and the given column of each, if that is another order."""
+    if names is None:
+        return known, None
     if len(set(names)) != len(names):
         raise ValueError(f"The columns of `proba` must differ in their names, got {names}.")
-    values = _without_names(proba)
     named = labels_of_columns(names, known)
     if named is None or (stated and len(named) != len(known)):
         if len(names) == len(known):
             _check_names(names, known, stated=stated)
-        return values, known
+        return known, None
     order = known if len(named) == len(known) else np.unique(named)
     columns = codes_of(order, named, "proba")
-    in_order = (columns == np.arange(len(columns))).all()
-    return (values if in_order else values[:, columns]), order
+    return order, None if (columns == np.arange(len(columns))).all() else columns
 
 
 def _without_names(table: Any) -> NDArray[Any]:

@@ -13,8 +13,6 @@ from skuq.validation import finite, warn_user
 
 #: Mean weights that can be numbers of samples; others are taken to be meant as proportions.
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
-
-
 #: Sum of weights, up to which whole numbers of samples are exact.
 LARGEST_SUM = 2.0**53
 

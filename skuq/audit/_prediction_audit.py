@@ -30,7 +30,7 @@ from skuq.calibration import (
     conditions_of,
     top_label_predictions,
 )
-from skuq.probabilities import columns_and_proba
+from skuq.probabilities import labels_of_proba
 from skuq.validation import refuse_ineffective
 
 
@@ -116,7 +116,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
         audit._audit(predictions, grouping, audit._conditions_of(X), weight)
-        audit.classes_ = columns_and_proba(y, proba, classes).classes
+        audit.classes_ = labels_of_proba(y, proba, classes)
         return audit
 
     @classmethod
