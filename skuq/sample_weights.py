@@ -40,13 +40,19 @@ def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
     A weight is a number of samples, and 0 leaves one out. A mean that can hardly be a number of
     samples is a warning: uncertainty depends on how many there are.
     """
+    weight = unwarned_weights(sample_weight, n_samples)
+    warn_of_relative_weights(weight)
+    return weight
+
+
+def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
+    """Weights for a `fit`, where they are looked at before the step that warns of their mean."""
     weight: FloatArray = _check_sample_weight(
         sample_weight, np.empty((n_samples, 0)), dtype=np.float64, ensure_non_negative=True
     )
     if not weight.any():  # which older versions of scikit-learn let pass
         raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
     _refuse_endless(weight)
-    warn_of_relative_weights(weight)
     return weight
 
 

@@ -46,7 +46,7 @@ from skuq.quam._refit_search import (
 )
 from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Problem, Search, Task
-from skuq.sample_weights import training_weights
+from skuq.sample_weights import unwarned_weights, warn_of_relative_weights
 from skuq.validation import refuse_ineffective
 
 if TYPE_CHECKING:
@@ -178,9 +178,11 @@ class QUAMBase(ModelMixin, ABC):
         """Weights of the samples, or None where all are equal and the learner takes none."""
         if sample_weight is None or self._form != "learner":
             return sample_weight
-        weight = training_weights(sample_weight, _num_samples(y))
-        usable = look_at(self.estimator).usable_weight(weight)
-        return None if usable is None else sample_weight
+        weight = unwarned_weights(sample_weight, _num_samples(y))
+        if look_at(self.estimator).usable_weight(weight) is not None:
+            return sample_weight
+        warn_of_relative_weights(weight)
+        return None
 
     @property
     def _device(self) -> Any:  # a torch.device
