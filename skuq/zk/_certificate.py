@@ -15,6 +15,8 @@ from skuq.zk._files import (
     FORMAT,
     VerificationError,
     canonical,
+    check_entries,
+    check_versions,
     digest,
     field,
     printable,
@@ -32,6 +34,7 @@ ENTRIES: dict[str, type | tuple[type, ...]] = {
     "commitment_digest": str,
     "reference_digest": str,
     "level": str,
+    "absent_classes": list,
     "alpha": float,
     "n_bins": int,
     "confidence_level": (float, type(None)),
@@ -125,6 +128,7 @@ def certify(
         # Of the samples: a spot check proves some of them.
         "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),
         "level": audit.level,
+        "absent_classes": audit.absent_classes,
         "tolerance": audit.tolerance,
         "n_proofs": audit.n_proofs,
         "passed": audit.passed,
@@ -222,10 +226,13 @@ def _signed(path: Path, public: Any) -> Certificate:
         raise VerificationError(
             "The signature of the certificate is not one of this auditor."
         ) from error
-    if record.get("kind") != KIND or record.get("format") != FORMAT:
+    check_entries(outer, ("certificate", "signature"), path.name)
+    if record.get("kind") != KIND or field(record, "format", int, path.name) != FORMAT:
         raise VerificationError(f"{path.name} is not a certificate of format {FORMAT}.")
     for name, types in ENTRIES.items():
         field(record, name, types, path.name)
+    check_entries(record, ("kind", "format", *ENTRIES), path.name)
+    check_versions(record["versions"], path.name)
     return Certificate(record, digest(record))
 
 

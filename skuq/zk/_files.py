@@ -11,18 +11,21 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from skuq.files import write_atomically
 
-FORMAT = 5  # of all files; others are not read
+FORMAT = 6  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
 STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit
 REPORTED = "reported.json"  # of an audit at level "predictions"
 MAX_BYTES = 64 << 20  # of any file
+VERSIONS = ("skuq", "ezkl")  # programs whose versions are stated
 MAX_MESSAGE = 500  # characters of an error, which may quote another party's text
 
 
@@ -94,7 +97,7 @@ def read_json(path: Path) -> Any:
     data = read_bytes(path)
     try:
         return json.loads(
-            data,
+            data.decode(),  # UTF-8 alone, and without a byte order mark
             parse_constant=_reject_number,
             parse_float=_finite,
             object_pairs_hook=_without_repetition,
@@ -141,6 +144,8 @@ def check_manifest(folder: Path) -> None:
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get("format") != FORMAT:
         raise VerificationError(f"{MANIFEST} is not a manifest of format {FORMAT}.")
+    field(manifest, "format", int, MANIFEST)  # and not 6.0, which equals 6
+    check_entries(manifest, ("format", "files"), MANIFEST)
     present = set()
     for path in folder.rglob("*"):
         mode, name = path.lstat().st_mode, path.relative_to(folder).as_posix()
@@ -153,10 +158,9 @@ def check_manifest(folder: Path) -> None:
             raise VerificationError(f"The file {name} is not in the manifest.")
         if name not in present:
             raise VerificationError(f"The file {name} is missing.")
-        if files[name] != {
-            "sha256": digest_file(folder / name),
-            "bytes": (folder / name).stat().st_size,
-        }:
+        data = read_bytes(folder / name)
+        listed = {"sha256": digest(data), "bytes": len(data)}
+        if files[name] != listed or type(files[name]["bytes"]) is not int:  # 1.0 equals 1
             raise VerificationError(
                 f"The file {name} was changed: its SHA-256 is not that of the manifest."
             )
@@ -169,6 +173,18 @@ def integer(value: Any) -> int:
     return value
 
 
+def number(value: Any) -> float:
+    """Return a number of JSON with a point or an exponent; `TypeError` for anything else."""
+    if type(value) is not float:
+        raise TypeError(f"expected a number such as 1.0, got {value!r}")
+    return value
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a SHA-256 or a point of the curve in 64 hexadecimal digits."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
 def field(record: Any, name: str, types: type | tuple[type, ...], where: str) -> Any:
     """Return an entry of a JSON object; fail if it is missing or of another type."""
     if not isinstance(record, dict) or name not in record:
@@ -178,3 +194,21 @@ def field(record: Any, name: str, types: type | tuple[type, ...], where: str) ->
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
         raise VerificationError(f"The entry {name!r} of {where} is not of the right type.")
     return value
+
+
+def check_entries(record: dict[str, Any], names: Iterable[str], where: str) -> None:
+    """Fail if a JSON object has an entry besides those of these names."""
+    unknown = sorted(set(record) - set(names))
+    if unknown:
+        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
+
+
+def check_versions(record: dict[str, Any], where: str) -> str:
+    """Check that versions are those of skuq and ezkl, as short words; return that of ezkl."""
+    for name in VERSIONS:
+        if not re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", field(record, name, str, where)):
+            raise VerificationError(
+                f"{where}: the version of {name} does not have the form of one."
+            )
+    check_entries(record, VERSIONS, where)
+    return str(record["ezkl"])

@@ -9,8 +9,9 @@ import numpy as np
 
 from skuq.base import FloatArray
 from skuq.calibration import AuditResult, BinSums, audit_sums, detectable_gap
-from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
+from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS
+from skuq.zk._names import shown_classes
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import Trust
 from skuq.zk._statements import AuditStatement
@@ -50,6 +51,8 @@ class VerifiedAudit(NamedTuple):
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
+    absent_classes : list
+        Those of which the auditor expected no label, and had none.
     tolerance : float or None
         The auditor's.
     """
@@ -64,6 +67,7 @@ class VerifiedAudit(NamedTuple):
     notes: list[str]
     reference_string: Trust
     classes: list[Any]
+    absent_classes: list[Any]
     tolerance: float | None
 
     def as_record(self) -> dict[str, Any]:
@@ -71,6 +75,7 @@ class VerifiedAudit(NamedTuple):
         record: dict[str, Any] = {
             "reference_string": self.reference_string,
             "classes": self.classes,
+            "absent_classes": self.absent_classes,
             "passed": self.passed,
             "robust": self.robust,
             "tolerance": self.tolerance,
@@ -131,6 +136,7 @@ def judged(
     sums: BinSums,
     n_proofs: int,
     extra: list[str],
+    absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
@@ -158,9 +164,10 @@ def judged(
         sums=sums,
         result=result,
         n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, tolerance),
+        notes=notes_of(committed, statement, robust, notes, absent, tolerance),
         reference_string=trust,
         classes=committed.classes.tolist(),
+        absent_classes=absent,
         tolerance=tolerance,
     )
 
@@ -174,32 +181,6 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
     if confidence_level is not None:
         return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
-
-
-def shown_classes(classes: Sequence[Any]) -> str:
-    r"""List classes as text that nobody can mistake for other classes.
-
-    Parameters
-    ----------
-    classes : sequence
-        Classes of a `VerifiedAudit` or an `Attestation`.
-
-    Returns
-    -------
-    str
-        One line of at most 500 characters. Names with letters beyond ASCII, of which some look
-        alike, are followed by their codes.
-
-    Examples
-    --------
-    >>> from skuq.zk import shown_classes
-    >>> print(shown_classes(["tea", "café"]))
-    'tea', 'café' ('caf\xe9')
-    """
-    parts = [
-        repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
-    ]
-    return printable(", ".join(parts), MAX_MESSAGE)
 
 
 def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
@@ -234,6 +215,7 @@ def notes_of(
     statement: AuditStatement,
     robust: bool,
     extra: list[str],
+    absent: list[Any],
     tolerance: float | None,
 ) -> list[str]:
     """Describe the question and the limits of the answer, in words that are not the provider's."""
@@ -241,7 +223,14 @@ def notes_of(
     chance = "without allowance for chance"
     if statement.confidence_level is not None:
         chance = f"at a confidence level of {statement.confidence_level:g}"
+    lacking = ""
+    if absent:
+        lacking = (
+            f" No reference sample is of {shown_classes(absent)}, as the auditor expected: nothing "
+            "is known of predictions of these."
+        )
     notes = [
+        f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
         "All proofs hold, and all are bound to the published commitment.",
         f"The question was whether accuracy and confidence differ by at most alpha = "
         f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
@@ -290,7 +279,9 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
     return round(1 - (1 - confidence_level) / n_groups, 12)
 
 
-def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -> bool:
+def joint_verdict(
+    audits: Sequence[VerifiedAudit], *, confidence_level: float, absent_classes: Sequence[Any] = ()
+) -> bool:
     """Decide on the audits of several groups at one joint confidence level.
 
     Parameters
@@ -300,6 +291,9 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         `group_confidence_level` gives for their number.
     confidence_level : float
         Least probability that a model within alpha in every group passes.
+    absent_classes : sequence, default=()
+        Classes of which the auditor expects no label in any group. A group may lack others, too,
+        as its `verify` was told.
 
     Returns
     -------
@@ -310,7 +304,10 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
     ------
     VerificationError
         If the audits are about different commitments or questions, if two are about the same
-        reference data, or if their confidence level does not give the joint one.
+        reference data, if a class is absent in all groups and not expected to be, or if their
+        confidence level does not give the joint one.
+    ValueError
+        If there is no audit, or `absent_classes` names a class that a group has.
     """
     if not audits:
         raise ValueError("`audits` must hold the audit of at least one group, got none.")
@@ -327,5 +324,17 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         raise VerificationError(
             f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
             f"{len(audits)} audits, they have {audits[0].statement['confidence_level']}."
+        )
+    absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
+    if any(label not in absent for label in absent_classes):
+        raise ValueError(
+            "`absent_classes` must be classes that no group has labels of, which are "
+            f"{shown_classes(absent) or 'none'}; got {shown_classes(absent_classes)}."
+        )
+    surprising = [label for label in absent if label not in absent_classes]
+    if surprising:
+        raise VerificationError(
+            f"No group has labels of the classes {shown_classes(surprising)}. If you expect that, "
+            "name them (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
@@ -21,7 +20,15 @@ from skuq.calibration import BinSums
 from skuq.labels import codes_of
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges, fixed_inputs, input_names
-from skuq.zk._files import FORMAT, VerificationError, canonical, digest, field
+from skuq.zk._files import (
+    FORMAT,
+    VerificationError,
+    canonical,
+    check_entries,
+    check_versions,
+    digest,
+    field,
+)
 from skuq.zk._fixed_point import (
     CONTEXT_BITS,
     N_ALPHAS,
@@ -207,13 +214,12 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
     names = {entry.name for entry in fields(KINDS[level])}
     for name in sorted(names):
         field(record, name, JSON_TYPES[name], where)
-    unknown = sorted(set(record) - names)
-    if unknown:
-        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
+    check_entries(record, names, where)
+    made = check_versions(record["versions"], where)
     statement = KINDS[level].of(record)
     if statement.commitment_digest != committed.digest:
         raise VerificationError(f"{where} is about a different commitment from the published one.")
-    if statement.versions.get("ezkl") != backend.version():
+    if made != backend.version():
         raise VerificationError(
             f"{where} was made with a different version of ezkl from {backend.version()}."
         )
@@ -408,47 +414,6 @@ def too_few_to_fail(
         "This audit might pass whatever the true labels are: take a smaller alpha, fewer bins, or "
         f"at least {needed} reference samples instead of {n_samples}."
     )
-
-
-def sample_size(false_share: float, error: float) -> int:
-    """Number of predictions to prove, so that false ones are missed with at most that error.
-
-    Parameters
-    ----------
-    false_share : float
-        Fraction of false reports that must be found, in (0, 1).
-    error : float
-        Largest probability to miss it, in (0, 1).
-
-    Returns
-    -------
-    int
-        Smallest k with ``(1 - false_share) ** k <= error``.
-
-    Examples
-    --------
-    >>> from skuq.zk import sample_size
-    >>> sample_size(0.02, 0.01)
-    228
-    """
-    for name, value in (("false_share", false_share), ("error", error)):
-        if not 0 < value < 1:
-            raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
-    most = float(sys.maxsize // 2)  # of a share so small that the quotient is infinite
-    return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
-
-
-def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:
-    """Choose the rows to prove: those with the smallest hashes.
-
-    They depend on the nonce and on what was fixed before the auditor chose it, but not on
-    anything else, such as alpha: a provider who could still choose something would try values
-    until no false report is among the rows.
-    """
-    names = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-    seed = canonical({name: getattr(statement, name) for name in names})
-    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
-    return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
 
 
 def reference_digest(rows: IntArray, codes: IntArray) -> str:

@@ -17,6 +17,7 @@ from skuq.zk._files import (
     STATEMENT,
     VERDICT,
     VerificationError,
+    check_entries,
     check_manifest,
     digest_file,
     field,
@@ -24,14 +25,21 @@ from skuq.zk._files import (
     write_json,
 )
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
+from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
-from skuq.zk._results import Attestation, VerifiedAudit, judged, notes_of, shown_classes
+from skuq.zk._results import Attestation, VerifiedAudit, judged, notes_of
+from skuq.zk._spot_check import (
+    check_challenge,
+    chosen_rows,
+    read_reports,
+    sample_size,
+    spot_check_notes,
+)
 from skuq.zk._statements import (
     ATTESTATION,
     SpotCheckStatement,
     VerdictStatement,
-    chosen_rows,
     encoded,
     prediction_inputs,
     prediction_outputs,
@@ -40,12 +48,11 @@ from skuq.zk._statements import (
     read_predictions,
     read_sums,
     reference_digest,
-    sample_size,
     signed_sums,
     too_few_to_fail,
     verdict_inputs,
 )
-from skuq.zk._verifier import Verifier, integers
+from skuq.zk._verifier import Verifier, read_proof
 
 
 def challenge(
@@ -102,11 +109,12 @@ def verify(
     n_bins: int,
     confidence_level: float | None,
     level: str,
+    classes: Sequence[Any],
+    absent_classes: Sequence[Any] = (),
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
     tolerance: float | None = None,
-    classes: Sequence[Any] | None = None,
     srs: str | Path | None = None,
     allow_test_string: bool = False,
     keys: str | Path | None = None,
@@ -126,6 +134,13 @@ def verify(
         The question that the auditor asked.
     level : {"bins", "verdict", "predictions"}
         The disclosure that was agreed.
+    classes : sequence
+        The classes as the auditor knows them, in the order of the commitment: no others may be
+        committed.
+    absent_classes : sequence, default=()
+        Classes of which the auditor expects no label among `y_ref`. Any other class without a
+        label is refused: the model could use a class that nobody else knows, perhaps one that
+        looks like another, to be right with less confidence.
     challenge : str or Path, default=None
         The auditor's own challenge; needed at level "predictions".
     false_share, error : float, default=0.02 and 0.01
@@ -134,9 +149,6 @@ def verify(
         Difference between proven confidences and the model's that must not matter: the audit is
         passed only if it is at alpha minus and plus this number, too. At level "verdict" no
         more than the tolerance of the commitment can be asked for. Default: alpha alone decides.
-    classes : sequence, default=None
-        The classes as the auditor expects them, in their order. Default: those of the commitment,
-        which the result lists.
     srs : str or Path, default=None
         The verifier's own copy of the structured reference string. Default: it must be that of the
         public ceremony.
@@ -155,6 +167,8 @@ def verify(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If an argument is out of range, or `absent_classes` names a class that a label has.
 
     References
     ----------
@@ -164,7 +178,7 @@ def verify(
     bundle = Path(bundle)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
-    if classes is not None and list(classes) != committed.classes.tolist():
+    if list(classes) != committed.classes.tolist():
         raise VerificationError(
             "The commitment is about other classes than yours: "
             f"{shown_classes(committed.classes.tolist())}."
@@ -187,9 +201,10 @@ def verify(
         raise VerificationError("The audit is about other reference data than these.")
     if statement.n_samples != len(rows):
         raise VerificationError("The audit states another number of reference samples.")
+    absent = check_present(codes, committed.classes, absent_classes)
     verifier = Verifier(committed, statement, keys)
     if isinstance(statement, VerdictStatement):
-        return _verify_verdict(verifier, statement, bundle, rows, codes, trust, tolerance)
+        return _verify_verdict(verifier, statement, bundle, rows, codes, absent, trust, tolerance)
     extra: list[str] = []
     if isinstance(statement, SpotCheckStatement):
         needed = min(len(rows), sample_size(false_share, error))
@@ -202,7 +217,7 @@ def verify(
         totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
         n_proofs = len(outputs)
     sums = read_sums(totals, statement.n_bins, committed.shape.n_bins)
-    return judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
+    return judged(committed, statement, sums, n_proofs, extra, absent, trust, tolerance)
 
 
 def check(
@@ -265,6 +280,8 @@ def check(
     record = read_json(path)
     stated = field(record, "statement", dict, path.name)
     statement = read_attestation(stated, committed, path.name)
+    proof = field(record, "proof", str, path.name)
+    check_entries(record, ("statement", "proof"), path.name)
     values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
@@ -281,7 +298,7 @@ def check(
         ATTESTATION,
         prediction_inputs(committed.shape, rows, ATTESTATION),
         prediction_outputs(committed.shape, claimed, ATTESTATION),
-        field(record, "proof", str, path.name),
+        proof,
     )
     return Attestation(
         committed.classes[label].item(),
@@ -312,6 +329,7 @@ def _verify_verdict(
     bundle: Path,
     rows: IntArray,
     codes: IntArray,
+    absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
@@ -327,12 +345,11 @@ def _verify_verdict(
     if reason:
         raise VerificationError(reason)
     outputs = verifier.sums(bundle, "padded_bins", rows, codes)
-    record = read_json(bundle / VERDICT)
-    flags = integers(record, VERDICT)
+    flags, proof = read_proof(bundle / VERDICT, "verdict")
     if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
         raise VerificationError(f"{VERDICT} does not hold a verdict.")
     values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
-    verifier.verify("verdict", "verdict", values, flags, field(record, "proof", str, VERDICT))
+    verifier.verify("verdict", "verdict", values, flags, proof)
     # The proven flags are about the tolerance of the commitment, which is at least that asked for.
     passed, robust = flags[1] == 1, len(set(flags)) == 1
     if tolerance is not None:
@@ -345,9 +362,10 @@ def _verify_verdict(
         sums=None,
         result=None,
         n_proofs=len(outputs) + 1,
-        notes=notes_of(committed, statement, robust, [], tolerance),
+        notes=notes_of(committed, statement, robust, [], absent, tolerance),
         reference_string=trust,
         classes=committed.classes.tolist(),
+        absent_classes=absent,
         tolerance=tolerance,
     )
 
@@ -362,11 +380,11 @@ def _verify_predictions(
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
     shape = verifier.committed.shape
-    _check_challenge(bundle, statement, challenge)
+    check_challenge(bundle, statement, challenge)
     n, k = len(rows), statement.n_proven
     if k < needed:
         raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
-    found = _reported(bundle, n, shape.widths[-1])
+    found = read_reports(bundle, statement, shape.widths[-1])
     chosen = chosen_rows(statement, n, k)
     size = shape.rows_of("predictions")
     parts = [chosen[start : start + size] for start in range(0, k, size)]
@@ -378,60 +396,4 @@ def _verify_predictions(
         if not same.all():
             row = int(part[int((~same).argmax())])
             raise VerificationError(f"The reported confidence of row {row} is not the model's.")
-    return found, len(outputs), _spot_check_notes(n, k)
-
-
-def _check_challenge(
-    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
-) -> None:
-    """Check that the audit answers the auditor's own challenge to the reported confidences."""
-    if challenge is None:
-        raise VerificationError(
-            "An audit of reported confidences needs the auditor's own challenge."
-        )
-    asked = read_json(Path(challenge))
-    reported = digest_file(bundle / REPORTED)
-    nonce = field(asked, "nonce", str, "The challenge")
-    for name in ("commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != getattr(statement, name):
-            raise VerificationError(
-                "The challenge was about another commitment or other reference data; they must "
-                "not change after it."
-            )
-    answered = field(asked, "reported_digest", str, "The challenge")
-    if statement.reported_digest != reported or answered != reported:
-        raise VerificationError(
-            "The reported confidences are not those that the challenge answered."
-        )
-    if statement.nonce != nonce:
-        raise VerificationError("The audit answers another challenge; it may be an older one.")
-
-
-def _reported(bundle: Path, n: int, n_classes: int) -> IntegerPredictions:
-    """Read the reported label and confidence of each of `n` rows."""
-    record = read_json(bundle / REPORTED)
-    label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
-    found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
-    if len(found.label) != n or len(found.confidence) != n:
-        raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
-    if not (
-        ((found.label >= 0) & (found.label < n_classes)).all()
-        and ((found.confidence > 0) & (found.confidence <= ONE)).all()
-    ):
-        raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
-    return found
-
-
-def _spot_check_notes(n: int, k: int) -> list[str]:
-    """Explain what `k` proven predictions of `n` reported ones are worth."""
-    if k == n:
-        return ["Every reported prediction was proven."]
-    missed = ", ".join(
-        f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
-    )
-    return [
-        f"{k} of {n} reported predictions were proven, chosen after all were fixed. A fraction of "
-        f"false reports would be missed with this probability: {missed}.",
-        "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
-        "twice that fraction, or a whole bin that holds fewer predictions.",
-    ]
+    return found, len(outputs), spot_check_notes(n, k)
