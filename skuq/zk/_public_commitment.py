@@ -15,8 +15,10 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     COMMITMENT,
     FORMAT,
+    PUBLISHED,
     REFERENCE_STRING,
     VerificationError,
+    check_content,
     check_manifest,
     digest,
     digest_file,
@@ -120,7 +122,7 @@ def load_commitment(folder: str | Path) -> Commitment:
         If a file is missing, damaged or changed, or was made by another version.
     """
     folder = Path(folder)
-    check_manifest(folder)
+    check_content(check_manifest(folder), PUBLISHED)
     record = read_json(folder / COMMITMENT)
     where = COMMITMENT
     if field(record, "format", int, where) != FORMAT:

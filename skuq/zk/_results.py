@@ -12,7 +12,7 @@ from skuq.calibration import AuditResult, BinSums, audit_sums, detectable_gap
 from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._reference_string import Trust
+from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._statements import AuditStatement
 
 POWER = 0.8  # probability of a finding, for the smallest gap that is reported
@@ -46,7 +46,7 @@ class VerifiedAudit(NamedTuple):
         Number of verified proofs.
     notes : list of str
         Meaning and limits of the verdict, in sentences.
-    reference_string : {"ceremony", "own", "test"}
+    reference_string : {"ceremony", "supplied", "test"}
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
@@ -69,7 +69,7 @@ class VerifiedAudit(NamedTuple):
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON."""
         record: dict[str, Any] = {
-            "reference_string": self.reference_string,
+            **_trusted(self.reference_string),
             "classes": self.classes,
             "passed": self.passed,
             "robust": self.robust,
@@ -108,7 +108,7 @@ class Attestation(NamedTuple):
         The input.
     statement : dict
         The proven statement.
-    reference_string : {"ceremony", "own", "test"}
+    reference_string : {"ceremony", "supplied", "test"}
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
@@ -123,6 +123,15 @@ class Attestation(NamedTuple):
     reference_string: Trust
     classes: list[Any]
     certificate: dict[str, Any] | None
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        return {**self._asdict(), **_trusted(self.reference_string)}
+
+
+def _trusted(trust: Trust) -> dict[str, str]:
+    """Entries of a result about the reference string, in a word and in a sentence."""
+    return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
 
 
 def judged(
@@ -158,7 +167,7 @@ def judged(
         sums=sums,
         result=result,
         n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, tolerance),
+        notes=notes_of(committed, statement, robust, notes, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         tolerance=tolerance,
@@ -235,6 +244,7 @@ def notes_of(
     robust: bool,
     extra: list[str],
     tolerance: float | None,
+    trust: Trust,
 ) -> list[str]:
     """Describe the question and the limits of the answer, in words that are not the provider's."""
     agreed = committed.record["agreement"]
@@ -243,6 +253,7 @@ def notes_of(
         chance = f"at a confidence level of {statement.confidence_level:g}"
     notes = [
         "All proofs hold, and all are bound to the published commitment.",
+        *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
         f"The question was whether accuracy and confidence differ by at most alpha = "
         f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
         f"{statement.n_samples} samples.",

@@ -130,6 +130,7 @@ class Verifier:
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
         self._keys = None if keys is None else Path(keys)  # None builds them anew
+        self._lengths: dict[str, int] = {}  # of the proofs of each circuit, in bytes
 
     def verify(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
@@ -191,6 +192,7 @@ class Verifier:
                 f"The proof of {part!r} is one of other weights: its commitment is not the "
                 "published one."
             )
+        self._check_proof_length(tools, circuit, part, len(proof))
         if len(outputs) != n_outputs(circuit, committed.shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")
         hashed = context(self.statement.canonical(), part)
@@ -202,6 +204,29 @@ class Verifier:
             raise VerificationError(
                 f"The proof of {part!r} does not hold for this statement, these data and these "
                 "results."
+            )
+
+    def _check_proof_length(
+        self, tools: tuple[Path, Path, Path], circuit: str, part: str, length: int
+    ) -> None:
+        """Refuse a proof that is longer than its key allows, before any work on it.
+
+        All proofs of a circuit have one length. Whatever follows would not be read, so that many
+        files would pass for one proof.
+        """
+        settings, key, work = tools
+        if circuit not in self._lengths:
+            srs = self.committed.srs
+            if not backend.reads_whole(length, settings, key, srs, work):
+                raise VerificationError(
+                    f"The proof of {part!r} is longer than proofs under its key: something "
+                    "follows it."
+                )
+            self._lengths[circuit] = length
+        if length != self._lengths[circuit]:
+            raise VerificationError(
+                f"The proof of {part!r} has {length} bytes, and others of its circuit "
+                f"{self._lengths[circuit]}."
             )
 
 

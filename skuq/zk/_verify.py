@@ -11,13 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
+from skuq.files import check_unlinked
 from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
+    BUNDLES,
+    MAX_BYTES,
     REPORTED,
     STATEMENT,
     VERDICT,
     VerificationError,
+    check_content,
     check_manifest,
+    check_outside,
     digest_file,
     field,
     read_json,
@@ -77,7 +82,13 @@ def challenge(
     ------
     FileExistsError
         If `out` exists: a second challenge would be another chance for false reports.
+    OSError
+        If `out` is a link.
+    ValueError
+        If `out` is in a folder of the provider.
     """
+    check_outside(out, "out", bundle, commitment)
+    check_unlinked(out)
     committed = load_commitment(commitment)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     record = {
@@ -128,6 +139,8 @@ def verify(
         The disclosure that was agreed.
     challenge : str or Path, default=None
         The auditor's own challenge; needed at level "predictions".
+        Like `srs` and `keys` it must not come from the provider, and so is not accepted from
+        `bundle` or `commitment`.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": verification fails with fewer proofs than this needs.
     tolerance : float, default=None
@@ -138,8 +151,8 @@ def verify(
         The classes as the auditor expects them, in their order. Default: those of the commitment,
         which the result lists.
     srs : str or Path, default=None
-        The verifier's own copy of the structured reference string. Default: it must be that of the
-        public ceremony.
+        A copy of the structured reference string that the verifier generated, or has from whom it
+        trusts, never from the provider. Default: it must be that of the public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, with which whoever generated it could forge proofs.
     keys : str or Path, default=None
@@ -155,6 +168,9 @@ def verify(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If a file of the auditor's own lies in a folder of the provider, or an argument is out of
+        range.
 
     References
     ----------
@@ -162,6 +178,8 @@ def verify(
     Abstention", ICML 2025, Algorithm 1.
     """
     bundle = Path(bundle)
+    for name, path in {"challenge": challenge, "srs": srs, "keys": keys}.items():
+        check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if classes is not None and list(classes) != committed.classes.tolist():
@@ -169,7 +187,7 @@ def verify(
             "The commitment is about other classes than yours: "
             f"{shown_classes(committed.classes.tolist())}."
         )
-    check_manifest(bundle)
+    names = check_manifest(bundle)
     statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
     asked = {
         "confidence_level": confidence_level,
@@ -181,6 +199,7 @@ def verify(
         stated = getattr(statement, name)
         if stated != value:
             raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
+    check_content(names, BUNDLES[level])
     _check_tolerance(tolerance, committed, level)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     if statement.reference_digest != reference_digest(rows, codes):
@@ -217,6 +236,7 @@ def check(
     certificate: str | Path | None = None,
     auditor: str | Path | None = None,
     revoked: str | Path | None = None,
+    allow_supplied_string: bool = False,
 ) -> Attestation:
     """Verify that a prediction comes from the committed model.
 
@@ -231,7 +251,8 @@ def check(
     nonce : str
         The text that the client chose, without which an older attestation could be replayed.
     srs : str or Path, default=None
-        The client's own copy of the structured reference string. Default: it must be that of the
+        A copy of the structured reference string that the client has from whom it trusts, such as
+        the auditor who generated it, never from the provider. Default: it must be that of the
         public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, with which whoever generated it could forge proofs.
@@ -241,6 +262,9 @@ def check(
         The auditor's certificate, the auditor's public key, and a list of revoked certificates:
         the prediction is accepted only if `check_certificate` accepts them for this commitment.
         Default: nothing is demanded, and whether the commitment was ever audited is not known.
+    allow_supplied_string : bool, default=False
+        Accept a certificate whose auditor trusted a reference string other than that of the public
+        ceremony, whatever this client trusts.
 
     Returns
     -------
@@ -250,16 +274,25 @@ def check(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If a file of the client's own lies in the provider's folder, or arguments do not fit
+        together.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got none.")
     if (certificate is None) != (auditor is None):
         raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
+    if certificate is None and (revoked is not None or allow_supplied_string):
+        raise ValueError("`revoked` and `allow_supplied_string` are about a `certificate`.")
+    own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}
+    for name, given in own.items():
+        check_outside(given, name, commitment, attestation, certificate)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     certified = None
     if certificate is not None and auditor is not None:
-        found = checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
+        allowed: dict[Trust, bool] = {"supplied": allow_supplied_string, "test": allow_test_string}
+        found = checked_certificate(certificate, committed, auditor, revoked, allowed)
         certified = found.record
     path = Path(attestation)
     record = read_json(path)
@@ -345,7 +378,7 @@ def _verify_verdict(
         sums=None,
         result=None,
         n_proofs=len(outputs) + 1,
-        notes=notes_of(committed, statement, robust, [], tolerance),
+        notes=notes_of(committed, statement, robust, [], tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         tolerance=tolerance,
@@ -409,7 +442,7 @@ def _check_challenge(
 
 def _reported(bundle: Path, n: int, n_classes: int) -> IntegerPredictions:
     """Read the reported label and confidence of each of `n` rows."""
-    record = read_json(bundle / REPORTED)
+    record = read_json(bundle / REPORTED, MAX_BYTES)
     label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
     found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
     if len(found.label) != n or len(found.confidence) != n:
