@@ -44,6 +44,10 @@ COMMANDS = {
         "Commit to a model without revealing it (provider).",
     ),
     "prove": ("skuq.cli._proofs:prove", "Prove the audit of a committed model (provider)."),
+    "revoke": (
+        "skuq.cli._proofs_verify:revoke",
+        "Sign a list of revoked certificates (auditor).",
+    ),
     "verify": (
         "skuq.cli._proofs_verify:verify",
         "Verify the audit of a committed model (auditor).",

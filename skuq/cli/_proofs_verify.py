@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, InputError
+from skuq.cli._files import READABLE, WRITABLE, InputError, check_outputs
 from skuq.cli._main import exit_with_verdict, say, say_bins
 from skuq.cli._proof_options import (
     audit_option,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from skuq.zk import Attestation, Commitment, VerifiedAudit
 
 LONGEST_PLACE = 200  # characters of the place of revoked certificates
+WARNING: dict[str, Any] = {"bold": True, "fg": "red"}
 
 
 @click.command()
@@ -147,7 +148,8 @@ def _passes(
                 f"--certificate: {certificate} exists; a certificate is never replaced."
             )
         require_zk()
-        check_outside("--keys", keys, [bundle, commitment])
+        check_outside("--sign", key, [bundle, commitment])
+        check_outside("--data", data, [bundle, commitment])
         from skuq import zk
 
         committed = load_commitment_folder(commitment)
@@ -233,6 +235,63 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
 
 
 @click.command()
+@click.option(
+    "--certificate",
+    "files",
+    type=READABLE,
+    multiple=True,
+    help="Certificate to revoke, a file; may be repeated.",
+)
+@click.option("--digest", "digests", multiple=True, help="Or the digest of one; may be repeated.")
+@click.option(
+    "--sign",
+    "key",
+    type=READABLE,
+    required=True,
+    help="Your private key, by which the certificates were signed: Ed25519, a PEM file without a "
+    "password.",
+)
+@click.option(
+    "--previous",
+    type=READABLE,
+    help="Your newest list, which the new one continues.  [default: this is the first list]",
+)
+@click.option(
+    "--valid-days",
+    type=click.IntRange(1, 36500),
+    default=30,
+    show_default=True,
+    help="Days until the list expires; publish the next one before.",
+)
+@click.option(
+    "--out",
+    type=WRITABLE,
+    required=True,
+    help="JSON file to write, for everybody; only the previous list is replaced.",
+)
+def revoke(
+    files: tuple[Path, ...],
+    digests: tuple[str, ...],
+    key: Path,
+    previous: Path | None,
+    valid_days: int,
+    out: Path,
+) -> None:
+    """Sign a list of revoked certificates (auditor).
+
+    Without --certificate and --digest nothing is added: the list says that
+    nothing else was revoked until its date.
+    """
+    check_outputs([out], [key, *files])
+    with errors_in_one_line():
+        from skuq import zk
+
+        revoked: list[str | Path] = [*files, *(digest.strip() for digest in digests)]
+        made = zk.revoke(revoked, out, key=key, valid_days=valid_days, previous=previous)
+    say(f"Revoked certificates: {made}")
+
+
+@click.command()
 @click.option("--attestation", type=READABLE, required=True, help="The provider's file.")
 @published_commitment_option
 @prediction_options
@@ -250,7 +309,14 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
 @click.option(
     "--revoked",
     type=READABLE,
-    help="Text file of revoked certificates, from the place that the certificate names.",
+    help="The auditor's newest list of revoked certificates, from the place that the certificate "
+    "names.",
+)
+@click.option(
+    "--allow-supplied-string",
+    is_flag=True,
+    help="Accept a certificate whose auditor trusted a reference string other than the public "
+    "ceremony's.",
 )
 def check(
     attestation: Path,
@@ -265,6 +331,7 @@ def check(
     certificate: Path | None,
     auditor: Path | None,
     revoked: Path | None,
+    allow_supplied_string: bool,
     json_path: Path | None,
 ) -> None:
     """Check the proof of one prediction (client).
@@ -274,10 +341,14 @@ def check(
     """
     check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
     with errors_in_one_line(json_path):
-        if (certificate is None) != (auditor is None) or (revoked and certificate is None):
-            raise InputError("--certificate and --auditor belong together, and --revoked to both.")
+        about_it = revoked is not None or allow_supplied_string
+        if (certificate is None) != (auditor is None) or (about_it and certificate is None):
+            raise InputError(
+                "--certificate and --auditor belong together, and --revoked and "
+                "--allow-supplied-string to both."
+            )
         require_zk()
-        check_outside("--keys", keys, [commitment])
+        check_outside("--input", row, [commitment])
         from skuq import zk
 
         committed = load_commitment_folder(commitment)
@@ -293,9 +364,10 @@ def check(
             certificate=certificate,
             auditor=auditor,
             revoked=revoked,
+            allow_supplied_string=allow_supplied_string,
         )
         if json_path is not None:
-            write_json(json_path, {**found._asdict(), **names_of(committed)})
+            write_json(json_path, {**found.as_record(), **names_of(committed)})
     _say_reference_string(found)
     say(f"label:      {zk.shown_classes([found.label])}")
     say(f"confidence: {found.confidence:.4f}")
@@ -306,9 +378,9 @@ def check(
 
 def _show_certificate(record: dict[str, Any], compared: bool) -> None:
     """Print what was certified; alpha and the rest of the question are for the client to judge."""
-    from skuq.zk import shown_classes
+    from skuq.zk import REFERENCE_STRINGS, shown_classes
 
-    level = record["confidence_level"]
+    level, tolerance = record["confidence_level"], record["tolerance"]
     n, k = record["n_samples"], record["n_proven"]
     proven = "" if k == n else f" ({k} of them proven)"
     chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
@@ -318,6 +390,12 @@ def _show_certificate(record: dict[str, Any], compared: bool) -> None:
     )
     if record["absent_classes"]:
         say(f"no labels:  of {shown_classes(record['absent_classes'])} in the audit")
+    stable = "the same" if record["robust"] else "NOT the same, too close to call,"
+    whose = "the commitment's tolerance" if tolerance is None else f"a tolerance of {tolerance:g}"
+    say(f"robust:     the verdict is {stable} at alpha minus and plus {whose}")
+    trust = record["reference_string"]
+    reason = REFERENCE_STRINGS[trust].replace("you supplied", "the auditor supplied")
+    say(f"string:     {reason}", **({} if trust == "ceremony" else WARNING))
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:
         place = " ".join(record["revocations"].split())[:LONGEST_PLACE] or "no place is named"
@@ -328,6 +406,6 @@ def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
     """Print why the reference string may be trusted, or that it may not."""
     from skuq.zk import REFERENCE_STRINGS
 
-    test = found.reference_string == "test"
-    reason = REFERENCE_STRINGS[found.reference_string]
-    say(f"Reference string: {reason}.", bold=test, fg="red" if test else None)
+    trust = found.reference_string
+    style = {} if trust == "ceremony" else WARNING
+    say(f"Reference string: {REFERENCE_STRINGS[trust]}.", **style)

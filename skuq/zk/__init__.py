@@ -14,6 +14,7 @@ from skuq.zk._results import (
     group_confidence_level,
     joint_verdict,
 )
+from skuq.zk._revocations import revoke
 from skuq.zk._spot_check import sample_size
 from skuq.zk._verify import challenge, check, verify
 
@@ -37,6 +38,7 @@ __all__ = [
     "load_commitment",
     "prove",
     "reported_predictions",
+    "revoke",
     "sample_size",
     "shown_classes",
     "verify",

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from skuq.files import check_unlinked
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import build
 from skuq.zk._files import (
@@ -122,6 +123,8 @@ def commit(
         columns than those the model was fitted on, or another order of them.
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
+    OSError
+        If `out` is a link, or holds one.
     ImportError
         If the extra ``zk`` is not installed.
 
@@ -136,6 +139,7 @@ def commit(
     backend.version()
     _check_parameters(tolerance, n_bins, n_proofs, n_attestations, verdict_samples)
     out = Path(out)
+    check_unlinked(out)
     public, private = out / "public", out / "private"
     if private.exists() or (public.exists() and any(public.iterdir())):
         raise FileExistsError(f"{out} holds a commitment or other files; name another folder.")

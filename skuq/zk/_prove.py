@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from skuq.base import IntArray
-from skuq.files import write_atomically
+from skuq.files import check_unlinked, write_atomically
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     CHUNKS,
     FORMAT,
     MANIFEST,
+    MAX_BYTES,
+    MAX_CHUNKS,
     REPORTED,
     STATEMENT,
     VERDICT,
@@ -30,6 +32,7 @@ from skuq.zk._files import (
     read_json,
     write_json,
     write_manifest,
+    write_within,
 )
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
@@ -133,11 +136,14 @@ def prove(
     ValueError
         If an argument is out of range, inputs are outside the committed range, labels are
         unknown, or `out` holds another audit.
+    OSError
+        If `out` is a link, or holds one.
     RuntimeError
         If the proofs or pads of this commitment are used up, or the proof system fails.
     """
     if level not in LEVELS:
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
+    check_unlinked(out)
     committed = load_commitment(commitment)
     prover = Prover(committed, timeout)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
@@ -215,12 +221,13 @@ def attest(
     ValueError
         If the input has another shape or is outside the committed range, or the nonce is empty.
     OSError
-        If `out` cannot be written. Then no attestation is used up.
+        If `out` cannot be written, or is a link. Then no attestation is used up.
     RuntimeError
         If the proofs of this commitment are used up, or the proof system fails.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that the client chose, got none.")
+    check_unlinked(out)
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1:
@@ -267,12 +274,17 @@ class _AuditRun:
 
     def check_out(self) -> None:
         """Fail if the folder for the auditor holds anything but files of this audit."""
+        check_unlinked(self._out)
         for path in self._out.rglob("*"):
             name = path.relative_to(self._out)
             if name in (Path(CHUNKS), Path(MANIFEST)):
                 continue
             made = self._state / name
-            if path.is_dir() or not made.is_file() or read_bytes(path) != made.read_bytes():
+            if (
+                path.is_dir()
+                or not made.is_file()
+                or read_bytes(path, MAX_BYTES) != made.read_bytes()
+            ):
                 raise ValueError(
                     f"{self._out} holds another audit; name another folder, or repeat the "
                     "interrupted call with the same arguments."
@@ -284,6 +296,11 @@ class _AuditRun:
         Nothing is used up by an audit whose proofs are more than what is left.
         """
         self.check_out()
+        if n_chunks > MAX_CHUNKS:
+            raise ValueError(
+                f"An audit has at most {MAX_CHUNKS} proofs, and this one would take {n_chunks}; "
+                "take fewer rows, or a spot check."
+            )
         names = [_chunk(k) for k in range(n_chunks)]
         names += [VERDICT] if self.statement.level == "verdict" else []
         missing = sum(not (self._state / name).exists() for name in names)
@@ -298,10 +315,8 @@ class _AuditRun:
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
             write_json(made, make())
-        target = self._out / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, made.read_bytes())
-        record: dict[str, Any] = read_json(made)
+        write_within(self._out, name, made.read_bytes())
+        record: dict[str, Any] = read_json(made, MAX_BYTES)
         return record
 
     def prove(self, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
@@ -326,15 +341,14 @@ class _AuditRun:
         made = self._state / REPORTED
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
-            write_json(made, self._predictions(rows))
+            write_json(made, self._predictions(rows), MAX_BYTES)
         return made.read_bytes()
 
     def await_challenge(self, rows: IntArray) -> Bundle:
         """Hand out the reports alone."""
         reported = self.reported(rows)
         self.check_out()
-        self._out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._out / REPORTED, reported)
+        write_within(self._out, REPORTED, reported)
         return Bundle(self._out, 0, False)
 
     def _complete_statement(self) -> dict[str, Any]:

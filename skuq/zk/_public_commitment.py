@@ -13,8 +13,10 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     COMMITMENT,
     FORMAT,
+    PUBLISHED,
     REFERENCE_STRING,
     VerificationError,
+    check_content,
     check_entries,
     check_manifest,
     check_versions,
@@ -137,7 +139,7 @@ def load_commitment(folder: str | Path) -> Commitment:
         If a file is missing, damaged or changed, or was made by another version.
     """
     folder = Path(folder)
-    check_manifest(folder)
+    check_content(check_manifest(folder), PUBLISHED)
     record = read_json(folder / COMMITMENT)
     if field(record, "format", int, COMMITMENT) != FORMAT:
         raise VerificationError(f"{COMMITMENT} has format {record['format']}, expected {FORMAT}.")

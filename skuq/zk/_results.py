@@ -13,7 +13,7 @@ from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._names import shown_classes
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._reference_string import Trust
+from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._statements import AuditStatement
 
 POWER = 0.8  # probability of a finding, for the smallest gap that is reported
@@ -47,7 +47,7 @@ class VerifiedAudit(NamedTuple):
         Number of verified proofs.
     notes : list of str
         Meaning and limits of the verdict, in sentences.
-    reference_string : {"ceremony", "own", "test"}
+    reference_string : {"ceremony", "supplied", "test"}
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
@@ -73,7 +73,7 @@ class VerifiedAudit(NamedTuple):
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON."""
         record: dict[str, Any] = {
-            "reference_string": self.reference_string,
+            **_trusted(self.reference_string),
             "classes": self.classes,
             "absent_classes": self.absent_classes,
             "passed": self.passed,
@@ -113,7 +113,7 @@ class Attestation(NamedTuple):
         The input.
     statement : dict
         The proven statement.
-    reference_string : {"ceremony", "own", "test"}
+    reference_string : {"ceremony", "supplied", "test"}
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
@@ -128,6 +128,15 @@ class Attestation(NamedTuple):
     reference_string: Trust
     classes: list[Any]
     certificate: dict[str, Any] | None
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        return {**self._asdict(), **_trusted(self.reference_string)}
+
+
+def _trusted(trust: Trust) -> dict[str, str]:
+    """Entries of a result about the reference string, in a word and in a sentence."""
+    return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
 
 
 def judged(
@@ -164,7 +173,7 @@ def judged(
         sums=sums,
         result=result,
         n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, absent, tolerance),
+        notes=notes_of(committed, statement, robust, notes, absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         absent_classes=absent,
@@ -217,6 +226,7 @@ def notes_of(
     extra: list[str],
     absent: list[Any],
     tolerance: float | None,
+    trust: Trust,
 ) -> list[str]:
     """Describe the question and the limits of the answer, in words that are not the provider's."""
     agreed = committed.record["agreement"]
@@ -232,6 +242,7 @@ def notes_of(
     notes = [
         f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
         "All proofs hold, and all are bound to the published commitment.",
+        *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
         f"The question was whether accuracy and confidence differ by at most alpha = "
         f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
         f"{statement.n_samples} samples.",

@@ -12,6 +12,7 @@ import numpy as np
 
 from skuq.base import IntArray
 from skuq.zk._files import (
+    MAX_BYTES,
     REPORTED,
     VerificationError,
     canonical,
@@ -102,7 +103,7 @@ def check_challenge(
 
 def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) -> IntegerPredictions:
     """Read the reported label and confidence of each row of the reference data."""
-    record, n = read_json(bundle / REPORTED), statement.n_samples
+    record, n = read_json(bundle / REPORTED, MAX_BYTES), statement.n_samples
     label, confidence = (_numbers(record, name) for name in ("label", "confidence"))
     found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
     if len(found.label) != n or len(found.confidence) != n:

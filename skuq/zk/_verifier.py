@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 import shutil
 import tempfile
@@ -24,6 +22,7 @@ from skuq.zk._files import (
     COMMITMENT,
     VerificationError,
     check_entries,
+    decoded,
     digest,
     digest_file,
     field,
@@ -135,6 +134,7 @@ class Verifier:
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
         self._keys = None if keys is None else Path(keys)  # None builds them anew
+        self._lengths: dict[str, int] = {}  # of the proofs of each circuit, in bytes
 
     def verify(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
@@ -188,13 +188,14 @@ class Verifier:
         committed = self.committed
         try:
             proof = decoded(text)
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
         if backend.commitment_point(proof) != committed.point:
             raise VerificationError(
                 f"The proof of {part!r} is one of other weights: its commitment is not the "
                 "published one."
             )
+        self._check_proof_length(tools, circuit, part, len(proof))
         if len(outputs) != n_outputs(circuit, committed.shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")
         hashed = context(self.statement.canonical(), part)
@@ -208,6 +209,29 @@ class Verifier:
                 "results."
             )
 
+    def _check_proof_length(
+        self, tools: tuple[Path, Path, Path], circuit: str, part: str, length: int
+    ) -> None:
+        """Refuse a proof that is longer than its key allows, before any work on it.
+
+        All proofs of a circuit have one length. Whatever follows would not be read, so that many
+        files would pass for one proof.
+        """
+        settings, key, work = tools
+        if circuit not in self._lengths:
+            srs = self.committed.srs
+            if not backend.reads_whole(length, settings, key, srs, work):
+                raise VerificationError(
+                    f"The proof of {part!r} is longer than proofs under its key: something "
+                    "follows it."
+                )
+            self._lengths[circuit] = length
+        if length != self._lengths[circuit]:
+            raise VerificationError(
+                f"The proof of {part!r} has {length} bytes, and others of its circuit "
+                f"{self._lengths[circuit]}."
+            )
+
 
 def read_proof(path: Path, part: str) -> tuple[list[int], str]:
     """Read a file that holds a proof of this part of a statement; return outputs and proof."""
@@ -218,14 +242,6 @@ def read_proof(path: Path, part: str) -> tuple[list[int], str]:
         raise VerificationError(f"{path.name} is not about the part {part!r}.")
     check_entries(record, ("part", "outputs", "proof"), path.name)
     return outputs, proof
-
-
-def decoded(text: str) -> bytes:
-    """Decode base64; `ValueError` unless it is the only text of these bytes."""
-    data = base64.b64decode(text, validate=True)
-    if base64.b64encode(data).decode() != text:
-        raise ValueError("not canonical")
-    return data
 
 
 def integers(record: Any, where: str) -> list[int]:

@@ -11,14 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
+from skuq.files import check_unlinked
 from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
+    BUNDLES,
     REPORTED,
     STATEMENT,
     VERDICT,
     VerificationError,
+    check_content,
     check_entries,
     check_manifest,
+    check_outside,
     digest_file,
     field,
     read_json,
@@ -84,7 +88,13 @@ def challenge(
     ------
     FileExistsError
         If `out` exists: a second challenge would be another chance for false reports.
+    OSError
+        If `out` is a link.
+    ValueError
+        If `out` is in a folder of the provider.
     """
+    check_outside(out, "out", bundle, commitment)
+    check_unlinked(out)
     committed = load_commitment(commitment)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     record = {
@@ -143,6 +153,8 @@ def verify(
         looks like another, to be right with less confidence.
     challenge : str or Path, default=None
         The auditor's own challenge; needed at level "predictions".
+        Like `srs` and `keys` it must not come from the provider, and so is not accepted from
+        `bundle` or `commitment`.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": verification fails with fewer proofs than this needs.
     tolerance : float, default=None
@@ -150,8 +162,8 @@ def verify(
         passed only if it is at alpha minus and plus this number, too. At level "verdict" no
         more than the tolerance of the commitment can be asked for. Default: alpha alone decides.
     srs : str or Path, default=None
-        The verifier's own copy of the structured reference string. Default: it must be that of the
-        public ceremony.
+        A copy of the structured reference string that the verifier generated, or has from whom it
+        trusts, never from the provider. Default: it must be that of the public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, with which whoever generated it could forge proofs.
     keys : str or Path, default=None
@@ -168,7 +180,8 @@ def verify(
     VerificationError
         If anything does not hold; the message says what.
     ValueError
-        If an argument is out of range, or `absent_classes` names a class that a label has.
+        If an argument is out of range, `absent_classes` names a class that a label has, or a file
+        of the auditor's own lies in a folder of the provider.
 
     References
     ----------
@@ -176,6 +189,8 @@ def verify(
     Abstention", ICML 2025, Algorithm 1.
     """
     bundle = Path(bundle)
+    for name, path in {"challenge": challenge, "srs": srs, "keys": keys}.items():
+        check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if list(classes) != committed.classes.tolist():
@@ -183,7 +198,7 @@ def verify(
             "The commitment is about other classes than yours: "
             f"{shown_classes(committed.classes.tolist())}."
         )
-    check_manifest(bundle)
+    names = check_manifest(bundle)
     statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
     asked = {
         "confidence_level": confidence_level,
@@ -195,6 +210,7 @@ def verify(
         stated = getattr(statement, name)
         if stated != value:
             raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
+    check_content(names, BUNDLES[level])
     _check_tolerance(tolerance, committed, level)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     if statement.reference_digest != reference_digest(rows, codes):
@@ -232,6 +248,7 @@ def check(
     certificate: str | Path | None = None,
     auditor: str | Path | None = None,
     revoked: str | Path | None = None,
+    allow_supplied_string: bool = False,
 ) -> Attestation:
     """Verify that a prediction comes from the committed model.
 
@@ -246,7 +263,8 @@ def check(
     nonce : str
         The text that the client chose, without which an older attestation could be replayed.
     srs : str or Path, default=None
-        The client's own copy of the structured reference string. Default: it must be that of the
+        A copy of the structured reference string that the client has from whom it trusts, such as
+        the auditor who generated it, never from the provider. Default: it must be that of the
         public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, with which whoever generated it could forge proofs.
@@ -256,6 +274,9 @@ def check(
         The auditor's certificate, the auditor's public key, and a list of revoked certificates:
         the prediction is accepted only if `check_certificate` accepts them for this commitment.
         Default: nothing is demanded, and whether the commitment was ever audited is not known.
+    allow_supplied_string : bool, default=False
+        Accept a certificate whose auditor trusted a reference string other than that of the public
+        ceremony, whatever this client trusts.
 
     Returns
     -------
@@ -265,16 +286,25 @@ def check(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If a file of the client's own lies in the provider's folder, or arguments do not fit
+        together.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got none.")
     if (certificate is None) != (auditor is None):
         raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
+    if certificate is None and (revoked is not None or allow_supplied_string):
+        raise ValueError("`revoked` and `allow_supplied_string` are about a `certificate`.")
+    own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}
+    for name, given in own.items():
+        check_outside(given, name, commitment, attestation, certificate)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     certified = None
     if certificate is not None and auditor is not None:
-        found = checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
+        allowed: dict[Trust, bool] = {"supplied": allow_supplied_string, "test": allow_test_string}
+        found = checked_certificate(certificate, committed, auditor, revoked, allowed)
         certified = found.record
     path = Path(attestation)
     record = read_json(path)
@@ -362,7 +392,7 @@ def _verify_verdict(
         sums=None,
         result=None,
         n_proofs=len(outputs) + 1,
-        notes=notes_of(committed, statement, robust, [], absent, tolerance),
+        notes=notes_of(committed, statement, robust, [], absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         absent_classes=absent,

@@ -264,13 +264,13 @@ def test_sizes_that_are_too_large_or_not_integers_are_refused(exchange, tmp_path
 
 def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatch):
     forged = "a ceremony.\n- Compared with the published SHA-256: equal."
-    for k, (entry, name, reason) in enumerate(
-        [("reference_string", "source", "unknown entry"), ("versions", "skuq", "version of skuq")]
+    for name, change, reason in (
+        ("source", lambda r: r["reference_string"].update(source=forged), "unknown entry"),
+        ("version", lambda r: r["versions"].update(skuq=forged), "version of skuq"),
     ):
-        (tmp_path / str(k)).mkdir()
-        other = published(exchange, tmp_path / str(k), lambda r: r[entry].update({name: forged}))
+        (tmp_path / name).mkdir()
         with pytest.raises(VerificationError, match=reason):
-            load_commitment(other)
+            load_commitment(published(exchange, tmp_path / name, change))
     public = published(
         exchange, tmp_path, lambda record: record["versions"].update(skuq="ceremony")
     )
