@@ -20,6 +20,8 @@ from skuq.zk import (
 )
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
+    REPORTED,
+    digest_file,
     read_json,
     write_json,
     write_manifest,
