@@ -217,6 +217,11 @@ def test_what_was_not_asked_for_is_rejected(auditor, options, message):
     rejected(verify(*options), message)
 
 
+@pytest.mark.parametrize("absent", ["1", "7"])
+def test_only_classes_without_a_label_are_absent(auditor, absent):
+    unusable(verify("--absent-classes", absent), "`absent_classes` must be")
+
+
 def test_a_reference_string_of_unknown_origin_is_rejected(auditor, provider):
     given = ["verify", "--audit", "bundle", *reference("published"), "--keys", "keys", *ASKED]
     rejected(run(*given), "is not that of the public ceremony")
@@ -521,6 +526,10 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
             "name the columns of probabilities (--proba)",
         ),
         (["verify"], "Missing option '--audit'."),
+        (
+            ["verify", "--audit", "bundle", *reference("published"), *ASKED[:-2]],
+            "Missing option '--classes'.",
+        ),
         (["nonsense"], "No such command 'nonsense'."),
         (["--alpha", "0.1", "verify"], "--alpha stands before 'verify'"),
         (["--label", "y", "check"], "--label stands before 'check'"),
