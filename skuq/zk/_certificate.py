@@ -35,6 +35,7 @@ ENTRIES: dict[str, type | tuple[type, ...]] = {
     "alpha": float,
     "n_bins": int,
     "confidence_level": (float, type(None)),
+    "regions": (list, type(None)),
     "tolerance": (float, type(None)),
     "n_samples": int,
     "n_proven": int,
@@ -116,11 +117,14 @@ def certify(
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
     issued = _now()
     # What the provider wrote freely in the statement is not signed.
-    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    question = ("alpha", "n_bins", "confidence_level", "regions")
     record = {
         "kind": KIND,
         "format": FORMAT,
-        **{name: audit.statement[name] for name in asked},
+        **{
+            name: audit.statement[name]
+            for name in ("commitment_digest", "reference_digest", *question)
+        },
         "n_samples": audit.statement["n_samples"],
         # Of the samples: a spot check proves some of them.
         "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),

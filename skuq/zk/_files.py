@@ -20,7 +20,8 @@ from skuq.files import write_atomically
 FORMAT = 5  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
-STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit
+STATEMENT, CHUNKS = "statement.json", "chunks"  # of an audit
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # of all samples, and of regions
 REPORTED = "reported.json"  # of an audit at level "predictions"
 MAX_BYTES = 64 << 20  # of any file
 MAX_MESSAGE = 500  # characters of an error, which may quote another party's text
