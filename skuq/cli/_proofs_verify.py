@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError, check_outputs
-from skuq.cli._main import exit_with_verdict, say, say_bins
+from skuq.cli._main import exit_with_verdict, say, say_bins, visible
 from skuq.cli._proof_options import (
     audit_option,
     check_files,
@@ -26,6 +26,7 @@ from skuq.cli._proof_options import (
     quiet_option,
     read_reference,
     reference_options,
+    regions_option,
     require_zk,
     spot_check_options,
     verifier_options,
@@ -33,7 +34,7 @@ from skuq.cli._proof_options import (
 )
 
 if TYPE_CHECKING:
-    from skuq.zk import Attestation, Commitment, VerifiedAudit
+    from skuq.zk import Attestation, Commitment, RegionAudit, VerifiedAudit
 
 LONGEST_PLACE = 200  # characters of the place of revoked certificates
 WARNING: dict[str, Any] = {"bold": True, "fg": "red"}
@@ -80,6 +81,7 @@ def challenge(
     "commitment, which are printed]",
 )
 @spot_check_options
+@regions_option
 @verifier_options
 @click.option(
     "--certificate",
@@ -132,7 +134,7 @@ def _passes(
     **settings: Any,
 ) -> bool:
     """Read, verify, write, print, and return whether the audit is passed."""
-    inputs = [data, settings["challenge"], settings["srs"], key]
+    inputs = [data, settings["challenge"], settings["regions"], settings["srs"], key]
     check_files([json_path, certificate], inputs, [bundle, commitment])
     with errors_in_one_line(json_path):
         if (certificate is None) != (key is None):
@@ -167,8 +169,9 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     level = statement["confidence_level"]
     explained = " and chance explain" if level is not None else ""
     limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
+    where = "" if found.regions is None else " of all samples and of each region"
     headline = (
-        f"Passed: confidence is in no bin {limit}."
+        f"Passed: confidence is in no bin{where} {limit}."
         if found.passed
         else f"Failed: confidence is {limit}."
     )
@@ -190,8 +193,26 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     if found.sums is not None:
         say_bins(_rows(found))
         say("")
+    if found.regions is not None:
+        _say_regions(found.regions)
     for note in found.notes:
         say(f"- {note}")
+
+
+def _say_regions(regions: Sequence[RegionAudit]) -> None:
+    """Print the verdict on each region, and where it is known its accuracy and confidence."""
+    say("Regions:", bold=True)
+    for region in regions:
+        verdict = "passed" if region.passed else "FAILED"
+        if not region.could_fail:
+            verdict = "too few samples to fail"
+        means = ""
+        if region.sums is not None and region.n_samples:
+            sums, n = region.sums, region.n_samples
+            confidence = sums.confidence.sum() / sums.scale / n
+            means = f", confidence {confidence:.3f}, accuracy {sums.correct.sum() / n:.3f}"
+        say(f"  {visible(region.rule)}: {verdict} ({region.n_samples} samples{means})")
+    say("")
 
 
 def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:

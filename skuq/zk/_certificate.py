@@ -90,9 +90,12 @@ def certify(
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
     # What the provider wrote freely in the statement is not signed.
-    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    question = ("alpha", "n_bins", "confidence_level", "regions")
     record = {
-        **{name: audit.statement[name] for name in asked},
+        **{
+            name: audit.statement[name]
+            for name in ("commitment_digest", "reference_digest", *question)
+        },
         "n_samples": audit.statement["n_samples"],
         # Of the samples: a spot check proves some of them.
         "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),

@@ -22,13 +22,15 @@ from skuq.files import check_unlinked, is_within, write_atomically
 FORMAT = 5  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
-STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit
+STATEMENT, CHUNKS = "statement.json", "chunks"  # of an audit
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # of all samples, and of regions
 REPORTED = "reported.json"  # of an audit at level "predictions"
-# All that a folder holds besides its manifest; the chunks are numbered.
+NUMBERED = (CHUNKS, VERDICTS)  # folders of numbered files
+# All that a folder holds besides its manifest.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
     "bins": {STATEMENT, CHUNKS},
-    "verdict": {STATEMENT, CHUNKS, VERDICT},
+    "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
 MAX_JSON = 1 << 20  # bytes of a file that is parsed, but for the reported predictions
@@ -218,8 +220,9 @@ def check_manifest(folder: Path) -> set[str]:
 def check_content(names: Iterable[str], expected: set[str]) -> None:
     """Refuse a file or folder of another name than those that a folder of its kind may have."""
     for name in sorted(names):
-        is_chunk = CHUNKS in expected and re.fullmatch(f"{CHUNKS}/[0-9]{{5}}[.]json", name)
-        if name not in expected and not is_chunk:
+        folder = name.partition("/")[0]
+        is_numbered = folder in NUMBERED and re.fullmatch(r"[^/]+/[0-9]{5}[.]json", name)
+        if name not in expected and not (is_numbered and folder in expected):
             raise VerificationError(
                 f"{name} does not belong to a folder of this kind, which holds nothing else than "
                 "its format says."

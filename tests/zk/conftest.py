@@ -112,5 +112,7 @@ def verdict_at_another_alpha(made):
         [int(v) for v in read_json(path)["outputs"]]
         for path in sorted((made.verdict / "chunks").iterdir())
     ]
-    values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
+    values = verdict_inputs(
+        committed.shape, committed.tolerance, statement, outputs, range(len(outputs))
+    )
     return prover.prove(statement, "verdict", values, "verdict")

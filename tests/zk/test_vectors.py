@@ -55,6 +55,7 @@ STATEMENT = {
     "confidence_level": 0.95,
     "n_samples": 3,
     "reference_digest": "4e" * 32,
+    "regions": None,
     "pads": [1, 0],
 }
 CHALLENGE = {
@@ -75,13 +76,14 @@ def by_the_package():
         **{**RECORD["architecture"], "widths": tuple(RECORD["architecture"]["widths"])}
     )
     rows, codes = encoding_of(RECORD["encoding"]).encode(ROWS), np.array(CODES)
+    data = statements.ReferenceData(rows, codes, np.zeros(len(rows), np.int64))
     found = IntegerPredictions(*(np.array(REPORTED[k]) for k in ("label", "confidence")))
     tolerance = RECORD["tolerance"]
     inputs = {
         "predictions": statements.prediction_inputs(shape, rows),
-        "bins": statements.reference_chunks(shape, "bins", rows, codes, statement)[1],
-        "padded_bins": statements.reference_chunks(shape, "padded_bins", rows, codes, statement)[0],
-        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS),
+        "bins": statements.reference_chunks(shape, "bins", data, statement)[1],
+        "padded_bins": statements.reference_chunks(shape, "padded_bins", data, statement)[0],
+        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
     }
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
