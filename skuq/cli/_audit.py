@@ -48,6 +48,10 @@ COMMANDS = {
         "skuq.cli._regions:regions",
         "Choose the regions that an audit judges beside all samples (auditor).",
     ),
+    "revoke": (
+        "skuq.cli._proofs_verify:revoke",
+        "Sign a list of revoked certificates (auditor).",
+    ),
     "verify": (
         "skuq.cli._proofs_verify:verify",
         "Verify the audit of a committed model (auditor).",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import mmap
 import os
 import shutil
@@ -33,6 +34,9 @@ FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
 VERDICT_VALUE = (1 << 108) - 1  # squares of sums are longer than what a network computes
 BLINDING_ROWS = 10
+# What the proof system says of proofs that are too short, and of those whose equation fails.
+TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
+READ_TO_THE_END = "The constraint system is not satisfied"
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
 _SILENCE = threading.RLock()  # of the process's output
@@ -236,6 +240,28 @@ def verify(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> bool:
     """Verify a proof for these public numbers, inputs first, then outputs."""
+    return _verdict(proof, instances, settings, verifying, srs, work) == ""
+
+
+def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: Path) -> bool:
+    """Whether proofs under a key have at least this length, in bytes; nothing else is read of one.
+
+    How a proof is read does not depend on its content. Zeros are points at infinity and numbers,
+    and so are read to the end, after which the equation fails.
+    """
+    shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
+    instances = [0] * sum(math.prod(shape) for shape in shapes)
+    # One byte less: if the last one is read, it is missed.
+    reason = _verdict(bytes(length - 1), instances, settings, verifying, srs, work)
+    if not any(known in reason for known in (*TOO_SHORT, READ_TO_THE_END)):
+        raise ProofSystemError(f"The proof system reads proofs in another way: {reason}")
+    return READ_TO_THE_END not in reason
+
+
+def _verdict(
+    proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
+) -> str:
+    """Have a proof verified; return why it does not hold, or an empty text."""
     ezkl = _ezkl()
     path = work / "proof.json"
     path.write_text(
@@ -255,9 +281,10 @@ def verify(
     )
     try:
         with _quiet():
-            return bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
-    except Exception:  # the system raises errors of many types for malformed proofs
-        return False
+            holds = bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
+    except Exception as error:  # the system raises errors of many types for malformed proofs
+        return f"{type(error).__name__}: {error}"
+    return "" if holds else "not verified"
 
 
 def commitment_point(proof: bytes) -> str:

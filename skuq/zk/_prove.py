@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from skuq.base import IntArray
-from skuq.files import write_atomically
+from skuq.files import check_unlinked, write_atomically
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     CHUNKS,
     FORMAT,
     MANIFEST,
+    MAX_BYTES,
+    MAX_CHUNKS,
     REPORTED,
     STATEMENT,
     VERDICTS,
@@ -30,26 +32,28 @@ from skuq.zk._files import (
     read_json,
     write_json,
     write_manifest,
+    write_within,
 )
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._regions import load_regions
+from skuq.zk._spot_check import chosen_rows, read_challenge, sample_size
 from skuq.zk._statements import (
     ATTESTATION,
     LEVELS,
-    VERDICT_PART,
     AttestationStatement,
     AuditStatement,
     Level,
     ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
-    chosen_rows,
     encoded,
     prediction_inputs,
     reference_chunks,
-    sample_size,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
     verdict_chunks,
     verdict_file,
@@ -143,11 +147,14 @@ def prove(
     ValueError
         If an argument is out of range, inputs are outside the committed range, labels are
         unknown, or `out` holds another audit.
+    OSError
+        If `out` is a link, or holds one.
     RuntimeError
         If the proofs or pads of this commitment are used up, or the proof system fails.
     """
     if level not in LEVELS:
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
+    check_unlinked(out)
     committed = load_commitment(commitment)
     prover = Prover(committed, timeout)
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
@@ -229,12 +236,13 @@ def attest(
     ValueError
         If the input has another shape or is outside the committed range, or the nonce is empty.
     OSError
-        If `out` cannot be written. Then no attestation is used up.
+        If `out` cannot be written, or is a link. Then no attestation is used up.
     RuntimeError
         If the proofs of this commitment are used up, or the proof system fails.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that the client chose, got none.")
+    check_unlinked(out)
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1:
@@ -281,12 +289,17 @@ class _AuditRun:
 
     def check_out(self) -> None:
         """Fail if the folder for the auditor holds anything but files of this audit."""
+        check_unlinked(self._out)
         for path in self._out.rglob("*"):
             name = path.relative_to(self._out)
             if name in (Path(CHUNKS), Path(VERDICTS), Path(MANIFEST)):
                 continue
             made = self._state / name
-            if path.is_dir() or not made.is_file() or read_bytes(path) != made.read_bytes():
+            if (
+                path.is_dir()
+                or not made.is_file()
+                or read_bytes(path, MAX_BYTES) != made.read_bytes()
+            ):
                 raise ValueError(
                     f"{self._out} holds another audit; name another folder, or repeat the "
                     "interrupted call with the same arguments."
@@ -298,6 +311,11 @@ class _AuditRun:
         Nothing is used up by an audit whose proofs are more than what is left.
         """
         self.check_out()
+        if n_chunks > MAX_CHUNKS:
+            raise ValueError(
+                f"An audit has at most {MAX_CHUNKS} proofs, and this one would take {n_chunks}; "
+                "take fewer rows, or a spot check."
+            )
         names = [*map(_chunk, range(n_chunks)), *map(verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)
         self._prover.ledger.demand("audits", missing)
@@ -311,10 +329,8 @@ class _AuditRun:
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
             write_json(made, make())
-        target = self._out / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, made.read_bytes())
-        record: dict[str, Any] = read_json(made)
+        write_within(self._out, name, made.read_bytes())
+        record: dict[str, Any] = read_json(made, MAX_BYTES)
         return record
 
     def prove(self, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
@@ -339,15 +355,14 @@ class _AuditRun:
         made = self._state / REPORTED
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
-            write_json(made, self._predictions(rows))
+            write_json(made, self._predictions(rows), MAX_BYTES)
         return made.read_bytes()
 
     def await_challenge(self, rows: IntArray) -> Bundle:
         """Hand out the reports alone."""
         reported = self.reported(rows)
         self.check_out()
-        self._out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._out / REPORTED, reported)
+        write_within(self._out, REPORTED, reported)
         return Bundle(self._out, 0, False)
 
     def _complete_statement(self, n_chunks: int) -> dict[str, Any]:
@@ -395,13 +410,12 @@ def _prove_predictions(
     if challenge is None:
         return run.await_challenge(rows)
     reported = run.reported(rows)
-    asked = read_json(Path(challenge))
-    nonce = field(asked, "nonce", str, "The challenge")
+    asked = read_challenge(Path(challenge))
     n_proven = min(len(rows), sample_size(false_share, error))
-    entries = {"reported_digest": digest(reported), "nonce": nonce, "n_proven": n_proven}
+    entries = {"reported_digest": digest(reported), "nonce": asked["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != getattr(statement, name):
+        if asked[name] != getattr(statement, name):
             raise ValueError(
                 "The challenge answers other reported confidences than these, or is about another "
                 "commitment or other reference data."
