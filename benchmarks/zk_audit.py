@@ -154,6 +154,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
                 n_bins=N_BINS,
                 confidence_level=0.95,
                 level=args.level,
+                classes=committed.classes,
                 allow_test_string=True,
                 keys=keys,
                 **asked,

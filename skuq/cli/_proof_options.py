@@ -345,10 +345,8 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
     return labels
 
 
-def classes_of(text: str | None, committed: Commitment) -> list[Any] | None:
+def classes_of(text: str, committed: Commitment) -> list[Any]:
     """Classes that are given as one text, of the type of the committed ones where that is exact."""
-    if text is None:
-        return None
     kind = committed.classes.dtype.kind
     # As in a CSV file, a name with a comma is in quotation marks.
     row = next(csv.reader([text], skipinitialspace=True), []) or [""]

@@ -77,8 +77,13 @@ def challenge(
 )
 @click.option(
     "--classes",
-    help="Classes that you expect, in their order, separated by commas.  [default: those of the "
-    "commitment, which are printed]",
+    required=True,
+    help="Classes that you know, in their order, separated by commas: no others may be committed.",
+)
+@click.option(
+    "--absent-classes",
+    help="Classes of which your data have no label, separated by commas; without a label, any "
+    "other class is refused.",
 )
 @spot_check_options
 @regions_option
@@ -126,7 +131,8 @@ def _passes(
     keys: Path | None,
     json_path: Path | None,
     quiet: bool,
-    classes: str | None,
+    classes: str,
+    absent_classes: str | None,
     certificate: Path | None,
     key: Path | None,
     valid_days: int,
@@ -151,6 +157,8 @@ def _passes(
         committed = load_commitment_folder(commitment)
         X, y = read_reference(data, label, drop, committed)
         settings["classes"] = classes_of(classes, committed)
+        if absent_classes is not None:
+            settings["absent_classes"] = classes_of(absent_classes, committed)
         found = zk.verify(bundle, X, y, commitment, keys=keys, **settings)
         if certificate is not None and key is not None:
             zk.certify(found, certificate, key=key, valid_days=valid_days, revocations=revocations)
@@ -178,13 +186,14 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     _say_reference_string(found)
     say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
     for name, value in (
+        ("classes", shown_classes(found.classes)),
+        ("absent classes", shown_classes(found.absent_classes) or "none"),
         ("level", found.level),
         ("alpha", f"{statement['alpha']:g}"),
         ("bins", statement["n_bins"]),
         ("proofs", found.n_proofs),
         ("confidence level", "none" if level is None else f"{level:.10g}"),
         ("samples", statement["n_samples"]),
-        ("classes", shown_classes(found.classes)),
         ("commitment point", committed.point),
         ("commitment digest", committed.digest),
     ):
@@ -381,16 +390,16 @@ def check(
         if json_path is not None:
             write_json(json_path, {**found.as_record(), **names_of(committed)})
     _say_reference_string(found)
-    say(f"label:      {found.label}")
+    say(f"label:      {zk.shown_classes([found.label])}")
     say(f"confidence: {found.confidence:.4f}")
     say(f"classes:    {zk.shown_classes(found.classes)}")
     if found.certificate is not None:
-        _show_certificate(found.certificate, revoked is not None)
+        _show_certificate(found.certificate, revoked is not None, committed.encoding.names)
 
 
-def _show_certificate(record: dict[str, Any], compared: bool) -> None:
+def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[str] | None) -> None:
     """Print what was certified; alpha and the rest of the question are for the client to judge."""
-    from skuq.zk import REFERENCE_STRINGS
+    from skuq import zk
 
     level, tolerance = record["confidence_level"], record["tolerance"]
     n, k = record["n_samples"], record["n_proven"]
@@ -400,11 +409,18 @@ def _show_certificate(record: dict[str, Any], compared: bool) -> None:
         f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
         f"{record['n_samples']} samples{proven}, level {record['level']}"
     )
+    if record["regions"] is None:
+        say("regions:    none was looked at")
+    else:
+        rules = zk.Regions(record["regions"]).rules(names)
+        say(f"regions:    {visible('; '.join(rules))}")
+    if record["absent_classes"]:
+        say(f"no labels:  of {zk.shown_classes(record['absent_classes'])} in the audit")
     stable = "the same" if record["robust"] else "NOT the same, too close to call,"
     whose = "the commitment's tolerance" if tolerance is None else f"a tolerance of {tolerance:g}"
     say(f"robust:     the verdict is {stable} at alpha minus and plus {whose}")
     trust = record["reference_string"]
-    reason = REFERENCE_STRINGS[trust].replace("you supplied", "the auditor supplied")
+    reason = zk.REFERENCE_STRINGS[trust].replace("you supplied", "the auditor supplied")
     say(f"string:     {reason}", **({} if trust == "ceremony" else WARNING))
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:

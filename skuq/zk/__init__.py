@@ -4,6 +4,7 @@ from skuq.zk._certificate import Certificate, certify, check_certificate
 from skuq.zk._commit import commit
 from skuq.zk._ezkl import ProofSystemError
 from skuq.zk._files import VerificationError
+from skuq.zk._names import shown_classes
 from skuq.zk._prove import Bundle, attest, prove, reported_predictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS
@@ -13,10 +14,9 @@ from skuq.zk._results import (
     RegionAudit,
     VerifiedAudit,
     joint_verdict,
-    shown_classes,
 )
 from skuq.zk._revocations import revoke
-from skuq.zk._statements import sample_size
+from skuq.zk._spot_check import sample_size
 from skuq.zk._verify import challenge, check, verify
 
 __all__ = [

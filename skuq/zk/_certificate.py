@@ -10,6 +10,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import VerificationError, check_outside, digest
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
+from skuq.zk._regions import valid_tree
 from skuq.zk._results import VerifiedAudit
 from skuq.zk._revocations import check_not_revoked
 from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
@@ -100,6 +101,7 @@ def certify(
         # Of the samples: a spot check proves some of them.
         "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),
         "level": audit.level,
+        "absent_classes": audit.absent_classes,
         "tolerance": audit.tolerance,
         "n_proofs": audit.n_proofs,
         "passed": audit.passed,
@@ -177,6 +179,9 @@ def checked_certificate(
     found = Certificate(record, digest(record))
     if record["commitment_digest"] != committed.digest:
         raise VerificationError("The certificate is about another commitment.")
+    tree = record["regions"]
+    if tree is not None and not valid_tree(tree, len(committed.encoding.columns)):
+        raise VerificationError("The certificate names regions that cannot be.")
     if not found.passed:
         raise VerificationError("The certificate says that the audit was failed.")
     trust = record["reference_string"]

@@ -35,13 +35,11 @@ from skuq.zk._fixed_point import (
     digits_of,
     largest_value,
 )
+from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._private_commitment import start_ledger
 from skuq.zk._public_commitment import (
     Commitment,
     Encoding,
-    check_classes,
-    check_columns,
-    columns_of,
     load_commitment,
     record_of,
 )
@@ -148,8 +146,8 @@ def commit(
     if isinstance(X, pd.DataFrame):
         X = X.astype(np.float64)  # of several types, such as numbers and booleans
     network, names = dense_network(estimator), _columns(estimator, X)
-    check_folded(estimator, network, X)
     check_classes(network.classes.tolist())
+    check_folded(estimator, network, X)
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
     encoding = encoding._replace(names=names)
     all_proofs = n_proofs + n_attestations

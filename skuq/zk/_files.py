@@ -7,6 +7,7 @@ to their statement, and of the verifier's own copy of the commitment.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -19,14 +20,14 @@ from typing import Any, NoReturn
 
 from skuq.files import check_unlinked, is_within, write_atomically
 
-FORMAT = 5  # of all files; others are not read
+FORMAT = 6  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # of all samples, and of regions
 REPORTED = "reported.json"  # of an audit at level "predictions"
-NUMBERED = (CHUNKS, VERDICTS)  # folders of numbered files
-# All that a folder holds besides its manifest.
+VERSIONS = ("skuq", "ezkl")  # programs whose versions are stated
+# All that a folder holds besides its manifest; the chunks are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
     "bins": {STATEMENT, CHUNKS},
@@ -142,7 +143,7 @@ def read_json(path: Path, limit: int = MAX_JSON) -> Any:
     data = read_bytes(path, limit)
     try:
         return json.loads(
-            data,
+            data.decode(),  # UTF-8 alone, and without a byte order mark
             parse_constant=_reject_number,
             parse_float=_finite,
             object_pairs_hook=_without_repetition,
@@ -192,6 +193,8 @@ def check_manifest(folder: Path) -> set[str]:
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get("format") != FORMAT:
         raise VerificationError(f"{MANIFEST} is not a manifest of format {FORMAT}.")
+    field(manifest, "format", int, MANIFEST)  # and not 6.0, which equals 6
+    check_entries(manifest, ("format", "files"), MANIFEST)
     present: set[str] = set()
     folders: set[str] = set()
     for path in folder.rglob("*"):
@@ -205,11 +208,9 @@ def check_manifest(folder: Path) -> set[str]:
             raise VerificationError(f"The file {name} is not in the manifest.")
         if name not in present:
             raise VerificationError(f"The file {name} is missing.")
-        limit = MAX_BYTES if name in LARGE else MAX_JSON
-        if files[name] != {
-            "sha256": digest_file(folder / name, limit),
-            "bytes": (folder / name).stat().st_size,
-        }:
+        data = read_bytes(folder / name, MAX_BYTES if name in LARGE else MAX_JSON)
+        listed = {"sha256": digest(data), "bytes": len(data)}
+        if files[name] != listed or type(files[name]["bytes"]) is not int:  # 1.0 equals 1
             raise VerificationError(
                 f"The file {name} was changed: its SHA-256 is not that of the manifest."
             )
@@ -220,9 +221,9 @@ def check_manifest(folder: Path) -> set[str]:
 def check_content(names: Iterable[str], expected: set[str]) -> None:
     """Refuse a file or folder of another name than those that a folder of its kind may have."""
     for name in sorted(names):
-        folder = name.partition("/")[0]
-        is_numbered = folder in NUMBERED and re.fullmatch(r"[^/]+/[0-9]{5}[.]json", name)
-        if name not in expected and not (is_numbered and folder in expected):
+        within = expected & {CHUNKS, VERDICTS}
+        is_numbered = any(re.fullmatch(f"{folder}/[0-9]{{5}}[.]json", name) for folder in within)
+        if name not in expected and not is_numbered:
             raise VerificationError(
                 f"{name} does not belong to a folder of this kind, which holds nothing else than "
                 "its format says."
@@ -236,6 +237,26 @@ def integer(value: Any) -> int:
     return value
 
 
+def number(value: Any) -> float:
+    """Return a number of JSON with a point or an exponent; `TypeError` for anything else."""
+    if type(value) is not float:
+        raise TypeError(f"expected a number such as 1.0, got {value!r}")
+    return value
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a SHA-256 or a point of the curve in 64 hexadecimal digits."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def decoded(text: str) -> bytes:
+    """Decode base64; `ValueError` unless it is the only text of these bytes."""
+    data = base64.b64decode(text, validate=True)
+    if base64.b64encode(data).decode() != text:
+        raise ValueError("not canonical")
+    return data
+
+
 def field(record: Any, name: str, types: type | tuple[type, ...], where: str) -> Any:
     """Return an entry of a JSON object; fail if it is missing or of another type."""
     if not isinstance(record, dict) or name not in record:
@@ -245,3 +266,19 @@ def field(record: Any, name: str, types: type | tuple[type, ...], where: str) ->
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
         raise VerificationError(f"The entry {name!r} of {where} is not of the right type.")
     return value
+
+
+def check_entries(record: dict[str, Any], names: Iterable[str], where: str) -> None:
+    """Fail if a JSON object has an entry besides those of these names."""
+    unknown = sorted(set(record) - set(names))
+    if unknown:
+        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
+
+
+def check_versions(record: dict[str, Any], where: str) -> str:
+    """Check that versions are those of skuq and ezkl, as short words; return that of ezkl."""
+    for name in VERSIONS:
+        if not re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", field(record, name, str, where)):
+            raise VerificationError(f"{where}: the version of {name} is malformed.")
+    check_entries(record, VERSIONS, where)
+    return str(record["ezkl"])

@@ -38,21 +38,22 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._regions import load_regions
+from skuq.zk._spot_check import chosen_rows, read_challenge, sample_size
 from skuq.zk._statements import (
     ATTESTATION,
     LEVELS,
-    VERDICT_PART,
     AttestationStatement,
     AuditStatement,
     Level,
     ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
-    chosen_rows,
     encoded,
     prediction_inputs,
     reference_chunks,
-    sample_size,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
     verdict_chunks,
     verdict_file,
@@ -409,13 +410,12 @@ def _prove_predictions(
     if challenge is None:
         return run.await_challenge(rows)
     reported = run.reported(rows)
-    asked = read_json(Path(challenge))
-    nonce = field(asked, "nonce", str, "The challenge")
+    asked = read_challenge(Path(challenge))
     n_proven = min(len(rows), sample_size(false_share, error))
-    entries = {"reported_digest": digest(reported), "nonce": nonce, "n_proven": n_proven}
+    entries = {"reported_digest": digest(reported), "nonce": asked["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != getattr(statement, name):
+        if asked[name] != getattr(statement, name):
             raise ValueError(
                 "The challenge answers other reported confidences than these, or is about another "
                 "commitment or other reference data."

@@ -9,8 +9,9 @@ import numpy as np
 
 from skuq.base import FloatArray
 from skuq.calibration import AuditResult, BinSums, audit_sums, detectable_gap
-from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
+from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS
+from skuq.zk._names import shown_classes
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._regions import Regions, group_confidence_level
@@ -95,6 +96,8 @@ class VerifiedAudit(NamedTuple):
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
+    absent_classes : list
+        Those of which the auditor expected no label, and had none.
     tolerance : float or None
         The auditor's.
     regions : list of RegionAudit or None
@@ -111,6 +114,7 @@ class VerifiedAudit(NamedTuple):
     notes: list[str]
     reference_string: Trust
     classes: list[Any]
+    absent_classes: list[Any]
     tolerance: float | None
     regions: list[RegionAudit] | None = None
 
@@ -119,6 +123,7 @@ class VerifiedAudit(NamedTuple):
         record: dict[str, Any] = {
             **_trusted(self.reference_string),
             "classes": self.classes,
+            "absent_classes": self.absent_classes,
             "passed": self.passed,
             "robust": self.robust,
             "tolerance": self.tolerance,
@@ -200,6 +205,7 @@ def judged(
     parts: list[BinSums],
     n_proofs: int,
     extra: list[str],
+    absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
@@ -239,9 +245,10 @@ def judged(
         result=together.result,
         regions=regions,
         n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, tolerance, trust),
+        notes=notes_of(committed, statement, robust, notes, absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
+        absent_classes=absent,
         tolerance=tolerance,
     )
 
@@ -299,32 +306,6 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
 
 
-def shown_classes(classes: Sequence[Any]) -> str:
-    r"""List classes as text that nobody can mistake for other classes.
-
-    Parameters
-    ----------
-    classes : sequence
-        Classes of a `VerifiedAudit` or an `Attestation`.
-
-    Returns
-    -------
-    str
-        One line of at most 500 characters. Names with letters beyond ASCII, of which some look
-        alike, are followed by their codes.
-
-    Examples
-    --------
-    >>> from skuq.zk import shown_classes
-    >>> print(shown_classes(["tea", "café"]))
-    'tea', 'café' ('caf\xe9')
-    """
-    parts = [
-        repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
-    ]
-    return printable(", ".join(parts), MAX_MESSAGE)
-
-
 def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
     """Say which underconfidence the audit would have found in each bin, with probability 0.8."""
     if result is None:
@@ -357,6 +338,7 @@ def notes_of(
     statement: AuditStatement,
     robust: bool,
     extra: list[str],
+    absent: list[Any],
     tolerance: float | None,
     trust: Trust,
 ) -> list[str]:
@@ -365,7 +347,14 @@ def notes_of(
     chance = "without allowance for chance"
     if statement.confidence_level is not None:
         chance = f"at a confidence level of {statement.confidence_level:g}"
+    lacking = ""
+    if absent:
+        lacking = (
+            f" No reference sample is of {shown_classes(absent)}, as the auditor expected: nothing "
+            "is known of predictions of these."
+        )
     notes = [
+        f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
         "All proofs hold, and all are bound to the published commitment.",
         *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
         f"The question was whether accuracy and confidence differ by at most alpha = "
@@ -383,7 +372,9 @@ def notes_of(
     return notes
 
 
-def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -> bool:
+def joint_verdict(
+    audits: Sequence[VerifiedAudit], *, confidence_level: float, absent_classes: Sequence[Any] = ()
+) -> bool:
     """Decide on the audits of several groups at one joint confidence level.
 
     Parameters
@@ -393,6 +384,9 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         `group_confidence_level` gives for their number.
     confidence_level : float
         Least probability that a model within alpha in every group passes.
+    absent_classes : sequence, default=()
+        Classes of which the auditor expects no label in any group. A group may lack others, too,
+        as its `verify` was told.
 
     Returns
     -------
@@ -403,7 +397,10 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
     ------
     VerificationError
         If the audits are about different commitments or questions, if two are about the same
-        reference data, or if their confidence level does not give the joint one.
+        reference data, if a class is absent in all groups and not expected to be, or if their
+        confidence level does not give the joint one.
+    ValueError
+        If there is no audit, or `absent_classes` names a class that a group has.
     """
     if not audits:
         raise ValueError("`audits` must hold the audit of at least one group, got none.")
@@ -419,5 +416,17 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         raise VerificationError(
             f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
             f"{len(audits)} audits, they have {audits[0].statement['confidence_level']}."
+        )
+    absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
+    if any(label not in absent for label in absent_classes):
+        raise ValueError(
+            "`absent_classes` must be classes that no group has labels of, which are "
+            f"{shown_classes(absent) or 'none'}; got {shown_classes(absent_classes)}."
+        )
+    surprising = [label for label in absent if label not in absent_classes]
+    if surprising:
+        raise VerificationError(
+            f"No group has labels of the classes {shown_classes(surprising)}. If you expect that, "
+            "name them (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)

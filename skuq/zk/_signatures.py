@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,9 @@ from skuq.zk._files import (
     MAX_JSON,
     VerificationError,
     canonical,
+    check_entries,
+    check_versions,
+    decoded,
     field,
     printable,
     read_bytes,
@@ -36,6 +38,7 @@ ENTRIES: dict[Name, dict[str, type | tuple[type, ...]]] = {
         "commitment_digest": str,
         "reference_digest": str,
         "level": str,
+        "absent_classes": list,
         "alpha": float,
         "n_bins": int,
         "confidence_level": (float, type(None)),
@@ -76,12 +79,11 @@ def read_signed(path: Path, name: Name, public: Any) -> dict[str, Any]:
     outer = read_json(path)
     record = field(outer, name, dict, path.name)
     text = field(outer, "signature", str, path.name)
-    if len(outer) > 2:
-        raise VerificationError(f"{path.name} has entries that nobody signed.")
+    check_entries(outer, (name, "signature"), path.name)
     invalid = import_optional("cryptography.exceptions", extra="zk").InvalidSignature
     try:
-        public.verify(base64.b64decode(text, validate=True), signed_text(name, record))
-    except (invalid, binascii.Error, ValueError) as error:
+        public.verify(decoded(text), signed_text(name, record))
+    except (invalid, ValueError) as error:
         raise VerificationError(
             f"The signature of the {WORDS[name]} is not one of this auditor."
         ) from error
@@ -90,9 +92,9 @@ def read_signed(path: Path, name: Name, public: Any) -> dict[str, Any]:
     entries = {**COMMON, **ENTRIES[name]}
     for entry, types in entries.items():
         field(record, entry, types, path.name)
-    unknown = sorted(set(record) - set(entries))
-    if unknown:
-        raise VerificationError(f"{path.name} has the unknown entry {unknown[0]!r}.")
+    check_entries(record, entries, path.name)
+    if "versions" in entries:
+        check_versions(record["versions"], path.name)
     return record
 
 

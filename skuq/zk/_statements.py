@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Self
 
@@ -23,10 +22,10 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges, fixed_inputs, input_names
 from skuq.zk._files import (
     FORMAT,
-    VERDICT,
-    VERDICTS,
     VerificationError,
     canonical,
+    check_entries,
+    check_versions,
     digest,
     field,
 )
@@ -34,7 +33,6 @@ from skuq.zk._fixed_point import (
     CONTEXT_BITS,
     N_ALPHAS,
     ONE,
-    ROUNDING,
     Architecture,
     IntegerPredictions,
 )
@@ -44,7 +42,6 @@ from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, va
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # of disclosure
 ATTESTATION = "attestation"  # the level of a single prediction
-VERDICT_PART = "verdict"  # of a statement: that on all samples; a number follows for a region
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,13 +233,12 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
     names = {entry.name for entry in fields(KINDS[level])}
     for name in sorted(names):
         field(record, name, JSON_TYPES[name], where)
-    unknown = sorted(set(record) - names)
-    if unknown:
-        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
+    check_entries(record, names, where)
+    made = check_versions(record["versions"], where)
     statement = KINDS[level].of(record)
     if statement.commitment_digest != committed.digest:
         raise VerificationError(f"{where} is about a different commitment from the published one.")
-    if statement.versions.get("ezkl") != backend.version():
+    if made != backend.version():
         raise VerificationError(
             f"{where} was made with a different version of ezkl from {backend.version()}."
         )
@@ -339,42 +335,6 @@ def reference_chunks(
     return chunks
 
 
-def verdict_inputs(
-    shape: Architecture,
-    tolerance: float,
-    statement: VerdictStatement,
-    outputs: list[list[int]],
-    chunks: Sequence[int],
-) -> dict[str, Any]:
-    """Inputs of the final proof of a verdict, from the outputs of its chunks."""
-    used = np.zeros(shape.n_pads, np.int64)
-    used[[statement.pads[k] for k in chunks]] = 1
-    return {
-        "sums": np.array([outputs[k] for k in chunks], dtype=object).sum(axis=0),
-        "chunks": used,
-        "alphas": thresholds(statement.alpha, tolerance),
-        "chance": [chance_allowance(statement.n_bins, statement.single_level)],
-    }
-
-
-def verdict_chunks(
-    shape: Architecture, statement: AuditStatement, data: ReferenceData
-) -> dict[str, list[int]]:
-    """Part of the statement that each verdict is, and its chunks: all, and those of a region."""
-    where = data.region_of_chunks(shape.rows_of("padded_bins"))
-    found = {VERDICT_PART: list(range(len(where)))}
-    if statement.regions is not None:
-        for k in np.unique(where):  # a region without samples has no verdict
-            found[f"{VERDICT_PART} {k}"] = np.flatnonzero(where == k).tolist()
-    return found
-
-
-def verdict_file(part: str) -> str:
-    """File of the proof of a verdict."""
-    number = part.removeprefix(VERDICT_PART)
-    return f"{VERDICTS}/{int(number):05d}.json" if number else VERDICT
-
-
 def prediction_inputs(
     shape: Architecture, rows: IntArray, circuit: str = "predictions"
 ) -> dict[str, Any]:
@@ -425,93 +385,6 @@ def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
         confidence.astype(np.int64),
         scale=ONE,
     )
-
-
-def thresholds(alpha: float, tolerance: float) -> list[int]:
-    """Thresholds of a verdict in thousandths: alpha minus the tolerance, alpha, alpha plus it."""
-    middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
-    values = [max(0, middle - step), middle, min(1000, middle + step)]
-    assert len(values) == N_ALPHAS
-    return values
-
-
-def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
-    """Allowance for chance in a bin in quarters of millionths (Hoeffding, union of all bins).
-
-    A bin of n independent predictions whose confidence is within alpha of the truth has
-    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` in all B bins
-    with probability at least 1 - delta, the confidence level. Without a level, 0: the
-    comparison of Algorithm 1.
-    """
-    if confidence_level is None:
-        return 0
-    return math.ceil(4e6 * math.log(2 * n_bins / (1 - confidence_level)) / 2)
-
-
-def too_few_to_fail(
-    n_samples: int, n_classes: int, n_bins: int, alpha: float, confidence_level: float | None
-) -> str:
-    """Reason why a verdict might pass whatever the true labels are; empty if that is impossible.
-
-    Its sums are secret, so that confidences are taken to be where they hide the most: each bin
-    that a largest probability can be in holds as many samples as are within alpha and chance
-    both if all predictions are right and if none is. One sample more can fail.
-    """
-    lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
-    reached = upper > 1 / n_classes - ROUNDING
-    # The smallest, over mean confidences of the bin, of the larger gap of these two cases.
-    gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
-    if (gap <= 0).any():
-        return "This audit might pass whatever the true labels are: take a smaller alpha."
-    allowance = chance_allowance(n_bins, confidence_level) / 4e6
-    needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
-    if n_samples >= needed:
-        return ""
-    return (
-        "This audit might pass whatever the true labels are: take a smaller alpha, fewer bins, or "
-        f"at least {needed} reference samples instead of {n_samples}."
-    )
-
-
-def sample_size(false_share: float, error: float) -> int:
-    """Number of predictions to prove, so that false ones are missed with at most that error.
-
-    Parameters
-    ----------
-    false_share : float
-        Fraction of false reports that must be found, in (0, 1).
-    error : float
-        Largest probability to miss it, in (0, 1).
-
-    Returns
-    -------
-    int
-        Smallest k with ``(1 - false_share) ** k <= error``.
-
-    Examples
-    --------
-    >>> from skuq.zk import sample_size
-    >>> sample_size(0.02, 0.01)
-    228
-    """
-    for name, value in (("false_share", false_share), ("error", error)):
-        if not 0 < value < 1:
-            raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
-    most = float(sys.maxsize // 2)  # of a share so small that the quotient is infinite
-    return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
-
-
-def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:
-    """Choose the rows to prove: those with the smallest hashes.
-
-    They depend on the nonce and on what was fixed before the auditor chose it, but not on
-    anything else, such as alpha: a provider who could still choose something would try values
-    until no false report is among the rows.
-    """
-    names = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-    seed = canonical({name: getattr(statement, name) for name in names})
-    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
-    return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
 
 
 def reference_digest(rows: IntArray, codes: IntArray) -> str:

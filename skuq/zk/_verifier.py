@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,8 @@ from skuq.zk._files import (
     CHUNKS,
     COMMITMENT,
     VerificationError,
+    check_entries,
+    decoded,
     digest,
     digest_file,
     field,
@@ -39,6 +40,9 @@ from skuq.zk._statements import (
     public_inputs,
     reference_chunks,
 )
+
+INTEGER = re.compile("0|-?[1-9][0-9]*")
+OUTPUT_BITS = 128  # more than any output has
 
 
 def make_keys(
@@ -151,10 +155,9 @@ class Verifier:
         found = []
         with self._tools(circuit) as tools:
             for k, (name, value) in enumerate(zip(expected, values, strict=True)):
-                record = read_json(folder / name)
-                outputs = integers(record, name)
-                proof = field(record, "proof", str, name)
-                self._verify(tools, circuit, f"{circuit} {k}", value, outputs, proof)
+                part = f"{circuit} {k}"
+                outputs, proof = read_proof(folder / name, part)
+                self._verify(tools, circuit, part, value, outputs, proof)
                 found.append(outputs)
         return found
 
@@ -184,8 +187,8 @@ class Verifier:
     ) -> None:
         committed = self.committed
         try:
-            proof = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError) as error:
+            proof = decoded(text)
+        except ValueError as error:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
         if backend.commitment_point(proof) != committed.point:
             raise VerificationError(
@@ -230,15 +233,29 @@ class Verifier:
             )
 
 
-def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) -> list[int]:
-    """Return a list of integers of another party's record; fail if it is anything else."""
-    values = field(record, name, list, where)
+def read_proof(path: Path, part: str) -> tuple[list[int], str]:
+    """Read a file that holds a proof of this part of a statement; return outputs and proof."""
+    record = read_json(path)
+    outputs = integers(record, path.name)
+    proof = field(record, "proof", str, path.name)
+    if field(record, "part", str, path.name) != part:
+        raise VerificationError(f"{path.name} is not about the part {part!r}.")
+    check_entries(record, ("part", "outputs", "proof"), path.name)
+    return outputs, proof
+
+
+def integers(record: Any, where: str) -> list[int]:
+    """Return the outputs of a proof; fail if they are anything but integers as texts.
+
+    Of each number there is one text, so that no two files say the same.
+    """
+    values = field(record, "outputs", list, where)
     try:
-        if not all(type(value) in (int, str) for value in values):
+        if not all(type(value) is str and INTEGER.fullmatch(value) for value in values):
             raise TypeError
         numbers = [int(value) for value in values]
     except (TypeError, ValueError) as error:
-        raise VerificationError(f"The numbers {name!r} in {where} are not integers.") from error
-    if any(abs(number) >= 1 << bits for number in numbers):
-        raise VerificationError(f"The numbers {name!r} in {where} are out of range.")
+        raise VerificationError(f"The numbers 'outputs' in {where} are not integers.") from error
+    if any(abs(number) >= 1 << OUTPUT_BITS for number in numbers):
+        raise VerificationError(f"The numbers 'outputs' in {where} are out of range.")
     return numbers

@@ -15,13 +15,13 @@ from skuq.files import check_unlinked
 from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
     BUNDLES,
-    MAX_BYTES,
     REPORTED,
     STATEMENT,
     VERDICT,
     VERDICTS,
     VerificationError,
     check_content,
+    check_entries,
     check_manifest,
     check_outside,
     digest_file,
@@ -30,6 +30,7 @@ from skuq.zk._files import (
     write_json,
 )
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
+from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
 from skuq.zk._regions import Regions, load_regions
@@ -40,15 +41,19 @@ from skuq.zk._results import (
     judged,
     notes_of,
     region_notes,
-    shown_classes,
+)
+from skuq.zk._spot_check import (
+    check_challenge,
+    chosen_rows,
+    read_reports,
+    sample_size,
+    spot_check_notes,
 )
 from skuq.zk._statements import (
     ATTESTATION,
-    VERDICT_PART,
     ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
-    chosen_rows,
     encoded,
     prediction_inputs,
     prediction_outputs,
@@ -56,14 +61,16 @@ from skuq.zk._statements import (
     read_audit,
     read_predictions,
     read_sums,
-    sample_size,
     signed_sums,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
     verdict_chunks,
     verdict_file,
     verdict_inputs,
 )
-from skuq.zk._verifier import Verifier, integers
+from skuq.zk._verifier import Verifier, read_proof
 
 
 def challenge(
@@ -126,12 +133,13 @@ def verify(
     n_bins: int,
     confidence_level: float | None,
     level: str,
+    classes: Sequence[Any],
+    absent_classes: Sequence[Any] = (),
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
     regions: str | Path | None = None,
     tolerance: float | None = None,
-    classes: Sequence[Any] | None = None,
     srs: str | Path | None = None,
     allow_test_string: bool = False,
     keys: str | Path | None = None,
@@ -151,6 +159,13 @@ def verify(
         The question that the auditor asked.
     level : {"bins", "verdict", "predictions"}
         The disclosure that was agreed.
+    classes : sequence
+        The classes as the auditor knows them, in the order of the commitment: no others may be
+        committed.
+    absent_classes : sequence, default=()
+        Classes of which the auditor expects no label among `y_ref`. Any other class without a
+        label is refused: the model could use a class that nobody else knows, perhaps one that
+        looks like another, to be right with less confidence.
     challenge : str or Path, default=None
         The auditor's own challenge; needed at level "predictions". Like `regions`, `srs` and
         `keys` it must not come from the provider: no file in `bundle` or `commitment` is accepted.
@@ -164,9 +179,6 @@ def verify(
         Difference between proven confidences and the model's that must not matter: the audit is
         passed only if it is at alpha minus and plus this number, too. At level "verdict" no
         more than the tolerance of the commitment can be asked for. Default: alpha alone decides.
-    classes : sequence, default=None
-        The classes as the auditor expects them, in their order. Default: those of the commitment,
-        which the result lists.
     srs : str or Path, default=None
         A copy of the structured reference string that the verifier generated, or has from whom it
         trusts, never from the provider. Default: it must be that of the public ceremony.
@@ -186,8 +198,8 @@ def verify(
     VerificationError
         If anything does not hold; the message says what.
     ValueError
-        If a file of the auditor's own lies in a folder of the provider, or an argument is out of
-        range.
+        If an argument is out of range, `absent_classes` names a class that a label has, or a file
+        of the auditor's own lies in a folder of the provider.
 
     References
     ----------
@@ -200,7 +212,7 @@ def verify(
         check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
-    if classes is not None and list(classes) != committed.classes.tolist():
+    if list(classes) != committed.classes.tolist():
         raise VerificationError(
             "The commitment is about other classes than yours: "
             f"{shown_classes(committed.classes.tolist())}."
@@ -227,9 +239,10 @@ def verify(
         raise VerificationError("The audit is about other reference data than these.")
     if statement.n_samples != len(data.rows):
         raise VerificationError("The audit states another number of reference samples.")
+    absent = check_present(data.codes, committed.classes, absent_classes)
     verifier = Verifier(committed, statement, keys)
     if isinstance(statement, VerdictStatement):
-        return _verify_verdict(verifier, statement, bundle, data, trust, tolerance)
+        return _verify_verdict(verifier, statement, bundle, data, absent, trust, tolerance)
     extra: list[str] = []
     shape = committed.shape
     numbers = range(max(1, statement.n_audits - 1))
@@ -247,7 +260,7 @@ def verify(
         n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
         totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
     sums = [read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
-    return judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
+    return judged(committed, statement, sums, n_proofs, extra, absent, trust, tolerance)
 
 
 def check(
@@ -324,6 +337,8 @@ def check(
     record = read_json(path)
     stated = field(record, "statement", dict, path.name)
     statement = read_attestation(stated, committed, path.name)
+    proof = field(record, "proof", str, path.name)
+    check_entries(record, ("statement", "proof"), path.name)
     values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
@@ -340,7 +355,7 @@ def check(
         ATTESTATION,
         prediction_inputs(committed.shape, rows, ATTESTATION),
         prediction_outputs(committed.shape, claimed, ATTESTATION),
-        field(record, "proof", str, path.name),
+        proof,
     )
     return Attestation(
         committed.classes[label].item(),
@@ -370,6 +385,7 @@ def _verify_verdict(
     statement: VerdictStatement,
     bundle: Path,
     data: ReferenceData,
+    absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
@@ -385,12 +401,11 @@ def _verify_verdict(
     _check_names(bundle, verdicts)
     judged = {}
     for part, chunks in verdicts.items():
-        record = read_json(bundle / verdict_file(part))
-        flags = integers(record, part)
+        flags, proof = read_proof(bundle / verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
             raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
         values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
-        verifier.verify("verdict", part, values, flags, field(record, "proof", str, part))
+        verifier.verify("verdict", part, values, flags, proof)
         # The flags are about the tolerance of the commitment, which is at least that asked for.
         passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
         judged[part] = passed, len(set(flags)) == 1
@@ -402,6 +417,7 @@ def _verify_verdict(
             n = int((data.region == k).sum())
             found = judged.get(f"{VERDICT_PART} {k}", (True, True))
             regions.append(RegionAudit(rule, n, *found, not too_few_to_fail(n, *asked), None, None))
+    extra = region_notes(statement, regions)
     return VerifiedAudit(
         passed=passed,
         robust=robust,
@@ -411,11 +427,10 @@ def _verify_verdict(
         result=None,
         regions=regions,
         n_proofs=len(outputs) + len(verdicts),
-        notes=notes_of(
-            committed, statement, robust, region_notes(statement, regions), tolerance, trust
-        ),
+        notes=notes_of(committed, statement, robust, extra, absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
+        absent_classes=absent,
         tolerance=tolerance,
     )
 
@@ -438,11 +453,11 @@ def _verify_predictions(
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
     shape = verifier.committed.shape
-    _check_challenge(bundle, statement, challenge)
+    check_challenge(bundle, statement, challenge)
     n, k = len(rows), statement.n_proven
     if k < needed:
         raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
-    found = _reported(bundle, n, shape.widths[-1])
+    found = read_reports(bundle, statement, shape.widths[-1])
     chosen = chosen_rows(statement, n, k)
     size = shape.rows_of("predictions")
     parts = [chosen[start : start + size] for start in range(0, k, size)]
@@ -454,60 +469,4 @@ def _verify_predictions(
         if not same.all():
             row = int(part[int((~same).argmax())])
             raise VerificationError(f"The reported confidence of row {row} is not the model's.")
-    return found, len(outputs), _spot_check_notes(n, k)
-
-
-def _check_challenge(
-    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
-) -> None:
-    """Check that the audit answers the auditor's own challenge to the reported confidences."""
-    if challenge is None:
-        raise VerificationError(
-            "An audit of reported confidences needs the auditor's own challenge."
-        )
-    asked = read_json(Path(challenge))
-    reported = digest_file(bundle / REPORTED)
-    nonce = field(asked, "nonce", str, "The challenge")
-    for name in ("commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != getattr(statement, name):
-            raise VerificationError(
-                "The challenge was about another commitment or other reference data; they must "
-                "not change after it."
-            )
-    answered = field(asked, "reported_digest", str, "The challenge")
-    if statement.reported_digest != reported or answered != reported:
-        raise VerificationError(
-            "The reported confidences are not those that the challenge answered."
-        )
-    if statement.nonce != nonce:
-        raise VerificationError("The audit answers another challenge; it may be an older one.")
-
-
-def _reported(bundle: Path, n: int, n_classes: int) -> IntegerPredictions:
-    """Read the reported label and confidence of each of `n` rows."""
-    record = read_json(bundle / REPORTED, MAX_BYTES)
-    label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
-    found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
-    if len(found.label) != n or len(found.confidence) != n:
-        raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
-    if not (
-        ((found.label >= 0) & (found.label < n_classes)).all()
-        and ((found.confidence > 0) & (found.confidence <= ONE)).all()
-    ):
-        raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
-    return found
-
-
-def _spot_check_notes(n: int, k: int) -> list[str]:
-    """Explain what `k` proven predictions of `n` reported ones are worth."""
-    if k == n:
-        return ["Every reported prediction was proven."]
-    missed = ", ".join(
-        f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
-    )
-    return [
-        f"{k} of {n} reported predictions were proven, chosen after all were fixed. A fraction of "
-        f"false reports would be missed with this probability: {missed}.",
-        "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
-        "twice that fraction, or a whole bin that holds fewer predictions.",
-    ]
+    return found, len(outputs), spot_check_notes(n, k)

@@ -28,6 +28,7 @@ from skuq import zk
 pytestmark = pytest.mark.slow  # they share proofs that take a minute
 
 ASKED = ["--alpha", "0.05", "--bins", "5", "--confidence-level", "0.95", "--level", "bins"]
+ASKED += ["--classes", "0,1,2"]
 TEST = "--test-string"  # the provider's own reference string
 
 
@@ -148,8 +149,9 @@ def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(checke
     lines = told.splitlines()
     assert lines[0].startswith("Reference string: TEST ONLY")
     assert lines[2].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
-    facts = [line.split() for line in lines[4:8]]
-    assert facts == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
+    facts = [line.split() for line in lines[4:10]]
+    assert facts[:2] == [["classes", "0,", "1,", "2"], ["absent", "classes", "none"]]
+    assert facts[2:] == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
     record = json.loads((folder / "verified.json").read_text(encoding="utf-8"))
     assert record["passed"] is True
     assert record["reference_string"] == "test"
@@ -171,6 +173,7 @@ def test_the_figures_are_those_of_the_package(auditor):
         n_bins=5,
         confidence_level=0.95,
         level="bins",
+        classes=[0, 1, 2],
         allow_test_string=True,
         keys="keys",
     )
@@ -217,7 +220,7 @@ def test_what_was_not_asked_for_is_rejected(auditor, options, message):
 def test_a_reference_string_of_unknown_origin_is_rejected(auditor, provider):
     given = ["verify", "--audit", "bundle", *reference("published"), "--keys", "keys", *ASKED]
     rejected(run(*given), "is not that of the public ceremony")
-    own = run(*given, "--srs", provider / "model" / "public" / "srs", "--classes", "0,1,2")
+    own = run(*given, "--srs", provider / "model" / "public" / "srs")
     assert own.exit_code == 0, own.output
     assert own.stdout.startswith("Reference string: the one that whoever verifies brought along")
 

@@ -12,6 +12,7 @@ from skuq.zk import attest, challenge, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
 ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
+AUDITOR = {"classes": [0, 1], **TEST}
 
 
 class Exchange:
@@ -66,7 +67,7 @@ class Exchange:
                 "keys": self.keys,
                 "level": level,
                 "confidence_level": 0.95,
-                **TEST,
+                **AUDITOR,
                 **ASKED,
                 **own,
                 **settings,

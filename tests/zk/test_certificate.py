@@ -34,7 +34,7 @@ STATEMENT = {
 
 def audit(passed=True, trust="ceremony"):
     return VerifiedAudit(
-        passed, True, "bins", STATEMENT, None, None, 3, [], trust, ["a", "b"], 0.01
+        passed, True, "bins", STATEMENT, None, None, 3, [], trust, ["a", "b"], ["b"], 0.01
     )
 
 

@@ -67,11 +67,11 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
         (lambda f: (f / "manifest.json").unlink(), "The file manifest.json is missing"),
         (
             lambda f: (f / "manifest.json").write_text("[]", encoding="utf-8"),
-            "is not a manifest of format 5",
+            "is not a manifest of format 6",
         ),
         (
             lambda f: (f / "manifest.json").write_text('{"files":{}}', encoding="utf-8"),
-            "not a manifest of format 5",
+            "not a manifest of format 6",
         ),
         (
             lambda f: (f / "manifest.json").write_text("{", encoding="utf-8"),
@@ -79,7 +79,7 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
         ),
         (
             lambda f: (f / "manifest.json").write_text(
-                '{"format":5,"files":{"../x":{}}}', encoding="utf-8"
+                '{"format":6,"files":{"../x":{}}}', encoding="utf-8"
             ),
             "The file ../x is missing",
         ),

@@ -124,7 +124,10 @@ COMMITMENTS = {
     "proofs": ("n_proofs is impossible", lambda r: edit(r, "n_proofs", value=10**6)),
     "attestations": ("n_attestations is impossible", lambda r: edit(r, "n_attestations", value=0)),
     "agreement": (WRONG_TYPE, lambda r: edit(r, "agreement", value=None)),
-    "source": (NOT_HELD, lambda r: edit(r, "reference_string", "source", value="a ceremony")),
+    "source": (
+        "has the unknown entry 'source'",
+        lambda r: edit(r, "reference_string", "source", value="a ceremony"),
+    ),
 }
 COSTLY = {  # another verifying key is made to find out
     "rows per proof": lambda r: r["architecture"]["rows_per_proof"].update(bins=13),

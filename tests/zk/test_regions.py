@@ -207,6 +207,7 @@ def verified(balanced, level, regions, bundle=None):
         challenge=challenge,
         **asked,
         keys=balanced.keys,
+        classes=[0, 1],
         allow_test_string=True,
     )
 
@@ -316,7 +317,9 @@ def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
         BinSums(np.array([0, ONE]), *(np.array([v]) for v in (n, n // 2, n * ONE // 2)), ONE)
         for n in (2, 38)
     )
-    found = judged(committed, read_audit(statement, committed, "s"), [few, many], 2, [], "test", 0)
+    found = judged(
+        committed, read_audit(statement, committed, "s"), [few, many], 2, [], [], "test", 0
+    )
     assert found.passed
     assert [region.could_fail for region in found.regions] == [False, True]
     assert "too few samples to fail, so that their verdicts say nothing: income <= 0.5 (2)." in (

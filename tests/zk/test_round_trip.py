@@ -38,8 +38,8 @@ from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json,
 from skuq.zk._fixed_point import Architecture
 from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._results import judged
-from skuq.zk._statements import AuditStatement, chosen_rows, encoded
-from skuq.zk._verify import _check_challenge
+from skuq.zk._spot_check import check_challenge, chosen_rows
+from skuq.zk._statements import AuditStatement, encoded
 from tests.zk.exchange import ASKED, TEST, N
 from tests.zk.tampering import (
     CHUNK,
@@ -430,13 +430,15 @@ def test_sizes_that_are_too_large_or_not_integers_are_refused(exchange, tmp_path
 
 def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatch):
     forged = "a ceremony.\n- Compared with the published SHA-256: equal."
+    for name, change, reason in (
+        ("source", lambda r: r["reference_string"].update(source=forged), "unknown entry"),
+        ("version", lambda r: r["versions"].update(skuq=forged), "version of skuq"),
+    ):
+        (tmp_path / name).mkdir()
+        with pytest.raises(VerificationError, match=reason):
+            load_commitment(published(exchange, tmp_path / name, change))
     public = published(
-        exchange,
-        tmp_path,
-        lambda record: (
-            record["reference_string"].update(source=forged),
-            record["versions"].update(skuq=forged),
-        ),
+        exchange, tmp_path, lambda record: record["versions"].update(skuq="ceremony")
     )
     bundle = stated_of(exchange, tmp_path, public)
     monkeypatch.setattr(backend, "verify", lambda *_: True)
@@ -457,7 +459,7 @@ def test_the_tolerance_of_the_auditor_counts(exchange):
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
     statement = question(exchange, alpha=gap + 0.01, confidence_level=None)
     found = [
-        judged(committed, statement, sums, 1, [], "test", tolerance)
+        judged(committed, statement, sums, 1, [], [], "test", tolerance)
         for tolerance in (None, 0.005, 0.015)
     ]
     assert [found.passed for found in found] == [True, True, False]
@@ -473,13 +475,13 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
     write_json(sent / REPORTED, reports)
     path = challenge(sent, exchange.public, *data, tmp_path / "challenge.json")
     asked, rows = read_json(path), set()
-    _check_challenge(sent, SimpleNamespace(**asked), path)
+    check_challenge(sent, SimpleNamespace(**asked), path)
     for k in range(9):
         for name in ("commitment_digest", "reference_digest"):
             ground = SimpleNamespace(**{**asked, name: digest(f"{k}")})
             rows.add(tuple(chosen_rows(ground, N, 4)))
             with pytest.raises(VerificationError, match="must not change after it"):
-                _check_challenge(sent, ground, path)
+                check_challenge(sent, ground, path)
     assert len(rows) > 3
     with pytest.raises(FileExistsError, match="challenged once"):
         challenge(sent, exchange.public, *data, path)
@@ -661,7 +663,7 @@ def test_an_audit_that_could_not_fail_is_refused(exchange):
     for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
         asked = question(exchange, alpha=alpha, confidence_level=confidence_level)
         with pytest.raises(VerificationError, match="could not have failed"):
-            judged(committed, asked, sums, 1, [], "test", None)
+            judged(committed, asked, sums, 1, [], [], "test", None)
 
 
 def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
@@ -672,7 +674,7 @@ def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
     gaps = []
     for found, n in ((sums, N), (many, 50 * N)):
         asked = question(exchange, alpha=0.05, n_samples=n)
-        result = judged(committed, asked, found, 1, [], "test", None)
+        result = judged(committed, asked, found, 1, [], [], "test", None)
         assert any("Smallest underconfidence" in note for note in result.notes)
         gaps.append(result.as_record()["bins"]["detectable_gap"][1])
     assert gaps[0] is None or gaps[0] > gaps[1]

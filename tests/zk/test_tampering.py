@@ -14,7 +14,8 @@ from skuq.zk import (
 from skuq.zk import _ezkl as backend
 from skuq.zk import _verify as auditor
 from skuq.zk._files import REPORTED, VERDICT, digest_file, read_json, write_json, write_manifest
-from skuq.zk._statements import SpotCheckStatement, chosen_rows
+from skuq.zk._spot_check import chosen_rows
+from skuq.zk._statements import SpotCheckStatement
 from tests.zk.tampering import (
     CHUNK,
     LEVELS,
@@ -70,7 +71,13 @@ STATEMENT = {
     "reference_digest": ["0" * 64, "", 7],
     "commitment_digest": ["0" * 64, None],
     "level": ["nothing", "attestation", None],
-    "versions": [{}, [], None, {"ezkl": "0.0.1"}, {"ezkl": backend.version(), "skuq": "0"}],
+    "versions": [
+        {},
+        [],
+        None,
+        {"ezkl": "0.0.1", "skuq": "0"},
+        {"ezkl": backend.version(), "skuq": "0"},
+    ],
     "format": [1, "2", True],
     "anything": [1, None],
 }
@@ -191,6 +198,15 @@ def swap(w, bundle):
     (bundle / NEXT).write_bytes(first)
 
 
+def restate(bundle, *changes):
+    """Change files, and let each chunk say that it is where it is, so that proofs have to tell."""
+    parts = {name: read_json(bundle / name)["part"] for name in (CHUNK, NEXT)}
+    for change in changes:
+        change()
+    for name, part in parts.items():
+        write_json(bundle / name, {**read_json(bundle / name), "part": part})
+
+
 def of_other_weights(w, bundle, head=0):
     """Put a valid proof of the dishonest model, after the head of the honest one's."""
     mine = base64.b64decode(read_json(bundle / CHUNK)["proof"])
@@ -200,8 +216,9 @@ def of_other_weights(w, bundle, head=0):
 
 
 CHUNKS = {
-    "swapped": (NOT_HELD, swap),
-    "twice": (NOT_HELD, lambda w, b: copied(w, b, CHUNK, NEXT)),
+    "swapped": ("is not about the part", swap),
+    "swapped, restated": (NOT_HELD, lambda w, b: restate(b, lambda: swap(w, b))),
+    "twice": (NOT_HELD, lambda w, b: restate(b, lambda: copied(w, b, CHUNK, NEXT))),
     "missing": ("has 1 proofs of chunks where 2", lambda w, b: (b / NEXT).unlink()),
     "no chunks": ("has 0 proofs of chunks where 2", lambda w, b: shutil.rmtree(b / "chunks")),
     "one more": (
@@ -325,9 +342,10 @@ VERDICTS = {
     "no proof": (OTHER_WEIGHTS, lambda w, b: changed(b / VERDICT, proof="")),
     "chunks of the other level": (
         NOT_HELD,
-        lambda w, b: (
-            shutil.rmtree(b / "chunks"),
-            shutil.copytree(w.bins / "chunks", b / "chunks"),
+        lambda w, b: restate(
+            b,
+            lambda: shutil.rmtree(b / "chunks"),
+            lambda: shutil.copytree(w.bins / "chunks", b / "chunks"),
         ),
     ),
 }

@@ -14,7 +14,9 @@ import pytest
 pytest.importorskip("onnx")
 
 from skuq.zk import _ezkl as backend
+from skuq.zk import _spot_check as spot_check
 from skuq.zk import _statements as statements
+from skuq.zk import _verdicts as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import Architecture, IntegerPredictions
@@ -46,7 +48,7 @@ RECORD = {
 }
 ROWS, CODES, N_BINS = [[1.2345, 0.0], [-3.0, 1.0], [15.9, 7.0]], [0, 2, 1], 2
 STATEMENT = {
-    "format": 5,
+    "format": 6,
     "versions": {"skuq": "0.1.0", "ezkl": "23.0.5"},
     "commitment_digest": "c0" * 32,
     "level": "verdict",
@@ -83,7 +85,7 @@ def by_the_package():
         "predictions": statements.prediction_inputs(shape, rows),
         "bins": statements.reference_chunks(shape, "bins", data, statement)[1],
         "padded_bins": statements.reference_chunks(shape, "padded_bins", data, statement)[0],
-        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
+        "verdict": verdicts.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
     }
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
@@ -95,10 +97,10 @@ def by_the_package():
         "reference_digest": statements.reference_digest(rows, codes),
         "context": str(bound),
         "edges": edges(N_BINS, shape.n_bins).tolist(),
-        "chosen_rows": statements.chosen_rows(challenged, 12, 5).tolist(),
-        "n_proven": statements.sample_size(0.02, 0.01),
-        "thresholds": statements.thresholds(0.05, tolerance),
-        "chance": statements.chance_allowance(N_BINS, 0.95),
+        "chosen_rows": spot_check.chosen_rows(challenged, 12, 5).tolist(),
+        "n_proven": spot_check.sample_size(0.02, 0.01),
+        "thresholds": verdicts.thresholds(0.05, tolerance),
+        "chance": verdicts.chance_allowance(N_BINS, 0.95),
         "inputs": {
             circuit: [
                 str(number)
