@@ -26,6 +26,7 @@ STATEMENT = {
     "alpha": 0.05,
     "n_bins": 10,
     "confidence_level": None,
+    "regions": None,
     "n_samples": 420,
     "versions": {"skuq": "words of the provider"},
     "anything": "more words of the provider",
