@@ -45,7 +45,10 @@ def test_a_flipped_byte_in_any_public_file_fails(run, tmp_path):
 
 COMMITMENTS = {
     "point": (OTHER_WEIGHTS, lambda r: edit(r, "commitment_point", value="0" * 64)),
-    "classes": ("about other reference data", lambda r: edit(r, "classes", value=["y", "x", "z"])),
+    "classes": (
+        "about other classes than yours",
+        lambda r: edit(r, "classes", value=["y", "x", "z"]),
+    ),
     "fewer classes": ("do not fit together", lambda r: edit(r, "classes", value=["x", "y"])),
     "nested classes": (
         "the classes must all be texts",

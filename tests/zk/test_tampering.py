@@ -89,7 +89,7 @@ NAMED = {
     "reference_digest": "reference_digest|other reference data",
     "commitment_digest": "commitment_digest|different commitment",
     "level": "level|entry '(pads|n_proven)'",
-    "versions": f"versions|different version of ezkl|{NOT_HELD}",
+    "versions": f"versions|entry 'skuq'|different version of ezkl|{NOT_HELD}",
 }
 
 

@@ -19,14 +19,17 @@ from skuq.zk import _statements as statements
 from skuq.zk import _verdicts as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
-from skuq.zk._fixed_point import Architecture, IntegerPredictions
+from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import encoding_of
 from skuq.zk._statements import VerdictStatement
 
 FILE = Path(__file__).with_name("vectors.json")
 SECOND = Path(__file__).parents[2] / "docs" / "second_verifier.py"
 
+VERSIONS = {"skuq": "0.1.0", "ezkl": "23.0.5"}
 RECORD = {
+    "format": 6,
+    "versions": VERSIONS,
     "architecture": {
         "widths": [4, 3, 3],
         "logit_bits": 21,
@@ -45,11 +48,17 @@ RECORD = {
     },
     "classes": ["a", "b", "c"],
     "tolerance": 0.0052,
+    "agreement": {"maximum": 0.002, "mean": 0.0005, "argmax": 1.0},
+    "commitment_point": "5a" * 32,
+    "keys": {name: f"{k}{k}" * 32 for k, name in enumerate(CIRCUITS)},
+    "reference_string": {"sha256": "7e" * 32},
+    "n_proofs": 12,
+    "n_attestations": 4,
 }
 ROWS, CODES, N_BINS = [[1.2345, 0.0], [-3.0, 1.0], [15.9, 7.0]], [0, 2, 1], 2
 STATEMENT = {
     "format": 6,
-    "versions": {"skuq": "0.1.0", "ezkl": "23.0.5"},
+    "versions": VERSIONS,
     "commitment_digest": "c0" * 32,
     "level": "verdict",
     "alpha": 0.05,
@@ -129,8 +138,7 @@ def second_verifier():
 def by_the_second_verifier():
     second = second_verifier()
     commitment = object.__new__(second.Commitment)  # without the files around the record
-    versions = {"format": second.FORMAT, "versions": {"ezkl": second.EZKL}}
-    commitment.describe({**RECORD, **versions})
+    commitment.describe(RECORD)
     rows = commitment.encode(ROWS)
     bound = second.context_of(STATEMENT, "bins 1")
     totals = [sum(parts) for parts in zip(*SUMS, strict=True)]

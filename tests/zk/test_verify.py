@@ -20,6 +20,8 @@ from skuq.zk import (
 )
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
+    REPORTED,
+    digest_file,
     read_json,
     write_json,
     write_manifest,
@@ -94,6 +96,7 @@ def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
             VerdictStatement.of(stated),
             run.verdict,
             ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros),
+            [],
             "test",
             None,
         )
@@ -159,9 +162,13 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
     for level in LEVELS:
         bundle = shutil.copytree(getattr(run, level), tmp_path / level)
         changed(bundle / "statement.json", reference_digest=other)
+        own, answered = tmp_path / f"{level}.json", {}
+        if level == "predictions":
+            changed(bundle / REPORTED, reference_digest=other)
+            answered = {"reported_digest": digest_file(bundle / REPORTED)}
+            changed(bundle / "statement.json", **answered)
         write_manifest(bundle)
-        own = tmp_path / f"{level}.json"
-        write_json(own, {**read_json(run.challenge), "reference_digest": other})
+        write_json(own, {**read_json(run.challenge), "reference_digest": other, **answered})
         settings = {"challenge": own} if level == "predictions" else {}
         with pytest.raises(VerificationError, match="does not hold for this statement"):
             verified(run, level, bundle, y=labels, **settings)
