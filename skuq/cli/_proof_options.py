@@ -136,6 +136,12 @@ prediction_options = together(
         "--nonce", required=True, help="Text that the client chose for this one prediction."
     ),
 )
+regions_option = click.option(
+    "--regions",
+    type=READABLE,
+    help="The auditor's file of regions, which are judged beside all samples.  [default: all "
+    "samples together]",
+)
 spot_check_options = together(
     click.option(
         "--challenge", type=READABLE, help="The auditor's challenge, at level 'predictions'."

@@ -27,6 +27,7 @@ from skuq.cli._proof_options import (
     read_features,
     read_reference,
     reference_options,
+    regions_option,
     require_zk,
     spot_check_options,
 )
@@ -145,6 +146,7 @@ def _show_commitment(made: Commitment, given: bool) -> None:
 @click.option("--out", type=NEW_FOLDER, required=True, help="Folder for the auditor.")
 @question_options(required=False)
 @spot_check_options
+@regions_option
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),

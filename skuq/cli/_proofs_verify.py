@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError, check_outputs
-from skuq.cli._main import exit_with_verdict, say, say_bins
+from skuq.cli._main import exit_with_verdict, say, say_bins, visible
 from skuq.cli._proof_options import (
     audit_option,
     check_files,
@@ -26,6 +26,7 @@ from skuq.cli._proof_options import (
     quiet_option,
     read_reference,
     reference_options,
+    regions_option,
     require_zk,
     spot_check_options,
     verifier_options,
@@ -33,7 +34,7 @@ from skuq.cli._proof_options import (
 )
 
 if TYPE_CHECKING:
-    from skuq.zk import Attestation, Commitment, VerifiedAudit
+    from skuq.zk import Attestation, Commitment, RegionAudit, VerifiedAudit
 
 LONGEST_PLACE = 200  # characters of the place of revoked certificates
 WARNING: dict[str, Any] = {"bold": True, "fg": "red"}
@@ -85,6 +86,7 @@ def challenge(
     "other class is refused.",
 )
 @spot_check_options
+@regions_option
 @verifier_options
 @click.option(
     "--certificate",
@@ -138,7 +140,7 @@ def _passes(
     **settings: Any,
 ) -> bool:
     """Read, verify, write, print, and return whether the audit is passed."""
-    inputs = [data, settings["challenge"], settings["srs"], key]
+    inputs = [data, settings["challenge"], settings["regions"], settings["srs"], key]
     check_files([json_path, certificate], inputs, [bundle, commitment])
     with errors_in_one_line(json_path):
         if (certificate is None) != (key is None):
@@ -175,8 +177,9 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     level = statement["confidence_level"]
     explained = " and chance explain" if level is not None else ""
     limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
+    where = "" if found.regions is None else " of all samples and of each region"
     headline = (
-        f"Passed: confidence is in no bin {limit}."
+        f"Passed: confidence is in no bin{where} {limit}."
         if found.passed
         else f"Failed: confidence is {limit}."
     )
@@ -199,8 +202,26 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     if found.sums is not None:
         say_bins(_rows(found))
         say("")
+    if found.regions is not None:
+        _say_regions(found.regions)
     for note in found.notes:
         say(f"- {note}")
+
+
+def _say_regions(regions: Sequence[RegionAudit]) -> None:
+    """Print the verdict on each region, and where it is known its accuracy and confidence."""
+    say("Regions:", bold=True)
+    for region in regions:
+        verdict = "passed" if region.passed else "FAILED"
+        if not region.could_fail:
+            verdict = "too few samples to fail"
+        means = ""
+        if region.sums is not None and region.n_samples:
+            sums, n = region.sums, region.n_samples
+            confidence = sums.confidence.sum() / sums.scale / n
+            means = f", confidence {confidence:.3f}, accuracy {sums.correct.sum() / n:.3f}"
+        say(f"  {visible(region.rule)}: {verdict} ({region.n_samples} samples{means})")
+    say("")
 
 
 def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
@@ -373,12 +394,12 @@ def check(
     say(f"confidence: {found.confidence:.4f}")
     say(f"classes:    {zk.shown_classes(found.classes)}")
     if found.certificate is not None:
-        _show_certificate(found.certificate, revoked is not None)
+        _show_certificate(found.certificate, revoked is not None, committed.encoding.names)
 
 
-def _show_certificate(record: dict[str, Any], compared: bool) -> None:
+def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[str] | None) -> None:
     """Print what was certified; alpha and the rest of the question are for the client to judge."""
-    from skuq.zk import REFERENCE_STRINGS, shown_classes
+    from skuq import zk
 
     level, tolerance = record["confidence_level"], record["tolerance"]
     n, k = record["n_samples"], record["n_proven"]
@@ -388,13 +409,18 @@ def _show_certificate(record: dict[str, Any], compared: bool) -> None:
         f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
         f"{record['n_samples']} samples{proven}, level {record['level']}"
     )
+    if record["regions"] is None:
+        say("regions:    none was looked at")
+    else:
+        rules = zk.Regions(record["regions"]).rules(names)
+        say(f"regions:    {visible('; '.join(rules))}")
     if record["absent_classes"]:
-        say(f"no labels:  of {shown_classes(record['absent_classes'])} in the audit")
+        say(f"no labels:  of {zk.shown_classes(record['absent_classes'])} in the audit")
     stable = "the same" if record["robust"] else "NOT the same, too close to call,"
     whose = "the commitment's tolerance" if tolerance is None else f"a tolerance of {tolerance:g}"
     say(f"robust:     the verdict is {stable} at alpha minus and plus {whose}")
     trust = record["reference_string"]
-    reason = REFERENCE_STRINGS[trust].replace("you supplied", "the auditor supplied")
+    reason = zk.REFERENCE_STRINGS[trust].replace("you supplied", "the auditor supplied")
     say(f"string:     {reason}", **({} if trust == "ceremony" else WARNING))
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:

@@ -8,10 +8,11 @@ from skuq.zk._names import shown_classes
 from skuq.zk._prove import Bundle, attest, prove, reported_predictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS
+from skuq.zk._regions import Regions, choose_regions, group_confidence_level
 from skuq.zk._results import (
     Attestation,
+    RegionAudit,
     VerifiedAudit,
-    group_confidence_level,
     joint_verdict,
 )
 from skuq.zk._revocations import revoke
@@ -25,6 +26,8 @@ __all__ = [
     "Certificate",
     "Commitment",
     "ProofSystemError",
+    "RegionAudit",
+    "Regions",
     "VerificationError",
     "VerifiedAudit",
     "attest",
@@ -32,6 +35,7 @@ __all__ = [
     "challenge",
     "check",
     "check_certificate",
+    "choose_regions",
     "commit",
     "group_confidence_level",
     "joint_verdict",

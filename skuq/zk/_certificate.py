@@ -10,6 +10,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import VerificationError, check_outside, digest
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
+from skuq.zk._regions import valid_tree
 from skuq.zk._results import VerifiedAudit
 from skuq.zk._revocations import check_not_revoked
 from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
@@ -90,9 +91,12 @@ def certify(
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
     # What the provider wrote freely in the statement is not signed.
-    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    question = ("alpha", "n_bins", "confidence_level", "regions")
     record = {
-        **{name: audit.statement[name] for name in asked},
+        **{
+            name: audit.statement[name]
+            for name in ("commitment_digest", "reference_digest", *question)
+        },
         "n_samples": audit.statement["n_samples"],
         # Of the samples: a spot check proves some of them.
         "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),
@@ -175,6 +179,9 @@ def checked_certificate(
     found = Certificate(record, digest(record))
     if record["commitment_digest"] != committed.digest:
         raise VerificationError("The certificate is about another commitment.")
+    tree = record["regions"]
+    if tree is not None and not valid_tree(tree, len(committed.encoding.columns)):
+        raise VerificationError("The certificate names regions that cannot be.")
     if not found.passed:
         raise VerificationError("The certificate says that the audit was failed.")
     trust = record["reference_string"]

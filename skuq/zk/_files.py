@@ -23,14 +23,15 @@ from skuq.files import check_unlinked, is_within, write_atomically
 FORMAT = 6  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
-STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit
+STATEMENT, CHUNKS = "statement.json", "chunks"  # of an audit
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # of all samples, and of regions
 REPORTED = "reported.json"  # of an audit at level "predictions"
 VERSIONS = ("skuq", "ezkl")  # programs whose versions are stated
 # All that a folder holds besides its manifest; the chunks are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
     "bins": {STATEMENT, CHUNKS},
-    "verdict": {STATEMENT, CHUNKS, VERDICT},
+    "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
 MAX_JSON = 1 << 20  # bytes of a file that is parsed, but for the reported predictions
@@ -128,8 +129,8 @@ def check_outside(path: str | Path | None, name: str, *sources: str | Path | Non
     for source in sources:
         if path is not None and source is not None and is_within(path, source):
             raise ValueError(
-                f"`{name}` must not be in {source}, which the other party made: it decides what "
-                "you believe, so that it has to come from elsewhere."
+                f"`{name}` must not be in {source}, which the other party made: what decides "
+                "whether you believe it has to come from elsewhere, and to be kept there."
             )
 
 
@@ -220,8 +221,9 @@ def check_manifest(folder: Path) -> set[str]:
 def check_content(names: Iterable[str], expected: set[str]) -> None:
     """Refuse a file or folder of another name than those that a folder of its kind may have."""
     for name in sorted(names):
-        is_chunk = CHUNKS in expected and re.fullmatch(f"{CHUNKS}/[0-9]{{5}}[.]json", name)
-        if name not in expected and not is_chunk:
+        within = expected & {CHUNKS, VERDICTS}
+        is_numbered = any(re.fullmatch(f"{folder}/[0-9]{{5}}[.]json", name) for folder in within)
+        if name not in expected and not is_numbered:
             raise VerificationError(
                 f"{name} does not belong to a folder of this kind, which holds nothing else than "
                 "its format says."

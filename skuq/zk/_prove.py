@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from skuq.zk._files import (
     MAX_CHUNKS,
     REPORTED,
     STATEMENT,
-    VERDICT,
+    VERDICTS,
     VerificationError,
     digest,
     field,
@@ -37,6 +37,7 @@ from skuq.zk._files import (
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._regions import load_regions
 from skuq.zk._spot_check import chosen_rows, read_challenge, sample_size
 from skuq.zk._statements import (
     ATTESTATION,
@@ -44,13 +45,18 @@ from skuq.zk._statements import (
     AttestationStatement,
     AuditStatement,
     Level,
+    ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
     encoded,
     prediction_inputs,
     reference_chunks,
-    reference_digest,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
+    verdict_chunks,
+    verdict_file,
     verdict_inputs,
 )
 
@@ -88,6 +94,7 @@ def prove(
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
+    regions: str | Path | None = None,
     timeout: float = 600.0,
     verbose: int = 0,
 ) -> Bundle:
@@ -122,6 +129,10 @@ def prove(
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": a fraction `false_share` of false reports is found with
         probability 1 - `error`.
+    regions : str or Path, default=None
+        The auditor's file of regions (see `skuq.zk.choose_regions`), each of which is judged
+        beside all samples. At levels "bins" and "verdict" each proof is about rows of one region.
+        Default: all samples together.
     timeout : float, default=600.0
         Longest time for one proof, in seconds.
     verbose : int, default=0
@@ -146,8 +157,9 @@ def prove(
     check_unlinked(out)
     committed = load_commitment(commitment)
     prover = Prover(committed, timeout)
-    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
-    _check_parameters(committed, alpha, n_bins, confidence_level, level, len(rows))
+    chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
+    data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
+    _check_parameters(committed, alpha, n_bins, confidence_level, len(data.rows))
     statement = AuditStatement(
         format=FORMAT,
         versions=backend.versions(),
@@ -156,13 +168,16 @@ def prove(
         alpha=float(alpha),
         n_bins=int(n_bins),
         confidence_level=confidence_level,
-        n_samples=len(rows),
-        reference_digest=reference_digest(rows, codes),
+        n_samples=len(data.rows),
+        reference_digest=data.digest,
+        regions=None if chosen is None else tuple(chosen.tree),
     )
+    if level == "verdict":
+        _check_verdict(committed, statement)
     run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
-        return _prove_predictions(run, rows, challenge, false_share, error)
-    return _prove_sums(run, rows, codes)
+        return _prove_predictions(run, data.rows, challenge, false_share, error)
+    return _prove_sums(run, data)
 
 
 def reported_predictions(
@@ -277,7 +292,7 @@ class _AuditRun:
         check_unlinked(self._out)
         for path in self._out.rglob("*"):
             name = path.relative_to(self._out)
-            if name in (Path(CHUNKS), Path(MANIFEST)):
+            if name in (Path(CHUNKS), Path(VERDICTS), Path(MANIFEST)):
                 continue
             made = self._state / name
             if (
@@ -290,8 +305,8 @@ class _AuditRun:
                     "interrupted call with the same arguments."
                 )
 
-    def begin(self, n_chunks: int) -> None:
-        """Take pads, if any are needed, and write the statement.
+    def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
+        """Take a pad for each chunk, if there are verdicts, and write the statement.
 
         Nothing is used up by an audit whose proofs are more than what is left.
         """
@@ -301,11 +316,10 @@ class _AuditRun:
                 f"An audit has at most {MAX_CHUNKS} proofs, and this one would take {n_chunks}; "
                 "take fewer rows, or a spot check."
             )
-        names = [_chunk(k) for k in range(n_chunks)]
-        names += [VERDICT] if self.statement.level == "verdict" else []
+        names = [*map(_chunk, range(n_chunks)), *map(verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)
         self._prover.ledger.demand("audits", missing)
-        record = self.file(STATEMENT, self._complete_statement)
+        record = self.file(STATEMENT, partial(self._complete_statement, n_chunks))
         kind = VerdictStatement if "pads" in record else type(self.statement)
         self.statement = kind.of(record)
 
@@ -351,16 +365,11 @@ class _AuditRun:
         write_within(self._out, REPORTED, reported)
         return Bundle(self._out, 0, False)
 
-    def _complete_statement(self) -> dict[str, Any]:
+    def _complete_statement(self, n_chunks: int) -> dict[str, Any]:
         record = self.statement.record()
         if self.statement.level != "verdict":
             return record
-        n = self.n_chunks("padded_bins", self.statement.n_samples)
-        return {**record, "pads": self._prover.take_pads(n)}
-
-    def n_chunks(self, circuit: str, n_rows: int) -> int:
-        """Number of proofs of one circuit that so many rows take."""
-        return -(-n_rows // self.committed.shape.rows_of(circuit))
+        return {**record, "pads": self._prover.take_pads(n_chunks)}
 
     def _predictions(self, rows: IntArray) -> dict[str, Any]:
         found = integer_predictions(self._prover.network(), rows)
@@ -372,16 +381,22 @@ def _chunk(k: int) -> str:
     return f"{CHUNKS}/{k:05d}.json"
 
 
-def _prove_sums(run: _AuditRun, rows: IntArray, codes: IntArray) -> Bundle:
+def _prove_sums(run: _AuditRun, data: ReferenceData) -> Bundle:
     """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
     shape = run.committed.shape
-    circuit = "bins" if run.statement.level == "bins" else "padded_bins"
-    run.begin(run.n_chunks(circuit, len(rows)))
-    outputs = run.chunks(circuit, reference_chunks(shape, circuit, rows, codes, run.statement))
-    if isinstance(run.statement, VerdictStatement):
-        padded = verdict_inputs(shape, run.committed.tolerance, run.statement, outputs)
-        run.file(VERDICT, partial(run.prove, "verdict", padded, "verdict"))
-    return run.finish(len(outputs) + (circuit == "padded_bins"))
+    if run.statement.level == "bins":
+        values = reference_chunks(shape, "bins", data, run.statement)
+        run.begin(len(values))
+        return run.finish(len(run.chunks("bins", values)))
+    verdicts = verdict_chunks(shape, run.statement, data)
+    run.begin(len(verdicts[VERDICT_PART]), list(verdicts))
+    statement = run.statement
+    assert isinstance(statement, VerdictStatement)
+    outputs = run.chunks("padded_bins", reference_chunks(shape, "padded_bins", data, statement))
+    for part, chunks in verdicts.items():
+        padded = verdict_inputs(shape, run.committed.tolerance, statement, outputs, chunks)
+        run.file(verdict_file(part), partial(run.prove, "verdict", padded, part))
+    return run.finish(len(outputs) + len(verdicts))
 
 
 def _prove_predictions(
@@ -406,10 +421,10 @@ def _prove_predictions(
                 "commitment or other reference data."
             )
     run = run.answering(reported, statement)
-    run.begin(run.n_chunks("predictions", n_proven))
+    size = run.committed.shape.rows_of("predictions")
+    run.begin(-(-n_proven // size))
     run.file(REPORTED, dict)  # made above
     chosen = rows[chosen_rows(statement, len(rows), n_proven)]
-    size = run.committed.shape.rows_of("predictions")
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])
         for start in range(0, n_proven, size)
@@ -422,7 +437,6 @@ def _check_parameters(
     alpha: float,
     n_bins: int,
     confidence_level: float | None,
-    level: str,
     n_samples: int,
 ) -> None:
     if not 0 <= alpha <= 1:
@@ -435,17 +449,25 @@ def _check_parameters(
         raise ValueError(f"`confidence_level` must be in (0, 1) or None, got {confidence_level}.")
     if n_samples < max(2, n_bins):
         raise ValueError(f"{n_samples} reference samples are too few for {n_bins} bins.")
-    if level == "verdict":
-        if not committed.shape.n_pads:
-            raise ValueError(
-                'level="verdict" needs a commitment with verdict_samples; commit again.'
-            )
-        if abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
-            raise ValueError(f'At level="verdict" alpha must be a multiple of 0.001, got {alpha}.')
-        n_classes = len(committed.classes)
-        reason = too_few_to_fail(n_samples, n_classes, n_bins, alpha, confidence_level)
-        if reason:
-            raise ValueError(reason)
+
+
+def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
+    """Refuse what level "verdict" cannot prove."""
+    if not committed.shape.n_pads:
+        raise ValueError('level="verdict" needs a commitment with verdict_samples; commit again.')
+    if abs(1000 * statement.alpha - round(1000 * statement.alpha)) > 1e-9:
+        raise ValueError(
+            f'At level="verdict" alpha must be a multiple of 0.001, got {statement.alpha}.'
+        )
+    reason = too_few_to_fail(
+        statement.n_samples,
+        len(committed.classes),
+        statement.n_bins,
+        statement.alpha,
+        statement.single_level,
+    )
+    if reason:
+        raise ValueError(reason)
 
 
 def _check_writable(out: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from skuq import __version__
-from skuq.base import IntArray
 from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import build, zeros
@@ -33,6 +32,7 @@ from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._statements import (
     AuditStatement,
+    ReferenceData,
     Statement,
     context,
     known_outputs,
@@ -161,10 +161,10 @@ class Verifier:
                 found.append(outputs)
         return found
 
-    def sums(self, bundle: Path, circuit: str, rows: IntArray, codes: IntArray) -> list[list[int]]:
+    def sums(self, bundle: Path, circuit: str, data: ReferenceData) -> list[list[int]]:
         """Verify the sums of all chunks of reference data, and return them."""
         assert isinstance(self.statement, AuditStatement)
-        values = reference_chunks(self.committed.shape, circuit, rows, codes, self.statement)
+        values = reference_chunks(self.committed.shape, circuit, data, self.statement)
         return self.chunks(bundle, circuit, values)
 
     @contextmanager

@@ -18,6 +18,7 @@ from skuq.zk._files import (
     REPORTED,
     STATEMENT,
     VERDICT,
+    VERDICTS,
     VerificationError,
     check_content,
     check_entries,
@@ -32,7 +33,15 @@ from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
 from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
-from skuq.zk._results import Attestation, VerifiedAudit, judged, notes_of
+from skuq.zk._regions import Regions, load_regions
+from skuq.zk._results import (
+    Attestation,
+    RegionAudit,
+    VerifiedAudit,
+    judged,
+    notes_of,
+    region_notes,
+)
 from skuq.zk._spot_check import (
     check_challenge,
     chosen_rows,
@@ -42,6 +51,7 @@ from skuq.zk._spot_check import (
 )
 from skuq.zk._statements import (
     ATTESTATION,
+    ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
     encoded,
@@ -51,9 +61,13 @@ from skuq.zk._statements import (
     read_audit,
     read_predictions,
     read_sums,
-    reference_digest,
     signed_sums,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
+    verdict_chunks,
+    verdict_file,
     verdict_inputs,
 )
 from skuq.zk._verifier import Verifier, read_proof
@@ -96,10 +110,10 @@ def challenge(
     check_outside(out, "out", bundle, commitment)
     check_unlinked(out)
     committed = load_commitment(commitment)
-    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
+    data = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     record = {
         "commitment_digest": committed.digest,
-        "reference_digest": reference_digest(rows, codes),
+        "reference_digest": data.digest,
         "reported_digest": digest_file(Path(bundle) / REPORTED),
         "nonce": secrets.token_hex(16),
     }
@@ -124,6 +138,7 @@ def verify(
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
+    regions: str | Path | None = None,
     tolerance: float | None = None,
     srs: str | Path | None = None,
     allow_test_string: bool = False,
@@ -152,11 +167,14 @@ def verify(
         label is refused: the model could use a class that nobody else knows, perhaps one that
         looks like another, to be right with less confidence.
     challenge : str or Path, default=None
-        The auditor's own challenge; needed at level "predictions".
-        Like `srs` and `keys` it must not come from the provider, and so is not accepted from
-        `bundle` or `commitment`.
+        The auditor's own challenge; needed at level "predictions". Like `regions`, `srs` and
+        `keys` it must not come from the provider: no file in `bundle` or `commitment` is accepted.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": verification fails with fewer proofs than this needs.
+    regions : str or Path, default=None
+        The auditor's own file of regions, which the provider was given (see `choose_regions`): the
+        audit is passed if all samples together and each region pass, at one joint confidence
+        level. Default: all samples together.
     tolerance : float, default=None
         Difference between proven confidences and the model's that must not matter: the audit is
         passed only if it is at alpha minus and plus this number, too. At level "verdict" no
@@ -189,7 +207,8 @@ def verify(
     Abstention", ICML 2025, Algorithm 1.
     """
     bundle = Path(bundle)
-    for name, path in {"challenge": challenge, "srs": srs, "keys": keys}.items():
+    own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
+    for name, path in own.items():
         check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
@@ -211,28 +230,36 @@ def verify(
         if stated != value:
             raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
     check_content(names, BUNDLES[level])
+    chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
+    if statement.regions != (None if chosen is None else tuple(chosen.tree)):
+        raise VerificationError("The audit is about other regions than yours.")
     _check_tolerance(tolerance, committed, level)
-    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
-    if statement.reference_digest != reference_digest(rows, codes):
+    data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
+    if statement.reference_digest != data.digest:
         raise VerificationError("The audit is about other reference data than these.")
-    if statement.n_samples != len(rows):
+    if statement.n_samples != len(data.rows):
         raise VerificationError("The audit states another number of reference samples.")
-    absent = check_present(codes, committed.classes, absent_classes)
+    absent = check_present(data.codes, committed.classes, absent_classes)
     verifier = Verifier(committed, statement, keys)
     if isinstance(statement, VerdictStatement):
-        return _verify_verdict(verifier, statement, bundle, rows, codes, absent, trust, tolerance)
+        return _verify_verdict(verifier, statement, bundle, data, absent, trust, tolerance)
     extra: list[str] = []
+    shape = committed.shape
+    numbers = range(max(1, statement.n_audits - 1))
     if isinstance(statement, SpotCheckStatement):
-        needed = min(len(rows), sample_size(false_share, error))
+        needed = min(len(data.rows), sample_size(false_share, error))
         found, n_proofs, extra = _verify_predictions(
-            verifier, statement, bundle, rows, challenge, needed
+            verifier, statement, bundle, data.rows, challenge, needed
         )
-        totals = signed_sums(found, codes, statement.n_bins, committed.shape.n_bins)
+        totals = [
+            signed_sums(found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins)
+            for inside in (data.region == k for k in numbers)
+        ]
     else:
-        outputs = verifier.sums(bundle, "bins", rows, codes)
-        totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
-        n_proofs = len(outputs)
-    sums = read_sums(totals, statement.n_bins, committed.shape.n_bins)
+        outputs = np.array(verifier.sums(bundle, "bins", data), dtype=object)
+        n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
+        totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
+    sums = [read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
     return judged(committed, statement, sums, n_proofs, extra, absent, trust, tolerance)
 
 
@@ -357,33 +384,40 @@ def _verify_verdict(
     verifier: Verifier,
     statement: VerdictStatement,
     bundle: Path,
-    rows: IntArray,
-    codes: IntArray,
+    data: ReferenceData,
     absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
-    """Verify the sums under pads and the verdict on them, which stay unknown."""
+    """Verify the sums under pads and the verdicts on them, which stay unknown."""
     committed = verifier.committed
-    reason = too_few_to_fail(
-        len(rows),
-        len(committed.classes),
-        statement.n_bins,
-        statement.alpha,
-        statement.confidence_level,
-    )
+    shape, n_classes = committed.shape, len(committed.classes)
+    asked = n_classes, statement.n_bins, statement.alpha, statement.single_level
+    reason = too_few_to_fail(len(data.rows), *asked)
     if reason:
         raise VerificationError(reason)
-    outputs = verifier.sums(bundle, "padded_bins", rows, codes)
-    flags, proof = read_proof(bundle / VERDICT, "verdict")
-    if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
-        raise VerificationError(f"{VERDICT} does not hold a verdict.")
-    values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
-    verifier.verify("verdict", "verdict", values, flags, proof)
-    # The proven flags are about the tolerance of the commitment, which is at least that asked for.
-    passed, robust = flags[1] == 1, len(set(flags)) == 1
-    if tolerance is not None:
-        passed = set(flags) == {1}
+    outputs = verifier.sums(bundle, "padded_bins", data)
+    verdicts = verdict_chunks(shape, statement, data)
+    _check_names(bundle, verdicts)
+    judged = {}
+    for part, chunks in verdicts.items():
+        flags, proof = read_proof(bundle / verdict_file(part), part)
+        if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
+            raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
+        values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
+        verifier.verify("verdict", part, values, flags, proof)
+        # The flags are about the tolerance of the commitment, which is at least that asked for.
+        passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
+        judged[part] = passed, len(set(flags)) == 1
+    passed, robust = (all(each) for each in zip(*judged.values(), strict=True))
+    regions = None
+    if statement.regions is not None:
+        regions = []
+        for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
+            n = int((data.region == k).sum())
+            found = judged.get(f"{VERDICT_PART} {k}", (True, True))
+            regions.append(RegionAudit(rule, n, *found, not too_few_to_fail(n, *asked), None, None))
+    extra = region_notes(statement, regions)
     return VerifiedAudit(
         passed=passed,
         robust=robust,
@@ -391,13 +425,22 @@ def _verify_verdict(
         statement=statement.record(),
         sums=None,
         result=None,
-        n_proofs=len(outputs) + 1,
-        notes=notes_of(committed, statement, robust, [], absent, tolerance, trust),
+        regions=regions,
+        n_proofs=len(outputs) + len(verdicts),
+        notes=notes_of(committed, statement, robust, extra, absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         absent_classes=absent,
         tolerance=tolerance,
     )
+
+
+def _check_names(bundle: Path, verdicts: dict[str, list[int]]) -> None:
+    """Check that there is one verdict for each region, and no other."""
+    folder = bundle / VERDICTS
+    names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
+    if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
+        raise VerificationError(f"The audit needs one verdict for each of {len(verdicts)} parts.")
 
 
 def _verify_predictions(

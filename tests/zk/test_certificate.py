@@ -26,6 +26,7 @@ STATEMENT = {
     "alpha": 0.05,
     "n_bins": 10,
     "confidence_level": None,
+    "regions": None,
     "n_samples": 420,
     "versions": {"skuq": "words of the provider"},
     "anything": "more words of the provider",
@@ -253,7 +254,7 @@ LISTS = {
     ),
     "one more entry": ("unknown entry 'more'", lambda a, p: resigned(a, p, more=1)),
     "an entry beside the record": (
-        "nobody signed",
+        "unknown entry 'more'",
         lambda a, p: write_json(p, {**read_json(p), "more": 1}),
     ),
     "no list of digests": ("not of the right type", lambda a, p: resigned(a, p, revoked={})),

@@ -14,6 +14,7 @@ STATEMENT = {
     "alpha": 0.05,
     "n_bins": 10,
     "confidence_level": 0.9875,
+    "regions": None,
 }
 
 

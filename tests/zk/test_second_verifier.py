@@ -15,7 +15,7 @@ pytest.importorskip("onnx")
 
 from skuq.zk import check
 from skuq.zk._files import read_json, write_json, write_manifest
-from skuq.zk._statements import too_few_to_fail
+from skuq.zk._verdicts import too_few_to_fail
 from tests.zk import exchange as small
 from tests.zk.tampering import LEVELS, changed, verified
 from tests.zk.test_attest import ATTESTATIONS, asked

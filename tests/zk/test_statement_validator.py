@@ -40,6 +40,7 @@ AUDIT = {
     "confidence_level": 0.95,
     "n_samples": 7,
     "reference_digest": "4e" * 32,
+    "regions": None,
 }
 STATEMENTS = {
     "bins": {**AUDIT, "level": "bins"},

@@ -16,6 +16,7 @@ pytest.importorskip("onnx")
 from skuq.zk import _ezkl as backend
 from skuq.zk import _spot_check as spot_check
 from skuq.zk import _statements as statements
+from skuq.zk import _verdicts as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
@@ -65,6 +66,7 @@ STATEMENT = {
     "confidence_level": 0.95,
     "n_samples": 3,
     "reference_digest": "4e" * 32,
+    "regions": None,
     "pads": [1, 0],
 }
 CHALLENGE = {
@@ -85,13 +87,14 @@ def by_the_package():
         **{**RECORD["architecture"], "widths": tuple(RECORD["architecture"]["widths"])}
     )
     rows, codes = encoding_of(RECORD["encoding"]).encode(ROWS), np.array(CODES)
+    data = statements.ReferenceData(rows, codes, np.zeros(len(rows), np.int64))
     found = IntegerPredictions(*(np.array(REPORTED[k]) for k in ("label", "confidence")))
     tolerance = RECORD["tolerance"]
     inputs = {
         "predictions": statements.prediction_inputs(shape, rows),
-        "bins": statements.reference_chunks(shape, "bins", rows, codes, statement)[1],
-        "padded_bins": statements.reference_chunks(shape, "padded_bins", rows, codes, statement)[0],
-        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS),
+        "bins": statements.reference_chunks(shape, "bins", data, statement)[1],
+        "padded_bins": statements.reference_chunks(shape, "padded_bins", data, statement)[0],
+        "verdict": verdicts.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
     }
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
@@ -105,8 +108,8 @@ def by_the_package():
         "edges": edges(N_BINS, shape.n_bins).tolist(),
         "chosen_rows": spot_check.chosen_rows(challenged, 12, 5).tolist(),
         "n_proven": spot_check.sample_size(0.02, 0.01),
-        "thresholds": statements.thresholds(0.05, tolerance),
-        "chance": statements.chance_allowance(N_BINS, 0.95),
+        "thresholds": verdicts.thresholds(0.05, tolerance),
+        "chance": verdicts.chance_allowance(N_BINS, 0.95),
         "inputs": {
             circuit: [
                 str(number)

@@ -26,7 +26,7 @@ from skuq.zk._files import (
     write_json,
     write_manifest,
 )
-from skuq.zk._statements import VerdictStatement, encoded, reference_digest
+from skuq.zk._statements import ReferenceData, VerdictStatement, encoded, reference_digest
 from skuq.zk._verifier import verifying_key
 from skuq.zk._verify import _verify_verdict
 from tests.zk.tampering import (
@@ -89,14 +89,13 @@ def test_a_verdict_reveals_no_sums(run):
 
 def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
     stated = {**read_json(run.verdict / "statement.json"), "confidence_level": 0.95}
-    rows, codes = np.zeros((N, 2), np.int64), np.zeros(N, np.int64)
+    zeros = np.zeros(N, np.int64)
     with pytest.raises(VerificationError, match=r"at least 37 reference samples instead of 24"):
         _verify_verdict(
             SimpleNamespace(committed=run.committed),
             VerdictStatement.of(stated),
             run.verdict,
-            rows,
-            codes,
+            ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros),
             [],
             "test",
             None,
@@ -158,7 +157,7 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
     labels = run.y_ref.copy()
     labels[7] = "x" if labels[7] != "x" else "y"
     other = reference_digest(
-        *encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels)
+        *encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels)[:2]
     )
     for level in LEVELS:
         bundle = shutil.copytree(getattr(run, level), tmp_path / level)
