@@ -1,8 +1,8 @@
 """Altered files and questions, and whether each verifier refuses them: examples in a file.
 
 Every example of ``alterations.json`` is one change to an honest commitment, audit or attestation,
-with the answer that both verifiers must give. Where proofs are not ``"checked"``, they are assumed to
-hold, as those of a provider who makes them for the altered files: then the form alone is judged.
+with the answer that both verifiers must give. Where proofs are not ``"checked"``, they are assumed
+to hold, as those of a provider who makes them for the altered files: then the form alone is judged.
 """
 
 import base64
