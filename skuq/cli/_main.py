@@ -44,6 +44,7 @@ OPTIONS = {
     "out": "--out",
     "previous": "--previous",
     "proba": "--proba",
+    "regions": "--regions",
     "revoked": "--revoked",
     "sep": "--sep",
     "srs": "--srs",

@@ -129,8 +129,8 @@ def check_outside(path: str | Path | None, name: str, *sources: str | Path | Non
     for source in sources:
         if path is not None and source is not None and is_within(path, source):
             raise ValueError(
-                f"`{name}` must not be in {source}, which the other party made: it decides what "
-                "you believe, so that it has to come from elsewhere."
+                f"`{name}` must not be in {source}, which the other party made: what decides "
+                "whether you believe it has to come from elsewhere, and to be kept there."
             )
 
 

@@ -167,9 +167,8 @@ def verify(
         label is refused: the model could use a class that nobody else knows, perhaps one that
         looks like another, to be right with less confidence.
     challenge : str or Path, default=None
-        The auditor's own challenge; needed at level "predictions".
-        Like `srs` and `keys` it must not come from the provider, and so is not accepted from
-        `bundle` or `commitment`.
+        The auditor's own challenge; needed at level "predictions". Like `regions`, `srs` and
+        `keys` it must not come from the provider: no file in `bundle` or `commitment` is accepted.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": verification fails with fewer proofs than this needs.
     regions : str or Path, default=None
@@ -208,7 +207,8 @@ def verify(
     Abstention", ICML 2025, Algorithm 1.
     """
     bundle = Path(bundle)
-    for name, path in {"challenge": challenge, "srs": srs, "keys": keys}.items():
+    own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
+    for name, path in own.items():
         check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)

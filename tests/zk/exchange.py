@@ -63,6 +63,13 @@ class Exchange:
             self.X,
             self.y if y is None else y,
             self.public if public is None else public,
-            keys=self.keys,
-            **{"level": level, "confidence_level": 0.95, **AUDITOR, **ASKED, **own, **settings},
+            **{
+                "keys": self.keys,
+                "level": level,
+                "confidence_level": 0.95,
+                **AUDITOR,
+                **ASKED,
+                **own,
+                **settings,
+            },
         )

@@ -254,7 +254,7 @@ LISTS = {
     ),
     "one more entry": ("unknown entry 'more'", lambda a, p: resigned(a, p, more=1)),
     "an entry beside the record": (
-        "nobody signed",
+        "unknown entry 'more'",
         lambda a, p: write_json(p, {**read_json(p), "more": 1}),
     ),
     "no list of digests": ("not of the right type", lambda a, p: resigned(a, p, revoked={})),
