@@ -34,6 +34,7 @@ from skuq.zk._files import (
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._simultaneous import results_of
 from skuq.zk._statements import (
     ATTESTATION,
     LEVELS,
@@ -87,12 +88,12 @@ def prove(
     false_share: float = 0.02,
     error: float = 0.01,
     timeout: float = 600.0,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> Bundle:
     """Prove the calibration audit of a committed model (Algorithm 1).
 
-    Proofs are made one at a time. An interrupted call continues where it stopped when it is
-    repeated with the same arguments.
+    An interrupted call continues where it stopped when it is repeated with the same arguments.
 
     Parameters
     ----------
@@ -122,6 +123,9 @@ def prove(
         probability 1 - `error`.
     timeout : float, default=600.0
         Longest time for one proof, in seconds.
+    n_jobs : int, default=None
+        Proofs that are made at the same time, each in a process with its share of the cores; fewer
+        if they would not fit into the free memory. None is 1, and -1 is the number of cores.
     verbose : int, default=0
         1 shows progress.
 
@@ -140,7 +144,7 @@ def prove(
     if level not in LEVELS:
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
     committed = load_commitment(commitment)
-    prover = Prover(committed, timeout)
+    prover = Prover(committed, timeout, n_jobs)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     _check_parameters(committed, alpha, n_bins, confidence_level, level, len(rows))
     statement = AuditStatement(
@@ -311,11 +315,13 @@ class _AuditRun:
 
     def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Prove every chunk that is not proven yet; return the outputs of all."""
-        outputs = []
-        for k, value in enumerate(tqdm(values, desc="proofs", disable=not self._verbose)):
-            record = self.file(_chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
-            outputs.append([int(v) for v in record["outputs"]])
-        return outputs
+        calls = [
+            partial(self.file, _chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
+            for k, value in enumerate(values)
+        ]
+        bar = partial(tqdm, desc="proofs", total=len(calls), disable=not self._verbose)
+        records = results_of(calls, self._prover.n_jobs, bar)
+        return [[int(v) for v in record["outputs"]] for record in records]
 
     def finish(self, n_proofs: int) -> Bundle:
         """Complete the folder for the auditor."""
