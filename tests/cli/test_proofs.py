@@ -80,7 +80,8 @@ def provider(tmp_path_factory):
     given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
     with chdir(folder):
         told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
-        told += done("prove", *reference("model/public"), "--bins", 5, "--out", "bundle")
+        asked = ["--bins", 5, "--jobs", 2]
+        told += done("prove", *reference("model/public"), *asked, "--out", "bundle")
     record = json.loads(
         (folder / "model" / "public" / "commitment.json").read_text(encoding="utf-8")
     )
@@ -471,6 +472,7 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
     [
         (["--commitment", "model"], "--commitment: name the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
+        (["--jobs", 0], "--jobs must be a number of processes, or -1 for all cores"),
         (["--level", "verdict"], "needs a commitment with verdict_samples"),
         (["--challenge", "ref.csv"], "a challenge belongs to --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
