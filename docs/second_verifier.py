@@ -31,6 +31,7 @@ from typing import Any
 
 FORMAT, EZKL = 6, "23.0.5"
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
+MAX_REGIONS = 64
 MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file
 ONE = 1 << 14  # confidences are multiples of 2 ** -14
 LOGIT_BITS = 9
@@ -50,7 +51,7 @@ CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
 PUBLISHED = {"commitment.json", "srs"}
 BUNDLES = {
     "bins": {"statement.json", "chunks"},
-    "verdict": {"statement.json", "chunks", "verdict.json"},
+    "verdict": {"statement.json", "chunks", "verdict.json", "verdicts"},
     "predictions": {"statement.json", "chunks", "reported.json"},
 }
 # Entries of records, and their types.
@@ -71,6 +72,7 @@ AUDIT_ENTRIES = {
     "n_samples": int,
     "confidence_level": (float, type(None)),
     "reference_digest": str,
+    "regions": (list, type(None)),
 }
 LEVEL_ENTRIES: dict[str, dict[str, Any]] = {
     "bins": {},
@@ -243,8 +245,10 @@ def check_manifest(folder: Path) -> set[str]:
 def check_content(names: Iterable[str], expected: set[str]) -> None:
     """Demand that a folder holds what its format lists, and nothing else."""
     for name in names:
-        chunk = "chunks" in expected and re.fullmatch("chunks/[0-9]{5}[.]json", name)
-        demand(name in expected or bool(chunk), f"{name} does not belong into this folder.")
+        folder, _, file = name.partition("/")
+        numbered = folder in expected & {"chunks", "verdicts"}
+        numbered = numbered and re.fullmatch("[0-9]{5}[.]json", file) is not None
+        demand(name in expected or numbered, f"{name} does not belong into this folder.")
 
 
 def check_outside(path: Path | None, *sources: Path) -> None:
@@ -600,6 +604,7 @@ def verify_audit(
     level: str,
     classes: Sequence[Any],
     absent_classes: Sequence[Any] = (),
+    regions: Path | None = None,
     challenge: Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
@@ -608,14 +613,17 @@ def verify_audit(
 
     Return ``passed`` at level "verdict"; otherwise count, correct predictions and sum of
     confidences of each bin, and ``within_alpha``: whether each is within alpha, without an
-    allowance for chance.
+    allowance for chance. With regions, ``regions`` is a list of the same for each of them (None for
+    one without samples at level "verdict"), and ``passed`` is about all verdicts.
     """
-    commitment.check_own(bundle, keys=commitment.keys, challenge=challenge)
+    commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
     demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
     check_content(check_manifest(bundle), BUNDLES[level])
     statement = read_json(bundle / "statement.json")
     check_entries(statement, {**AUDIT_ENTRIES, **LEVEL_ENTRIES[level]}, "The statement")
     check_versions(statement["versions"], "The statement")
+    tree = None if regions is None else read_regions(regions, len(commitment.encoding["columns"]))
+    region = [region_of(tree, row) for row in X]
     rows, codes = commitment.encode(X), commitment.codes(y)
     demand(len(rows) == len(codes) > 0, "There must be as many labels as rows.")
     expected = {
@@ -630,22 +638,86 @@ def verify_audit(
     }
     for name, value in expected.items():
         demand(statement[name] == value, f"The statement has another {name} than yours.")
+    same = canonical(statement["regions"]) == canonical(tree)  # 1 and 1.0 are not the same
+    demand(same, "The statement has other regions than yours.")
     possible = 0 <= alpha <= 1 and 1 <= n_bins <= commitment.n_bins
     possible = possible and (confidence_level is None or 0 < confidence_level < 1)
     demand(possible, "The question is impossible.")
     check_present(codes, commitment.classes, absent_classes)
     if level == "predictions":
         needed = needed_proofs(len(rows), false_share, error)
-        sums = _spot_check(bundle, commitment, statement, rows, codes, challenge, needed)
+        reports = _spot_check(bundle, commitment, statement, rows, challenge, needed)
+        parts = [
+            sums_of_reports(commitment, n_bins, *(take(v, region, k) for v in (*reports, codes)))
+            for k in range(n_regions(tree))
+        ]
     else:
         circuit = "bins" if level == "bins" else "padded_bins"
-        sums = _sums(bundle, commitment, statement, circuit, rows, codes)
-    if level == "verdict":
-        return {"passed": _verdict(bundle, commitment, statement, sums)}
-    found = bins_of(sums, commitment.n_bins, n_bins, alpha)
+        chunks = _sums(bundle, commitment, statement, circuit, rows, codes, region)
+        if level == "verdict":
+            return _verdicts(bundle, commitment, statement, chunks, tree)
+        parts = [add(commitment, take(*chunks, k)) for k in range(n_regions(tree))]
+    found = bins_of(add(commitment, parts), commitment.n_bins, n_bins, alpha)
     demand(sum(found["count"]) == len(rows), "The sums do not add up to the number of samples.")
     demand(could_fail(found, alpha), "This audit could not have failed.")
+    if tree is not None:
+        found["regions"] = [bins_of(part, commitment.n_bins, n_bins, alpha) for part in parts]
     return found
+
+
+def read_regions(path: Path, n_columns: int) -> list[Any]:
+    """Tree of regions in a file of the auditor's."""
+    record = read_json(path)
+    check_entries(record, {"kind": str, "format": int, "tree": list}, path.name)
+    demand(record["kind"] == "skuq audit regions", f"{path.name} does not hold regions.")
+    demand(record["format"] == FORMAT, f"{path.name} has another format.")
+    waiting, n = [record["tree"]], 0
+    while waiting:
+        node = waiting.pop()
+        n += node is None
+        if node is None:
+            continue
+        demand(isinstance(node, list) and len(node) == 4, "A branch of the regions is malformed.")
+        column, threshold = node[:2]
+        typed = type(column) is int and type(threshold) is float
+        demand(typed and 0 <= column < n_columns, "A branch of the regions is malformed.")
+        waiting += node[2:]
+        demand(n + len(waiting) <= MAX_REGIONS, "There are too many regions.")
+    tree: list[Any] = record["tree"]
+    return tree
+
+
+def n_regions(tree: Any) -> int:
+    """Number of leaves of a tree."""
+    return 1 if tree is None else n_regions(tree[2]) + n_regions(tree[3])
+
+
+def region_of(tree: Any, row: Sequence[float]) -> int:
+    """Number of the leaf that a row is in, counted from the left."""
+    if tree is None:
+        return 0
+    column, threshold, below, above = tree
+    if float(row[column]) <= threshold:
+        return region_of(below, row)
+    return n_regions(below) + region_of(above, row)
+
+
+def single_level(statement: dict[str, Any]) -> float | None:
+    """Confidence level of the verdict on all samples and on each region, for the joint one."""
+    level, tree = statement["confidence_level"], statement["regions"]
+    if level is None or tree is None:
+        return level
+    return round(1 - (1 - level) / (n_regions(tree) + 1), 12)
+
+
+def take(values: Sequence[Any], region: Sequence[int], k: int) -> list[Any]:
+    """Values of what is in region k."""
+    return [value for value, where in zip(values, region, strict=True) if where == k]
+
+
+def add(commitment: Commitment, parts: Sequence[Sequence[int]]) -> list[int]:
+    """Add up the sums of several chunks or regions."""
+    return [sum(part[i] for part in parts) for i in range(3 * commitment.n_bins)]
 
 
 def could_fail(found: dict[str, Any], alpha: float) -> bool:
@@ -662,24 +734,27 @@ def chunks_of(
     circuit: str,
     rows: list[list[int]],
     codes: list[int],
-) -> list[tuple[dict[str, list[int]], int]]:
-    """Inputs of each chunk of reference data, and the number of rows that count in it."""
+    region: list[int],
+) -> list[tuple[dict[str, list[int]], list[int]]]:
+    """Inputs of each chunk of reference data, and the rows that count in it: of one region."""
     size, found = commitment.rows_per_proof[circuit], []
-    n_chunks = -(-len(rows) // size)
-    pads = _pads(commitment, statement, n_chunks) if circuit == "padded_bins" else []
-    for k in range(n_chunks):
-        n = min(size, len(rows) - k * size)
-        taken = [k * size + min(i, n - 1) for i in range(size)]  # the last row fills it up
+    dealt = []
+    for k in range(max(region) + 1):
+        inside = [i for i, where in enumerate(region) if where == k]
+        dealt += [inside[start : start + size] for start in range(0, len(inside), size)]
+    pads = _pads(commitment, statement, len(dealt)) if circuit == "padded_bins" else []
+    for k, counted in enumerate(dealt):
+        taken = _filled(counted, size)  # with the last row
         classes = range(len(commitment.classes))
         values = {
             "rows": [value for i in taken for value in rows[i]],
             "labels": [int(code == codes[i]) for i in taken for code in classes],
-            "counted": [int(i < n) for i in range(size)],
+            "counted": [int(i < len(counted)) for i in range(size)],
             "edges": edges_of(statement["n_bins"], commitment.n_bins),
         }
         if pads:
             values["chunk"] = [int(pad == pads[k]) for pad in range(commitment.n_pads)]
-        found.append((values, n))
+        found.append((values, counted))
     return found
 
 
@@ -698,18 +773,20 @@ def _sums(
     circuit: str,
     rows: list[list[int]],
     codes: list[int],
-) -> list[int]:
-    """Verify the sums of every chunk, and add them up."""
-    chunks = chunks_of(commitment, statement, circuit, rows, codes)
-    totals = [0] * (3 * commitment.n_bins)
-    for k, (values, n) in enumerate(chunks):
+    region: list[int],
+) -> tuple[list[list[int]], list[int]]:
+    """Verify the sums of every chunk; return them, and the region of each."""
+    chunks = chunks_of(commitment, statement, circuit, rows, codes, region)
+    found, where = [], []
+    for k, (values, counted) in enumerate(chunks):
         part = f"{circuit} {k}"
         outputs, proof = _chunk(bundle, part, k, len(chunks))
-        demand(len(outputs) == len(totals), "A chunk has another number of sums.")
+        demand(len(outputs) == 3 * commitment.n_bins, "A chunk has another number of sums.")
         # The last output is not sent: one most probable class for each row that counts.
-        commitment.verify(circuit, statement, part, values, [*outputs, n], proof)
-        totals = [a + b for a, b in zip(totals, outputs, strict=True)]
-    return totals
+        commitment.verify(circuit, statement, part, values, [*outputs, len(counted)], proof)
+        found.append(outputs)
+        where.append(region[counted[0]])
+    return found, where
 
 
 def _chunk(bundle: Path, part: str, k: int, n: int) -> tuple[list[int], Any]:
@@ -728,24 +805,52 @@ def read_proof(path: Path, part: str) -> tuple[list[int], Any]:
     return integers(record["outputs"]), record["proof"]
 
 
-def _verdict(
-    bundle: Path, commitment: Commitment, statement: dict[str, Any], sums: list[int]
-) -> bool:
-    """Verify the verdict on sums that stay under their pads."""
-    alpha = statement["alpha"]
+def _verdicts(
+    bundle: Path,
+    commitment: Commitment,
+    statement: dict[str, Any],
+    chunks: tuple[list[list[int]], list[int]],
+    tree: Any,
+) -> dict[str, Any]:
+    """Verify the verdicts on sums that stay under their pads."""
+    alpha, (sums, where) = statement["alpha"], chunks
     demand(abs(1000 * alpha - round(1000 * alpha)) <= 1e-9, "alpha is no multiple of 0.001.")
     demand(can_fail(statement, len(commitment.classes)), "This audit might pass with any labels.")
-    values = verdict_inputs(commitment, statement, sums)
-    flags, proof = read_proof(bundle / "verdict.json", "verdict")
+    numbers = sorted(set(where)) if tree is not None else []
+    folder = bundle / "verdicts"
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    demand(present == {f"{k:05d}.json" for k in numbers}, "Each region needs a verdict.")
+    of_all = [(sum_, pad) for sum_, pad in zip(sums, statement["pads"], strict=True)]
+    together = _verdict(bundle / "verdict.json", commitment, statement, "verdict", of_all)
+    if tree is None:
+        return {"passed": together}
+    verdicts: list[bool | None] = [None] * n_regions(tree)
+    for k in numbers:
+        path, of_region = folder / f"{k:05d}.json", take(of_all, where, k)
+        verdicts[k] = _verdict(path, commitment, statement, f"verdict {k}", of_region)
+    return {"passed": together and False not in verdicts, "regions": verdicts}
+
+
+def _verdict(
+    path: Path,
+    commitment: Commitment,
+    statement: dict[str, Any],
+    part: str,
+    chunks: list[tuple[list[int], int]],
+) -> bool:
+    """Verify the verdict on the sums of some chunks, given with their pads."""
+    sums = add(commitment, [chunk for chunk, _ in chunks])
+    values = verdict_inputs(commitment, statement, sums, [pad for _, pad in chunks])
+    flags, proof = read_proof(path, part)
     demand(len(flags) == 3 and set(flags) <= {-1, 1}, "There is no verdict.")
-    commitment.verify("verdict", statement, "verdict", values, flags, proof)
+    commitment.verify("verdict", statement, part, values, flags, proof)
     return flags[1] == 1
 
 
 def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
     """Whether some labels would fail the audit, wherever its secret confidences are."""
     n_bins, alpha = statement["n_bins"], statement["alpha"]
-    allowance = chance_of(n_bins, statement["confidence_level"]) / 4e6
+    allowance = chance_of(n_bins, single_level(statement)) / 4e6
     most = 0  # samples that can pass with any labels
     for b in range(n_bins):
         if (b + 1) / n_bins <= 1 / n_classes - ROUNDING:
@@ -758,14 +863,14 @@ def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
 
 
 def verdict_inputs(
-    commitment: Commitment, statement: dict[str, Any], sums: list[int]
+    commitment: Commitment, statement: dict[str, Any], sums: list[int], pads: list[int]
 ) -> dict[str, list[int]]:
-    """Inputs of the proof of a verdict."""
+    """Inputs of the proof of a verdict on sums under these pads."""
     return {
         "sums": sums,
-        "chunks": [int(pad in statement["pads"]) for pad in range(commitment.n_pads)],
+        "chunks": [int(pad in pads) for pad in range(commitment.n_pads)],
         "alphas": thresholds_of(statement["alpha"], commitment.record["tolerance"]),
-        "chance": [chance_of(statement["n_bins"], statement["confidence_level"])],
+        "chance": [chance_of(statement["n_bins"], single_level(statement))],
     }
 
 
@@ -797,11 +902,10 @@ def _spot_check(
     commitment: Commitment,
     statement: dict[str, Any],
     rows: list[list[int]],
-    codes: list[int],
     challenge: Path | None,
     needed: int,
-) -> list[int]:
-    """Verify the predictions that the challenge chose; return the sums of all reports."""
+) -> tuple[list[int], list[int]]:
+    """Verify the predictions that the challenge chose; return labels and confidences of all."""
     demand(challenge is not None, "A spot check needs your own challenge.")
     assert challenge is not None
     asked = read_json(challenge)
@@ -838,7 +942,7 @@ def _spot_check(
         values = {"rows": [v for i in _filled(part, size) for v in rows[i]]}
         demand(proven == outputs, "A report is not the model's.")
         commitment.verify("predictions", statement, name, values, outputs, proof)
-    return sums_of_reports(commitment, statement["n_bins"], labels, confidences, codes)
+    return labels, confidences
 
 
 def sums_of_reports(
@@ -976,6 +1080,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own.add_argument("--level", required=True, choices=("bins", "verdict", "predictions"))
         own.add_argument("--classes", required=True, help="those you know, in their order: a,b,c")
         own.add_argument("--absent-classes", default="", help="those without a label: a,b")
+        own.add_argument("--regions", type=Path, help="your file of regions")
         own.add_argument("--challenge", type=Path)
         own.add_argument("--false-share", type=float, default=0.02)
         own.add_argument("--error", type=float, default=0.01)
@@ -999,6 +1104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 level=given.level,
                 classes=classes_of(given.classes, commitment),
                 absent_classes=classes_of(given.absent_classes, commitment),
+                regions=given.regions,
                 challenge=given.challenge,
                 false_share=given.false_share,
                 error=given.error,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, InputError
+from skuq.cli._files import READABLE, WRITABLE, InputError, check_jobs
 from skuq.cli._main import one_line, say
 from skuq.cli._proof_options import (
     NEW_FOLDER,
@@ -154,6 +154,13 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     show_default=True,
     help="Longest time for one proof, in seconds.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(-1),
+    default=1,
+    show_default=True,
+    help="Proofs made at the same time, fewer if memory is short; -1 is the number of cores.",
+)
 @quiet_option
 def prove(
     commitment: Path,
@@ -161,6 +168,7 @@ def prove(
     label: str,
     out: Path,
     drop: tuple[str, ...],
+    jobs: int,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -172,11 +180,12 @@ def prove(
     if settings["challenge"] is not None and settings["level"] != "predictions":
         raise InputError("--challenge: a challenge belongs to --level predictions.")
     check_outside("--out", out, [commitment])
+    check_jobs(jobs)
     with errors_in_one_line():
         from skuq import zk
 
         X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
-        made = zk.prove(commitment, X, y, out, **settings, verbose=int(not quiet))
+        made = zk.prove(commitment, X, y, out, **settings, n_jobs=jobs, verbose=int(not quiet))
     _show_bundle(made, quiet)
 
 

@@ -39,6 +39,7 @@ TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
+THREADS = "RAYON_NUM_THREADS"  # of the proof system
 _SILENCE = threading.RLock()  # of the process's output
 
 
@@ -220,8 +221,19 @@ def witness(
     return [_integer(v) for v in found["outputs"][0]], point
 
 
-def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeout: float) -> bytes:
-    """Prove a witness; `ProofSystemError` if that takes longer than `timeout` seconds."""
+def prove(
+    witness_path: Path,
+    circuit: Path,
+    proving: Path,
+    srs: Path,
+    *,
+    timeout: float,
+    threads: int | None = None,
+) -> bytes:
+    """Prove a witness; `ProofSystemError` if that takes longer than `timeout` seconds.
+
+    Without a number of threads, the proof system takes one for each core.
+    """
     target = witness_path.with_suffix(".proof.json")
     arguments = {
         "witness": str(witness_path),
@@ -230,7 +242,7 @@ def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeou
         "proof_path": str(target),
         "srs_path": str(srs),
     }
-    _run("prove", arguments, timeout=timeout)
+    _run("prove", arguments, timeout=timeout, threads=threads)
     proof = bytes(json.loads(target.read_text(encoding="utf-8"))["proof"])
     target.unlink()
     return proof
@@ -344,18 +356,24 @@ def _call(function: Any, what: str, *arguments: Any) -> Any:
         raise ProofSystemError(f"The proof system cannot {what}: {error}") from error
 
 
-def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = None) -> None:
+def _run(
+    function: str,
+    arguments: Mapping[str, Any],
+    timeout: float | None = None,
+    threads: int | None = None,
+) -> None:
     """Call the proof system in a new process, which ends with this call in any case."""
     _ezkl()
     script = Path(__file__).with_name("_ezkl_worker.py")
     task = json.dumps({"function": function, "arguments": arguments})
+    share = {} if threads is None else {THREADS: str(threads)}
     with tempfile.TemporaryDirectory(prefix="skuq-") as tables:
         process = subprocess.Popen(
             [sys.executable, str(script), task],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, OWN_FOLDER: tables},
+            env={**os.environ, **share, OWN_FOLDER: tables},
         )
         try:
             _, errors = process.communicate(timeout=timeout)

@@ -38,6 +38,7 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._regions import load_regions
+from skuq.zk._simultaneous import results_of
 from skuq.zk._spot_check import chosen_rows, read_challenge, sample_size
 from skuq.zk._statements import (
     ATTESTATION,
@@ -96,12 +97,12 @@ def prove(
     error: float = 0.01,
     regions: str | Path | None = None,
     timeout: float = 600.0,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> Bundle:
     """Prove the calibration audit of a committed model (Algorithm 1).
 
-    Proofs are made one at a time. An interrupted call continues where it stopped when it is
-    repeated with the same arguments.
+    An interrupted call continues where it stopped when it is repeated with the same arguments.
 
     Parameters
     ----------
@@ -135,6 +136,9 @@ def prove(
         Default: all samples together.
     timeout : float, default=600.0
         Longest time for one proof, in seconds.
+    n_jobs : int, default=None
+        Proofs that are made at the same time, each in a process with its share of the cores; fewer
+        if they would not fit into the free memory. None is 1, and -1 is the number of cores.
     verbose : int, default=0
         1 shows progress.
 
@@ -156,7 +160,7 @@ def prove(
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
     check_unlinked(out)
     committed = load_commitment(commitment)
-    prover = Prover(committed, timeout)
+    prover = Prover(committed, timeout, n_jobs)
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     _check_parameters(committed, alpha, n_bins, confidence_level, len(data.rows))
@@ -339,11 +343,13 @@ class _AuditRun:
 
     def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Prove every chunk that is not proven yet; return the outputs of all."""
-        outputs = []
-        for k, value in enumerate(tqdm(values, desc="proofs", disable=not self._verbose)):
-            record = self.file(_chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
-            outputs.append([int(v) for v in record["outputs"]])
-        return outputs
+        calls = [
+            partial(self.file, _chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
+            for k, value in enumerate(values)
+        ]
+        bar = partial(tqdm, desc="proofs", total=len(calls), disable=not self._verbose)
+        records = results_of(calls, self._prover.n_jobs, bar)
+        return [[int(v) for v in record["outputs"]] for record in records]
 
     def finish(self, n_proofs: int) -> Bundle:
         """Complete the folder for the auditor."""

@@ -80,7 +80,8 @@ def provider(tmp_path_factory):
     given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
     with chdir(folder):
         told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
-        told += done("prove", *reference("model/public"), "--bins", 5, "--out", "bundle")
+        asked = ["--bins", 5, "--jobs", 2]
+        told += done("prove", *reference("model/public"), *asked, "--out", "bundle")
     record = json.loads(
         (folder / "model" / "public" / "commitment.json").read_text(encoding="utf-8")
     )
@@ -215,6 +216,11 @@ def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
 )
 def test_what_was_not_asked_for_is_rejected(auditor, options, message):
     rejected(verify(*options), message)
+
+
+@pytest.mark.parametrize("absent", ["1", "7"])
+def test_only_classes_without_a_label_are_absent(auditor, absent):
+    unusable(verify("--absent-classes", absent), "`absent_classes` must be")
 
 
 def test_a_reference_string_of_unknown_origin_is_rejected(auditor, tmp_path):
@@ -466,6 +472,7 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
     [
         (["--commitment", "model"], "--commitment: name the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
+        (["--jobs", 0], "--jobs must be a number of processes, or -1 for all cores"),
         (["--level", "verdict"], "needs a commitment with verdict_samples"),
         (["--challenge", "ref.csv"], "a challenge belongs to --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
@@ -557,6 +564,10 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
             "name the columns of probabilities (--proba)",
         ),
         (["verify"], "Missing option '--audit'."),
+        (
+            ["verify", "--audit", "bundle", *reference("published"), *ASKED[:-2]],
+            "Missing option '--classes'.",
+        ),
         (["nonsense"], "No such command 'nonsense'."),
         (["--alpha", "0.1", "verify"], "--alpha stands before 'verify'"),
         (["--label", "y", "check"], "--label stands before 'check'"),

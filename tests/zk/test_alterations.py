@@ -1,8 +1,8 @@
 """Altered files and questions, and whether each verifier refuses them: examples in a file.
 
 Every example of ``alterations.json`` is one change to an honest commitment, audit or attestation,
-with the answer that both verifiers must give. Where proofs are not ``"checked"``, they are assumed to
-hold, as those of a provider who makes them for the altered files: then the form alone is judged.
+with the answer that both verifiers must give. Where proofs are not ``"checked"``, they are assumed
+to hold, as those of a provider who makes them for the altered files: the form alone is judged.
 """
 
 import base64
@@ -197,7 +197,7 @@ def marked(example):
     return pytest.param(example, id=example["name"], marks=slow)
 
 
-@pytest.mark.parametrize("example", map(marked, EXAMPLES))
+@pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES])
 def test_both_verifiers_give_the_expected_answer(example, second, tmp_path, request, monkeypatch):
     setting = Setting(example["of"], tmp_path, request)
     if example.get("proofs") != "checked":

@@ -27,6 +27,7 @@ from skuq.zk._fixed_point import ONE
 from skuq.zk._regions import KIND, MAX_REGIONS, Regions, load_regions, rows_of_chunks, valid_tree
 from skuq.zk._results import judged
 from skuq.zk._statements import read_audit
+from tests.zk.test_vectors import second_verifier
 
 ASKED = {"alpha": 0.05, "n_bins": 1}
 SAMPLE = {"false_share": 0.3, "error": 0.1}
@@ -174,6 +175,7 @@ def balanced(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
         made.public = commit(model, table, folder, verdict_samples=80, **settings).folder
+    made.own = shutil.copy(made.public / "srs", folder / "own.srs")
     made.regions = folder / "regions.json"
     write_json(made.regions, {"kind": KIND, "format": FORMAT, "tree": REGIONS.tree})
     return made
@@ -212,6 +214,26 @@ def verified(balanced, level, regions, bundle=None):
     )
 
 
+def verified_by_the_second(balanced, level, regions, bundle=None):
+    """What the second verifier finds in the same files."""
+    second = second_verifier()
+    made, challenge = bundle_of(balanced, level, regions)
+    commitment = second.Commitment(balanced.public, balanced.keys, balanced.own)
+    return second.verify_audit(
+        made if bundle is None else bundle,
+        commitment,
+        balanced.X.tolist(),
+        list(map(str, balanced.y)),
+        level=level,
+        confidence_level=LEVELS[level],
+        classes=[0, 1],
+        regions=regions,
+        challenge=challenge,
+        **ASKED,
+        **SAMPLE,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level):
@@ -231,11 +253,15 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
     assert "No region was looked at" not in " ".join(found.notes)
     record = found.as_record()["regions"]
     assert [entry["passed"] for entry in record] == verdicts
+    second = verified_by_the_second(balanced, level, balanced.regions)
     if level == "verdict":
+        assert second == {"passed": False, "regions": [False, False]}
         n_chunks = len(list((balanced.folder / "verdict-True" / "chunks").iterdir()))
         assert found.n_proofs == n_chunks + 3
         assert found.sums is None
         return
+    assert [part["count"] for part in second["regions"]] == [[20], [20]]
+    assert [part["correct"] for part in second["regions"]] == [[10], [20]]
     for part, correct in zip(found.regions, (10, 20), strict=True):
         assert part.sums.count.tolist() == [20]
         assert part.sums.correct.tolist() == [correct]
@@ -259,8 +285,15 @@ def test_an_audit_of_other_regions_than_the_auditors_is_refused(balanced, tmp_pa
     changed = {**read_json(bundle / "statement.json"), "regions": [0, 0.25, None, None]}
     write_json(bundle / "statement.json", changed)
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match="about other regions than yours"):
+    refused_by_both(balanced, level, bundle, "about other regions than yours")
+
+
+def refused_by_both(balanced, level, bundle, message):
+    with pytest.raises(VerificationError, match=message):
         verified(balanced, level, balanced.regions, bundle)
+    with pytest.raises(Exception, match=r".") as refused:
+        verified_by_the_second(balanced, level, balanced.regions, bundle)
+    assert type(refused.value).__name__ == "Refused"
 
 
 def copied(bundle, tmp_path):
@@ -272,12 +305,11 @@ def copied(bundle, tmp_path):
 def test_proofs_cannot_change_their_region(balanced, tmp_path, level):
     bundle = copied(bundle_of(balanced, level, balanced.regions)[0], tmp_path)
     chunks = sorted((bundle / "chunks").iterdir())
-    first, last = chunks[0].read_bytes(), chunks[-1].read_bytes()
-    chunks[0].write_bytes(last)
-    chunks[-1].write_bytes(first)
+    first, last = read_json(chunks[0]), read_json(chunks[-1])
+    write_json(chunks[0], {**last, "part": first["part"]})
+    write_json(chunks[-1], {**first, "part": last["part"]})
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match="does not hold for this statement"):
-        verified(balanced, level, balanced.regions, bundle)
+    refused_by_both(balanced, level, bundle, "does not hold for this statement")
 
 
 @pytest.mark.slow
@@ -287,8 +319,7 @@ def test_no_verdict_of_a_region_can_be_left_out_added_or_changed(balanced, tmp_p
         bundle = shutil.copytree(made, tmp_path / f"{k}")
         change(bundle)
         write_manifest(bundle)
-        with pytest.raises(VerificationError, match=r"one verdict for each|does not hold for"):
-            verified(balanced, "verdict", balanced.regions, bundle)
+        refused_by_both(balanced, "verdict", bundle, r"one verdict for each|does not hold for")
 
 
 def leave_out(bundle):
@@ -300,7 +331,8 @@ def add(bundle):
 
 
 def swap(bundle):
-    shutil.copyfile(bundle / "verdict.json", bundle / "verdicts" / "00001.json")
+    path = bundle / "verdicts" / "00001.json"
+    write_json(path, {**read_json(bundle / "verdict.json"), "part": read_json(path)["part"]})
 
 
 def claim(bundle):

@@ -205,7 +205,8 @@ def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(
         for n in (1, 5, 20, 40, 80, 10**4):
             asked = {"n_bins": n_bins, "alpha": alpha, "confidence_level": confidence_level}
             refused = too_few_to_fail(n, n_classes, **asked)
-            assert second.can_fail({**asked, "n_samples": n}, n_classes) == (not refused)
+            statement = {**asked, "n_samples": n, "regions": None}
+            assert second.can_fail(statement, n_classes) == (not refused)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import encoding_of
+from skuq.zk._regions import Regions, rows_of_chunks
 from skuq.zk._statements import VerdictStatement
 
 FILE = Path(__file__).with_name("vectors.json")
@@ -69,6 +70,7 @@ STATEMENT = {
     "regions": None,
     "pads": [1, 0],
 }
+TREE = [0, 0.25, None, [1, 0.0, None, None]]
 CHALLENGE = {
     "commitment_digest": "c0" * 32,
     "reference_digest": "4e" * 32,
@@ -108,6 +110,9 @@ def by_the_package():
         "edges": edges(N_BINS, shape.n_bins).tolist(),
         "chosen_rows": spot_check.chosen_rows(challenged, 12, 5).tolist(),
         "n_proven": spot_check.sample_size(0.02, 0.01),
+        "regions": (region := Regions(TREE).assign(ROWS)).tolist(),
+        "rows_of_chunks": [part.tolist() for part in rows_of_chunks(shape.rows_of("bins"), region)],
+        "single_level": VerdictStatement.of({**STATEMENT, "regions": TREE}).single_level,
         "thresholds": verdicts.thresholds(0.05, tolerance),
         "chance": verdicts.chance_allowance(N_BINS, 0.95),
         "inputs": {
@@ -141,12 +146,17 @@ def by_the_second_verifier():
     commitment.describe(RECORD)
     rows = commitment.encode(ROWS)
     bound = second.context_of(STATEMENT, "bins 1")
-    totals = [sum(parts) for parts in zip(*SUMS, strict=True)]
+    totals, together = second.add(commitment, SUMS), [0] * len(rows)
+    region = [second.region_of(TREE, row) for row in ROWS]
+    divided = {**STATEMENT, "regions": TREE}
+    chunks = second.chunks_of(commitment, divided, "bins", rows, CODES, region)
     inputs = {
         "predictions": {"rows": [v for row in rows for v in row]},
-        "bins": second.chunks_of(commitment, STATEMENT, "bins", rows, CODES)[1][0],
-        "padded_bins": second.chunks_of(commitment, STATEMENT, "padded_bins", rows, CODES)[0][0],
-        "verdict": second.verdict_inputs(commitment, STATEMENT, totals),
+        "bins": second.chunks_of(commitment, STATEMENT, "bins", rows, CODES, together)[1][0],
+        "padded_bins": second.chunks_of(
+            commitment, STATEMENT, "padded_bins", rows, CODES, together
+        )[0][0],
+        "verdict": second.verdict_inputs(commitment, STATEMENT, totals, STATEMENT["pads"]),
     }
     reported = second.sums_of_reports(commitment, N_BINS, **REPORTED, codes=CODES)
     bins = second.bins_of(reported, commitment.n_bins, N_BINS, 0.05)
@@ -159,6 +169,9 @@ def by_the_second_verifier():
         "edges": second.edges_of(N_BINS, commitment.n_bins),
         "chosen_rows": second.chosen_rows(CHALLENGE, 12, 5),
         "n_proven": second.needed_proofs(1000, 0.02, 0.01),
+        "regions": region,
+        "rows_of_chunks": [counted for _, counted in chunks],
+        "single_level": second.single_level(divided),
         "thresholds": second.thresholds_of(0.05, RECORD["tolerance"]),
         "chance": second.chance_of(N_BINS, 0.95),
         "inputs": {
@@ -180,6 +193,7 @@ def given():
         "commitment": RECORD,
         "rows": ROWS,
         "codes": CODES,
+        "tree": TREE,
         "statement": STATEMENT,
         "part": "bins 1",
         "challenge": CHALLENGE,
