@@ -141,8 +141,8 @@ class Setting:
         if asked.pop("one_class", False):
             self.y = np.zeros_like(self.y)
             committed = load_commitment(self.public)
-            data = encoded(committed.encoding, committed.classes, self.X, self.y)
-            changed(self.bundle / "statement.json", reference_digest=reference_digest(*data))
+            rows, codes = encoded(committed.encoding, committed.classes, self.X, self.y)[:2]
+            changed(self.bundle / "statement.json", reference_digest=reference_digest(rows, codes))
             write_manifest(self.bundle)
         self.question |= asked
         if "file" not in example:
