@@ -134,7 +134,7 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     if made.uses_ceremony:
         say("Reference string: that of the public ceremony.")
     elif given:
-        say("Reference string: the given file; whoever verifies needs an own copy of it.")
+        say("Reference string: the given file. Whoever verifies needs a copy that is not yours.")
     else:
         say("Reference string: TEST ONLY. Nobody can rely on these proofs. For others, commit with")
         say(f"--srs {made.ceremony_string}.")

@@ -79,8 +79,7 @@ def read_signed(path: Path, name: Name, public: Any) -> dict[str, Any]:
     outer = read_json(path)
     record = field(outer, name, dict, path.name)
     text = field(outer, "signature", str, path.name)
-    if len(outer) > 2:
-        raise VerificationError(f"{path.name} has entries that nobody signed.")
+    check_entries(outer, (name, "signature"), path.name)
     invalid = import_optional("cryptography.exceptions", extra="zk").InvalidSignature
     try:
         public.verify(decoded(text), signed_text(name, record))

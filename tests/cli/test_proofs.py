@@ -307,7 +307,8 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
     assert lines[2] == "Failed: confidence is wrong by more than alpha = 0."
-    assert lines[4].split() == ["level", "predictions"]
+    assert lines[4].split() == ["classes", "0,", "1,", "2"]
+    assert lines[6].split() == ["level", "predictions"]
     assert "3 of 20 reported predictions were proven" in found.stdout
     assert any(line.endswith(("too low", "too high")) for line in lines)
     rejected(verify(*question, audit=tmp_path / "sent"), "needs the auditor's own challenge")
@@ -373,9 +374,8 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     onwards = ["revoke", "--sign", "auditor.pem", "--previous", listed, "--out", listed]
     done(*onwards, "--certificate", certified[1], "--digest", "0" * 64)
     rejected(run(*compared), "was revoked")
-    for option, path in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
-        theirs = [*compared, option, path]
-        unusable(run(*theirs), f"{option} must not be in ")
+    for option, theirs in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
+        unusable(run(*compared, option, theirs), f"{option} must not be in ")
     for option in (["--revoked", listed], ["--allow-supplied-string"]):
         unusable(run(*given, "--values", values, *option), "--certificate and --auditor belong")
     unusable(run(*given, "--values", values, *certified[:2]), "belong together")

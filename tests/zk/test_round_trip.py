@@ -459,7 +459,7 @@ def test_the_tolerance_of_the_auditor_counts(exchange):
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
     statement = question(exchange, alpha=gap + 0.01, confidence_level=None)
     found = [
-        judged(committed, statement, sums, 1, [], [], "test", tolerance)
+        judged(committed, statement, [sums], 1, [], [], "test", tolerance)
         for tolerance in (None, 0.005, 0.015)
     ]
     assert [found.passed for found in found] == [True, True, False]
@@ -663,7 +663,7 @@ def test_an_audit_that_could_not_fail_is_refused(exchange):
     for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
         asked = question(exchange, alpha=alpha, confidence_level=confidence_level)
         with pytest.raises(VerificationError, match="could not have failed"):
-            judged(committed, asked, sums, 1, [], [], "test", None)
+            judged(committed, asked, [sums], 1, [], [], "test", None)
 
 
 def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
@@ -674,7 +674,7 @@ def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
     gaps = []
     for found, n in ((sums, N), (many, 50 * N)):
         asked = question(exchange, alpha=0.05, n_samples=n)
-        result = judged(committed, asked, found, 1, [], [], "test", None)
+        result = judged(committed, asked, [found], 1, [], [], "test", None)
         assert any("Smallest underconfidence" in note for note in result.notes)
         gaps.append(result.as_record()["bins"]["detectable_gap"][1])
     assert gaps[0] is None or gaps[0] > gaps[1]

@@ -331,7 +331,7 @@ VERDICTS = {
         ),
     ),
     "proof of a chunk": (
-        NOT_HELD,
+        "longer than proofs under its key",
         lambda w, b: changed(b / VERDICT, proof=read_json(b / CHUNK)["proof"]),
     ),
     "missing": ("verdict.json is missing", lambda w, b: (b / VERDICT).unlink()),
