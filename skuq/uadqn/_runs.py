@@ -29,6 +29,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from skuq.files import atomic_path, remove_partials
 from skuq.loading import untrusted
 from skuq.networks import resolve_device
+from skuq.table_files import write_table
 from skuq.uadqn._algorithm import chosen_device, move, move_to_train
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._checkpoint import (
@@ -232,8 +233,7 @@ class _Saver(ExactCheckpointCallback):
 
 
 def _write_history(path: Path, history: TrainingHistory) -> None:
-    with atomic_path(path) as partial:
-        history.to_frame().to_csv(partial, index=False)
+    write_table(path, [history.to_frame()])
 
 
 def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHistory) -> None:
