@@ -373,8 +373,8 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     onwards = ["revoke", "--sign", "auditor.pem", "--previous", listed, "--out", listed]
     done(*onwards, "--certificate", certified[1], "--digest", "0" * 64)
     rejected(run(*compared), "was revoked")
-    for option, path in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
-        theirs = [*compared, option, path]
+    for option, own in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
+        theirs = [*compared, option, own]
         unusable(run(*theirs), f"{option} must not be in ")
     for option in (["--revoked", listed], ["--allow-supplied-string"]):
         unusable(run(*given, "--values", values, *option), "--certificate and --auditor belong")
