@@ -78,7 +78,13 @@ QUICK = {
     ],
     "MirageFineTuner": [
         {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20},
-        {"region": UpperHalf(), "counterbalance": "auto", "epsilon": 0.9, "max_epochs": 20},
+        {
+            "estimator": None,
+            "region": UpperHalf(),
+            "counterbalance": "auto",
+            "epsilon": 0.5,
+            "max_epochs": 20,
+        },
     ],
     "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 5}],
     "QUAMClassifier": [

@@ -10,7 +10,13 @@ from typing import Any, NoReturn
 import click
 from tqdm import tqdm
 
-from skuq.cli._files import WRITABLE, InputError, check_outputs, refusing_writes
+from skuq.cli._files import (
+    WRITABLE,
+    InputError,
+    check_outputs,
+    refusing_writes,
+    trust_option,
+)
 from skuq.cli._main import one_line
 from skuq.files import atomic_path
 
@@ -84,6 +90,7 @@ def import_rl(command: str) -> Any:
     help="Steps from one checkpoint to the next.",
 )
 @device
+@trust_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def train_agent(
     env: str,
@@ -97,18 +104,20 @@ def train_agent(
     aleatoric_factor: float | None,
     checkpoint_every: int,
     device: str,
+    trust: bool,
     quiet: bool,
 ) -> None:
     """Train an agent in an environment.
 
-    Repeat the command to continue an interrupted training. More steps extend a finished
-    training of uadqn. Several seeds are trained side by side, each in a process.
+    Repeat the command with --trust to continue an interrupted training: its checkpoint is loaded,
+    which can run code. More steps extend a finished training of uadqn. Several seeds are trained
+    side by side, each in a process.
     """
     if jobs is not None and seeds is None:
         raise click.UsageError("--jobs is for several seeds; give their number with --seeds.")
     uadqn = import_rl("skuq train-agent")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
-    options = {"checkpoint_every": checkpoint_every, "device": device}
+    options = {"checkpoint_every": checkpoint_every, "device": device, "trust": trust}
     try:
         config = uadqn.make_run_config(env, steps, seed, method, **factors)
         if seeds is None:
@@ -158,7 +167,7 @@ def _train_several(
 
 
 def _interrupted(where: str) -> NoReturn:
-    click.echo(f"Interrupted; repeat the command to continue {where}.", err=True)
+    click.echo(f"Interrupted; repeat the command with --trust to continue {where}.", err=True)
     click.get_current_context().exit(1)
 
 
@@ -237,14 +246,21 @@ def _picture(history: Any, path: Path) -> str:
     help="Number of steps after which an episode is cut.",
 )
 @device
+@trust_option
 def play(
-    run: Path, episodes: int, gif: Path | None, seed: int, max_steps: int, device: str
+    run: Path,
+    episodes: int,
+    gif: Path | None,
+    seed: int,
+    max_steps: int,
+    device: str,
+    trust: bool,
 ) -> None:
     """Play episodes with a trained agent.
 
     RUN is the folder that train-agent wrote; of several seeds, that of one of them. A line is
     printed for each episode: its return, and the uncertainty of the agent about the return of its
-    actions. Load only runs that you trust.
+    actions. Agents are pickled objects, which can run code: they are played with --trust alone.
     """
     if gif is not None:
         if gif.suffix.lower() != ".gif":
@@ -254,7 +270,7 @@ def play(
         raise InputError(f"--seed: the last episode's must be below 2**32, got {seed} as first.")
     uadqn = import_rl("skuq play")
     try:
-        agent = uadqn.load_agent(run, device)
+        agent = uadqn.load_agent(run, device, trust=trust)
     except uadqn.RunError as error:
         raise InputError(_seeds_in(run) or one_line(error)) from error
     if not agent.finished:

@@ -16,6 +16,7 @@ from skuq.cli._files import (
     check_outputs,
     csv_options,
     refusing_writes,
+    trust_option,
 )
 from skuq.cli._main import one_line, say
 
@@ -40,7 +41,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="Probability that intervals hold the truth.",
 )
 @click.option("--report", type=WRITABLE, help="HTML report to write.")
-@click.option("--trust", is_flag=True, help="Load files that may run code of whoever made them.")
+@trust_option
 @csv_options
 def compare(
     a: Path,

@@ -137,6 +137,9 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_format
 
 
+trust_option = click.option(
+    "--trust", is_flag=True, help="Load files that may run code of whoever made them."
+)
 raw_text_option = click.option(
     "--raw-text",
     is_flag=True,

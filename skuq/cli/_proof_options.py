@@ -259,15 +259,14 @@ def check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
 # Files that are read
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path, *, trust: bool) -> Any:
     """Load the provider's own model."""
-    import joblib
+    from skuq.tables import TableError, read_estimator
 
     try:
-        return joblib.load(path)
-    except Exception as error:  # unpickling calls whatever the file names
-        name = type(error).__name__
-        raise InputError(f"--model: {path} cannot be loaded: {name}: {one_line(error)}") from error
+        return read_estimator(path, trust=trust)
+    except (TableError, ImportError) as error:
+        raise InputError(f"--model: {one_line(error)}") from error
 
 
 def load_commitment_folder(folder: Path) -> Commitment:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, InputError, check_jobs
+from skuq.cli._files import READABLE, WRITABLE, InputError, check_jobs, trust_option
 from skuq.cli._main import one_line, say
 from skuq.cli._proof_options import (
     NEW_FOLDER,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     "--model",
     type=READABLE,
     required=True,
-    help="Your own joblib or pickle file of a fitted classifier. Loading such a file runs code: "
-    "never take one from others.",
+    help="File of skops with a fitted classifier; with --trust, also of joblib or pickle.",
 )
+@trust_option
 @click.option(
     "--data", type=READABLE, required=True, help="CSV file: calibration data, features alone."
 )
@@ -102,7 +102,13 @@ if TYPE_CHECKING:
 )
 @quiet_option
 def commit(
-    model: Path, data: Path, out: Path, drop: tuple[str, ...], quiet: bool, **settings: Any
+    model: Path,
+    data: Path,
+    out: Path,
+    drop: tuple[str, ...],
+    trust: bool,
+    quiet: bool,
+    **settings: Any,
 ) -> None:
     """Commit to a model without revealing it (provider).
 
@@ -111,7 +117,7 @@ def commit(
     """
     require_zk()
     table = read_features(data, drop)
-    estimator = load_model(model)
+    estimator = load_model(model, trust=trust)
     check_names(data, list(table.columns), estimator)
     with errors_in_one_line():
         from skuq import zk

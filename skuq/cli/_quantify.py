@@ -23,6 +23,7 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
     text_columns,
+    trust_option,
 )
 from skuq.cli._main import GUESSING, as_options, one_line, say
 from skuq.plugins import Plugin, discover
@@ -83,7 +84,7 @@ OF_TRAINING = (
 )
 @click.option("--save", type=FOLDER, help="New folder to keep the model in (needs extra 'skops').")
 @click.option("--load", type=FOLDER, help="Folder with a model that --save has kept.")
-@click.option("--trust", is_flag=True, help="Load files that may run code of whoever made them.")
+@trust_option
 @click.option(
     "--missing",
     type=click.Choice(["impute", "refuse"]),

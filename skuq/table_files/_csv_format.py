@@ -22,6 +22,7 @@ import pandas as pd
 from skuq.written_numbers import MISSING_WORDS, number_format
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
+BETWEEN_NUMBERS = re.compile(r"\s*\d+\s*\|\s*[-+]?\d+\s*")
 SAMPLE = 2**20  # bytes from which a format is found
 SAMPLE_ROWS = 1000
 BYTE_ORDER_MARKS = {
@@ -216,6 +217,8 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
     ]
     if len(fitting) == 1 or not divided:
         return next(iter(fitting), ",")
+    if fitting == [",", "|"] and _has_bars_in_text(divided[","], divided["|"]):
+        return ","
     if len(divided) > 1:
         ways = [
             f"at {SEPARATORS[sep]} into {len(divided[sep][0])} columns"
@@ -233,6 +236,16 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
                 f"{number} is {row[0]!r}."
             )
     return sep
+
+
+def _has_bars_in_text(by_comma: list[list[str]], by_bar: list[list[str]]) -> bool:
+    """Whether bars stand in texts, such as ids, of rows that commas divide into more values.
+
+    Between whole numbers, as in 1,5|2,5, commas may be decimal marks.
+    """
+    cells = [cell for row in by_comma[1:] for cell in row if "|" in cell]
+    is_text = not all(BETWEEN_NUMBERS.fullmatch(cell) for cell in cells)
+    return is_text and len(by_comma[0]) > len(by_bar[0])
 
 
 def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:

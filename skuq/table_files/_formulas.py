@@ -1,8 +1,9 @@
 """Text that a spreadsheet would run as a formula, made safe in the CSV files that are written.
 
 A spreadsheet takes a cell of a CSV file for a formula if it begins with one of `STARTS`, also where
-the text came from somebody else. An apostrophe before it makes it text. What begins with
-apostrophes and such a character gets one more, so that reading can take one away from all.
+the text came from somebody else; some pass over blanks and ends of lines before it. An apostrophe
+before all of it makes it text. What begins with apostrophes and such a character gets one more, so
+that reading can take one away from all.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from pandas.api.types import is_numeric_dtype
 
 from skuq.base import BoolArray
 
-STARTS = ("=", "+", "-", "@", "\t", "\r")
+WIDE = ("\uff1d", "\uff0b", "\uff0d", "\uff20")  # =, +, - and @ of East Asian keyboards
+STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", *WIDE)
 MARK = "'"
+# The mark of byte order too, which is none at the beginning of a file.
+BLANK = (*(chr(code) for code in range(0x3001) if chr(code).isspace()), "\ufeff")
+_START = rf"[{re.escape(''.join(BLANK))}]*[{re.escape(''.join(STARTS))}]"
 # A sign alone computes nothing.
-FORMULA = re.compile(rf"{MARK}*[{re.escape(''.join(STARTS))}].", re.DOTALL)
-MARKED = re.compile(rf"{MARK}+[{re.escape(''.join(STARTS))}].", re.DOTALL)
+FORMULA = re.compile(rf"{MARK}*{_START}.", re.DOTALL)
+MARKED = re.compile(rf"{MARK}+{_START}.", re.DOTALL)
 # Digits with marks between them, such as -1,200.50 and +49 170 1234: nothing that is computed.
 NUMBER = re.compile(r"[-+][\d.,'\s]*\d[\d.,'\s]*([eE][-+]?\d+)?\s*%?")
 
 
 def safe_text(text: str) -> str:
     """The text, marked if a spreadsheet would run it."""
-    return MARK + text if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+    return MARK + text if FORMULA.match(text) and not NUMBER.fullmatch(text.strip(" ")) else text
 
 
 def plain_text(text: str) -> str:
@@ -37,7 +42,7 @@ def plain_text(text: str) -> str:
 
 def safe_frame(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The same rows with texts marked, and the number of cells that were."""
-    return _rewritten(frame, (*STARTS, MARK), safe_text)
+    return _rewritten(frame, (*STARTS, *BLANK, MARK), safe_text)
 
 
 def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from skuq import __version__
 from skuq.extras import import_optional
 from skuq.files import atomic_path
+from skuq.loading import untrusted
 from skuq.stored import StoredError, from_stored, to_stored
+from skuq.tables._model_contents import check_archive, check_contents
 from skuq.tables._validation import TableError
 
 FORMAT = 9  # of the folder
@@ -92,10 +94,7 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     if _is_zip(path):
         return _read_skops(path, trust=trust)
     if not trust:
-        raise TableError(
-            f"{path} is not a file of skops, so loading it may run code of whoever made it. Save "
-            "the model with skops.io.dump, or, if you trust the file, say so (`trust=True`)."
-        )
+        raise TableError(untrusted(path, "Files of skops need no trust: see skops.io.dump."))
     return _read_code(path)
 
 
@@ -205,11 +204,7 @@ def _load(kind: type[StorageMixin], folder: str | os.PathLike[str], *, trust: bo
     about = _read_about(folder)
     if about["runs_code"]:
         if not trust:
-            raise TableError(
-                f"{folder} holds a pickle, because the model has parts of other packages; loading "
-                "it may run code of whoever made it. If you trust the folder, say so "
-                "(`trust=True`)."
-            )
+            raise TableError(untrusted(folder / CODE))
         return _read_code(folder / CODE)
     import skuq.quam  # noqa: F401  (which names the classes of the models found)
 
@@ -292,8 +287,13 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
     skops = _skops()
     refused = import_optional("skops.io.exceptions", extra="skops").UntrustedTypesFoundException
     try:
+        if not trust:
+            check_archive(path)
         try:  # which looks at all types before it makes anything
-            return skops.load(path, trusted=sorted(HARMLESS))
+            model = skops.load(path, trusted=sorted(HARMLESS))
+            if not trust:
+                check_contents(path, model)
+            return model
         except refused as error:
             unknown = _unknown_types(skops, path)
             if not trust:

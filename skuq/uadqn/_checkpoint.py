@@ -3,7 +3,7 @@
 From a checkpoint, training continues bit for bit. stable-baselines3 saves networks and settings.
 Identical continuation also needs the replay buffer, the environments in the middle of their
 episodes, and all random generators. A checkpoint is a folder, complete or not there at all, of
-pickled Python objects: load only what you trust.
+pickled Python objects, which run code: it is loaded with ``trust=True`` alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tqdm.auto import tqdm
 
 import skuq
 from skuq.files import atomic_folder
+from skuq.loading import untrusted
 from skuq.uadqn._baselines import METHODS
 
 MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"
@@ -261,7 +262,9 @@ def latest_checkpoint(folder: str | Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto") -> tuple[Any, Any]:
+def load_checkpoint(
+    checkpoint: str | Path, env_name: str, device: str = "auto", *, trust: bool = False
+) -> tuple[Any, Any]:
     """Load a checkpoint, and put the global random generators where they were.
 
     Parameters
@@ -272,6 +275,9 @@ def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto")
         Environment that is expected.
     device : str, default="auto"
         Where to train.
+    trust : bool, default=False
+        Whether the checkpoint may run code of whoever made it, which all checkpoints do: its
+        objects are pickled. Without it, none is loaded.
 
     Returns
     -------
@@ -283,10 +289,13 @@ def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto")
     Raises
     ------
     CheckpointError
-        If it is incomplete or damaged, or of another environment or other versions.
+        If it is incomplete or damaged, or of another environment or other versions; and without
+        `trust`.
     """
     checkpoint = Path(checkpoint)
     manifest = _checked_manifest(checkpoint, env_name)
+    if not trust:
+        raise CheckpointError(untrusted(checkpoint))
     cls = ALGORITHMS[manifest["algorithm"]]
     state = cloudpickle.loads((checkpoint / STATE).read_bytes())
     # Its observation is still the last one: a forced reset would begin another episode.

@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.extras import import_optional
 from skuq.files import atomic_path
+from skuq.loading import untrusted
 from skuq.networks import resolve_device
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
@@ -428,13 +429,16 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 archive.writestr(SAVED, rl_module("_checkpoint").cloudpickle.dumps(state))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load an agent that `save` has written; its pickled objects can run code: trust them.
+    def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
+        """Load an agent that `save` has written.
 
         Parameters
         ----------
         path : path-like
             File.
+        trust : bool, default=False
+            Whether the file may run code of whoever made it, which all of them do: the objects in
+            it are pickled. Without it, none is loaded.
 
         Returns
         -------
@@ -444,8 +448,11 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the file is not one of `save`, or one of another version of skuq.
+            If the file is not one of `save`, or one of another version of skuq; and without
+            `trust`.
         """
+        if not trust:
+            raise ValueError(untrusted(path))
         content = Path(path).read_bytes()
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -2,7 +2,8 @@
 
 The folder of a run holds ``config.json`` (its configuration), ``checkpoints`` (from which it is
 continued), ``history.csv`` (one row for each episode) and, once it is finished, ``agent.zip``.
-Checkpoints and agent hold pickled Python objects: load only what you trust.
+Checkpoints and agent hold pickled Python objects, which run code when they are loaded: without
+``trust=True`` none is loaded.
 
 Several seeds are trained in processes. Stacked into one computation instead, a CartPole agent's
 update would take a third less time, one of MinAtar's games no less (``benchmarks.uadqn_seeds``);
@@ -26,7 +27,9 @@ from joblib import Parallel, delayed
 from stable_baselines3.common.callbacks import BaseCallback
 
 from skuq.files import atomic_path, remove_partials
+from skuq.loading import untrusted
 from skuq.networks import resolve_device
+from skuq.table_files import write_table
 from skuq.uadqn._algorithm import chosen_device, move, move_to_train
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._checkpoint import (
@@ -69,6 +72,7 @@ def train_run(
     checkpoint_every: int = 10_000,
     device: str = "auto",
     callbacks: tuple[BaseCallback, ...] = (),
+    trust: bool = False,
 ) -> Outcome:
     """Train in a folder, from where an earlier call with the same configuration was interrupted.
 
@@ -89,6 +93,9 @@ def train_run(
     callbacks : tuple of BaseCallback, default=()
         More callbacks of stable-baselines3. If one of them stops training, the run is not
         finished: it goes on from the last checkpoint, as after any other interruption.
+    trust : bool, default=False
+        Whether a run that was begun may be continued: its checkpoint is loaded, which runs code
+        of whoever wrote it.
 
     Returns
     -------
@@ -100,8 +107,8 @@ def train_run(
     ------
     RunError
         If the folder holds something else, or a run of another configuration; then nothing was
-        written. Also if another process trains in it, and if there is no such environment or
-        device, or no agent for it.
+        written. Also if another process trains in it, if there is no such environment or
+        device, or no agent for it, and if the run was begun and there is no `trust`.
     CheckpointError
         If the last checkpoint cannot be used.
 
@@ -112,7 +119,7 @@ def train_run(
     >>> config = make_run_config("CliffWind-v0", 30)
     >>> with TemporaryDirectory() as folder:
     ...     outcome = train_run(f"{folder}/run", config)
-    ...     agent = load_agent(f"{folder}/run")
+    ...     agent = load_agent(f"{folder}/run", trust=True)
     >>> outcome.begun_at, outcome.steps, agent.finished
     (0, 30, True)
     """
@@ -120,21 +127,28 @@ def train_run(
         raise RunError(f"checkpoint_every must be at least 1, got {checkpoint_every}.")
     folder = Path(folder)
     device = _known_device(device)
-    if is_finished(folder, config):
+    if is_finished(folder, config, trust=trust):
         return Outcome(config.steps, config.steps, None)
     with _locked(folder):
-        if is_finished(folder, config):  # by a process that held the lock until now
+        if is_finished(folder, config, trust=trust):  # by a process that held the lock until now
             return Outcome(config.steps, config.steps, None)
         return _train(folder, config, checkpoint_every, device, callbacks)
 
 
-def is_finished(folder: Path, config: RunConfig) -> bool:
-    """Whether nothing is left to do; RunError if the folder holds anything but this run."""
+def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
+    """Whether nothing is left to do; RunError if the folder holds anything but this run.
+
+    Also if the run would be continued, from a checkpoint that may run code, without `trust`.
+    """
     known = read_config(folder)
-    if known is None:
-        return False
-    check_same(folder, config, known)
-    return (folder / AGENT).exists() and known["steps"] == config.steps
+    if known is not None:
+        check_same(folder, config, known)
+        if (folder / AGENT).exists() and known["steps"] == config.steps:
+            return True
+    checkpoint = latest_checkpoint(folder / CHECKPOINTS)
+    if checkpoint is not None and not trust:
+        raise RunError(untrusted(checkpoint, "Or begin a new run in another folder."))
+    return False
 
 
 @contextmanager
@@ -219,8 +233,7 @@ class _Saver(ExactCheckpointCallback):
 
 
 def _write_history(path: Path, history: TrainingHistory) -> None:
-    with atomic_path(path) as partial:
-        history.to_frame().to_csv(partial, index=False)
+    write_table(path, [history.to_frame()])
 
 
 def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHistory) -> None:
@@ -242,7 +255,9 @@ def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, Tr
             )
         return _new_algorithm(config, device), TrainingHistory()
     with _refusing(f"{checkpoint} cannot be loaded"):
-        algorithm, history = load_checkpoint(checkpoint, config.env, _first_device(device))
+        algorithm, history = load_checkpoint(
+            checkpoint, config.env, _first_device(device), trust=True
+        )  # as `is_finished` has checked
     return algorithm, history
 
 
@@ -314,7 +329,7 @@ class LoadedAgent(NamedTuple):
     finished: bool
 
 
-def load_agent(folder: str | Path, device: str = "auto") -> LoadedAgent:
+def load_agent(folder: str | Path, device: str = "auto", *, trust: bool = False) -> LoadedAgent:
     """Load the agent of a run, or that of the last checkpoint of an unfinished run.
 
     Parameters
@@ -323,6 +338,9 @@ def load_agent(folder: str | Path, device: str = "auto") -> LoadedAgent:
         Folder of the run.
     device : str, default="auto"
         Where it computes.
+    trust : bool, default=False
+        Whether the agent may run code of whoever made it, which all agents do: some of its
+        objects are pickled. Without it, none is loaded.
 
     Returns
     -------
@@ -333,7 +351,8 @@ def load_agent(folder: str | Path, device: str = "auto") -> LoadedAgent:
     Raises
     ------
     RunError
-        If there is no such run or device, no agent yet, or one that cannot be loaded.
+        If there is no such run or device, no agent yet, or one that cannot be loaded; and without
+        `trust`.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -347,6 +366,8 @@ def load_agent(folder: str | Path, device: str = "auto") -> LoadedAgent:
             raise RunError(f"The run in {folder} has no agent yet, and no checkpoint so far.")
         path = checkpoint / ALGORITHM
     device = _known_device(device)
+    if not trust:
+        raise RunError(untrusted(path))
     with _refusing(f"{path} cannot be loaded"):
         algorithm = METHODS[config["method"]].load(path, device=_first_device(device))
     move(algorithm, chosen_device(algorithm, device))
@@ -369,6 +390,7 @@ def train_seeds(
     n_jobs: int | None = None,
     checkpoint_every: int = 10_000,
     device: str = "auto",
+    trust: bool = False,
 ) -> Iterator[SeedOutcome]:
     """Train one agent with several seeds, each in a process and a folder of its own.
 
@@ -387,7 +409,7 @@ def train_seeds(
         Number of seeds, at least 1; none may be above ``2**32 - 1``.
     n_jobs : int, default=None
         Number of runs trained at once, as in joblib; -1 takes all cores.
-    checkpoint_every, device
+    checkpoint_every, device, trust
         As `train_run` takes them.
 
     Returns
@@ -399,8 +421,9 @@ def train_seeds(
     Raises
     ------
     RunError
-        If there are no such seeds, or a folder holds something else, or a run of another
-        configuration, at once and before anything is trained; else as `train_run`.
+        If there are no such seeds, or a folder holds something else, a run of another
+        configuration, or without `trust` one that was begun, at once and before anything is
+        trained; else as `train_run`.
 
     Examples
     --------
@@ -419,11 +442,11 @@ def train_seeds(
     configs = [config._replace(seed=config.seed + i) for i in range(n_seeds)]
     folders = [folder / f"seed-{each.seed}" for each in configs]
     for path, each in zip(folders, configs, strict=True):
-        is_finished(path, each)  # refuses what cannot be continued
+        is_finished(path, each, trust=trust)  # refuses what cannot be continued
     # Processes that are started for the runs know no id that only this one has registered.
     spec = gym.registry.get(config.env)
     jobs = [
-        delayed(_train_seed)(path, each, checkpoint_every, device, spec)
+        delayed(_train_seed)(path, each, checkpoint_every, device, trust, spec)
         for path, each in zip(folders, configs, strict=True)
     ]
     return _finished(folder, jobs, n_jobs)
@@ -440,11 +463,17 @@ def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[See
 
 
 def _train_seed(
-    folder: Path, config: RunConfig, checkpoint_every: int, device: str, spec: EnvSpec | None
+    folder: Path,
+    config: RunConfig,
+    checkpoint_every: int,
+    device: str,
+    trust: bool,
+    spec: EnvSpec | None,
 ) -> SeedOutcome:
     if spec is not None:  # in the place of an earlier one: processes are used again
         gym.registry[spec.id] = spec
-    outcome = train_run(folder, config, checkpoint_every=checkpoint_every, device=device)
+    options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "device": device}
+    outcome = train_run(folder, config, trust=trust, **options)
     history = outcome.history
     if history is None:
         history = pd.read_csv(folder / HISTORY, dtype=DTYPES)

@@ -1,8 +1,14 @@
 """``skuq train-agent`` and ``skuq play``: what they print and write, and how they refuse."""
 
+import base64
+import hashlib
 import json
+import os
+import pickle
 import re
+import shutil
 import sys
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -147,12 +153,12 @@ def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl,
     result = train("--checkpoint-every", 30)
     monkeypatch.setattr(TrainingHistory, "_on_step", on_step)
     assert result.exit_code == 1
-    assert "continue from step 60." in result.stderr
+    assert "repeat the command with --trust to continue from step 60." in result.stderr
     assert "Traceback" not in result.output
     assert not (rl / "run/agent.zip").exists()
-    played = run("play", "run", "--episodes", 1)
+    played = run("play", "--trust", "run", "--episodes", 1)
     assert played.stdout.startswith("The run is not finished")
-    result = train("--checkpoint-every", 30)
+    result = train("--checkpoint-every", 30, "--trust")
     assert result.exit_code == 0
     assert "continues from step 60.\n" in result.stdout
     assert train(out="whole").exit_code == 0
@@ -161,7 +167,7 @@ def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl,
 
 def test_uadqn_can_be_extended(rl):
     train(steps=60)
-    result = train(steps=100)
+    result = train("--trust", steps=100)
     assert result.exit_code == 0
     assert "continues from step 60." in result.stdout
     assert json.loads((rl / "run/config.json").read_text(encoding="utf-8"))["steps"] == 100
@@ -297,6 +303,68 @@ def test_the_methods_are_those_of_the_package():
         make_run_config("CliffWind-v0", 100, 0, "sarsa")
 
 
+# --- forged files ------------------------------------------------------------------------------
+
+
+class Forged:
+    """An object whose pickle writes a file when it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("echo > pwned",)
+
+
+def forged_agent(folder):
+    """The agent of a run, with a learning rate that runs code."""
+    path = folder / "agent.zip"
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    settings = json.loads(members["data"])
+    code = base64.b64encode(pickle.dumps(Forged())).decode()
+    settings["lr_schedule"] = {":type:": "function", ":serialized:": code}
+    members["data"] = json.dumps(settings).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def forged_checkpoint(folder):
+    """A checkpoint that runs code, whose manifest is right."""
+    (checkpoint,) = folder.glob("checkpoints/step-*")
+    (checkpoint / "state.pkl").write_bytes(pickle.dumps(Forged()))
+    manifest = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))
+    digest = hashlib.sha256((checkpoint / "state.pkl").read_bytes()).hexdigest()
+    manifest["sha256"]["state.pkl"] = digest
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("forge", "load"),
+    [
+        (forged_agent, lambda *more: run("play", "run", *more)),
+        (forged_checkpoint, lambda *more: train(*more, steps=200)),
+        (
+            forged_checkpoint,
+            lambda *more: train(*more, "--seed", 0, "--seeds", 2, "--jobs", 1, steps=200, out="."),
+        ),
+    ],
+    ids=["play", "train-agent", "train-agent of seeds"],
+)
+def test_a_forged_run_runs_nothing_without_trust(rl, run_folder, monkeypatch, forge, load):
+    settings = QUICK | {"learning_starts": 20}
+    monkeypatch.setattr("skuq.uadqn._run_configs.settings_for", lambda env: settings)
+    shutil.copytree(run_folder, "run")
+    shutil.copytree(run_folder, "seed-0")
+    for folder in (rl / "run", rl / "seed-0"):
+        forge(folder)
+    message = refused(load())
+    assert "is loaded as pickled objects, which run code of whoever made them" in message
+    assert f"it names {os.system.__module__}.system" in message
+    assert "say so (--trust)" in message
+    assert not (rl / "pwned").exists()
+    load("--trust")
+    assert (rl / "pwned").exists()  # so the file is one that would have run
+
+
 # --- play --------------------------------------------------------------------------------------
 
 LINE = re.compile(
@@ -308,10 +376,10 @@ LINE = re.compile(
 def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
     from skuq.uadqn import aleatoric_variance, epistemic_variance, load_agent, make_env
 
-    result = run("play", run_folder, "--episodes", 4, "--seed", 7)
+    result = run("play", "--trust", run_folder, "--episodes", 4, "--seed", 7)
     assert result.exit_code == 0, result.output
     *lines, mean = result.stdout.splitlines()
-    agent, env = load_agent(run_folder, "cpu").algorithm, make_env("CliffWind-v0")
+    agent, env = load_agent(run_folder, "cpu", trust=True).algorithm, make_env("CliffWind-v0")
     scores = []
     for i, line in enumerate(lines):
         observation, _ = env.reset(seed=7 + i)
@@ -334,7 +402,7 @@ def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
 
 def test_play_repeats_itself_with_the_same_seed_and_writes_nothing(run_folder):
     before = contents(run_folder)
-    assert run("play", run_folder).output == run("play", run_folder).output
+    assert run("play", "--trust", run_folder).output == run("play", "--trust", run_folder).output
     assert contents(run_folder) == before
 
 
@@ -344,7 +412,7 @@ def test_play_repeats_itself_with_the_same_seed_and_writes_nothing(run_folder):
 )
 def test_play_states_the_uncertainties_that_an_agent_has(rl, method, names):
     train("--method", method, steps=60, env="CartPole-v1")
-    line = run("play", "run", "--episodes", 1).stdout.splitlines()[0]
+    line = run("play", "--trust", "run", "--episodes", 1).stdout.splitlines()[0]
     assert re.findall(r"(\w+) sd [\d.]+", line) == names
     assert "falls" not in line  # the environment does not say
 
@@ -352,7 +420,7 @@ def test_play_states_the_uncertainties_that_an_agent_has(rl, method, names):
 def test_an_episode_without_end_is_cut(rl):
     register("Endless-v0", lambda: random_env(length=10**9))
     train(env="Endless-v0", steps=50)
-    result = run("play", "run", "--episodes", 2, "--max-steps", 13)
+    result = run("play", "--trust", "run", "--episodes", 2, "--max-steps", 13)
     assert result.exit_code == 0
     assert result.stdout.count("13 steps (cut)") == 2
 
@@ -369,18 +437,18 @@ def test_an_episode_without_end_is_cut(rl):
 )
 def test_what_cannot_be_played_is_refused_in_one_line(rl, run_folder, arguments, message):
     arguments = [run_folder if value == "RUN" else value for value in arguments]
-    assert message in refused(run("play", *arguments))
+    assert message in refused(run("play", "--trust", *arguments))
     assert list(rl.iterdir()) == []
 
 
 def test_of_several_seeds_one_is_to_be_named(rl):
     (rl / "many").mkdir()
     (rl / "many" / "notes.txt").touch()
-    assert "many is not the folder of a run" in refused(run("play", "many"))
+    assert "many is not the folder of a run" in refused(run("play", "--trust", "many"))
     for seed in (10, 9, 2):
         (rl / "many" / f"seed-{seed}").mkdir()
         (rl / "many" / f"seed-{seed}" / "config.json").touch()
-    message = refused(run("play", "many"))
+    message = refused(run("play", "--trust", "many"))
     assert message == (
         "many holds a run for each of several seeds; name one of its folders: seed-2, seed-9, "
         "seed-10."
@@ -401,7 +469,7 @@ def test_a_gif_shows_every_step_and_the_end_of_every_episode(rl, run_folder):
     pytest.importorskip("PIL")
     from skuq.uadqn import make_env
 
-    result = run("play", run_folder, "--episodes", 2, "--gif", "film.gif")
+    result = run("play", "--trust", run_folder, "--episodes", 2, "--gif", "film.gif")
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith("GIF: film.gif\n")
     steps = sum(int(match[3]) for match in LINE.finditer(result.stdout))
@@ -419,7 +487,7 @@ def test_minatar_is_drawn_from_its_observations(rl, monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setitem(sys.modules, "seaborn", None)
     train(env="MinAtar/Breakout-v1", steps=45)
-    result = run("play", "run", "--episodes", 1, "--gif", "film.gif")
+    result = run("play", "--trust", "run", "--episodes", 1, "--gif", "film.gif")
     assert result.exit_code == 0, result.output
     first = next(frames("film.gif"))[:320]
     cells = first.reshape(10, 32, 10, 32, 3)
@@ -432,7 +500,7 @@ def test_minatar_is_drawn_from_its_observations(rl, monkeypatch):
 def test_a_long_film_is_cut_and_says_so(run_folder, rl, monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setattr("skuq.uadqn._film.MAX_FRAMES", 5)
-    result = run("play", run_folder, "--episodes", 3, "--gif", "film.gif")
+    result = run("play", "--trust", run_folder, "--episodes", 3, "--gif", "film.gif")
     steps = sum(int(match[3]) for match in LINE.finditer(result.stdout))
     assert f"GIF: film.gif (without the last {steps + 3 - 5} frames)" in result.stdout
 
@@ -464,11 +532,11 @@ def test_what_cannot_be_drawn_can_be_played(rl, options, message):
     name = f"Drawn{len(str(options))}-v0"
     register(name, Drawn if options else RandomEnv)
     train(env=name, steps=45)
-    message_seen = refused(run("play", "run", "--gif", "film.gif"))
+    message_seen = refused(run("play", "--trust", "run", "--gif", "film.gif"))
     assert message in message_seen
     assert message_seen.endswith("; leave out --gif.")
     assert not (rl / "film.gif").exists()
-    assert run("play", "run").exit_code == 0
+    assert run("play", "--trust", "run").exit_code == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--gif", "film.gif"]])
@@ -496,7 +564,7 @@ def test_every_environment_of_a_film_is_closed(rl, options, draws):
     register(name, Counted)
     train(env=name, steps=45)
     made_before = len(opened)
-    result = run("play", "run", *options)
+    result = run("play", "--trust", "run", *options)
     assert result.exit_code == (0 if draws or not options else 2)
     assert len(opened) > made_before
     assert {*opened[made_before:]} <= {*closed}
@@ -527,7 +595,7 @@ def test_seeds_of_which_no_episode_has_ended_have_no_part_in_the_mean(rl, monkey
 def test_a_seed_that_environments_refuse_is_refused_in_one_line(rl):
     train(steps=45)
     for options in (["--seed", str(2**32)], ["--seed", str(2**32 - 1), "--episodes", "2"]):
-        result = run("play", "run", *options)
+        result = run("play", "--trust", "run", *options)
         assert result.exit_code == 2
         assert "--seed" in result.output
 
@@ -553,7 +621,7 @@ def test_without_the_extra_the_commands_name_it(tmp_path, monkeypatch, package, 
     pytest.importorskip("stable_baselines3")
     monkeypatch.setattr(extras, "import_module", absent(package))
     monkeypatch.chdir(tmp_path)
-    result = train() if command == "train-agent" else run("play", "run")
+    result = train() if command == "train-agent" else run("play", "--trust", "run")
     message = refused(result)
     assert message.startswith(f"skuq {command}: {package} is needed for this and is not installed")
     assert message.endswith("pip install 'skuq[rl]'")
@@ -562,7 +630,7 @@ def test_without_the_extra_the_commands_name_it(tmp_path, monkeypatch, package, 
 
 def test_without_pillow_a_gif_is_refused_and_playing_is_not(run_folder, monkeypatch, rl):
     monkeypatch.setattr(extras, "import_module", absent("PIL"))
-    message = refused(run("play", run_folder, "--gif", "film.gif"))
+    message = refused(run("play", "--trust", run_folder, "--gif", "film.gif"))
     assert message.startswith("--gif: PIL is needed for this and is not installed")
     assert message.endswith("pip install 'skuq[plot]'")
-    assert run("play", run_folder).exit_code == 0
+    assert run("play", "--trust", run_folder).exit_code == 0

@@ -1,13 +1,18 @@
 """Files that the commands read and write: what is refused before anything is computed."""
 
+import ast
+import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from skuq import extras
 from skuq.cli._files import InputError, check_outputs, files_of, read_csv, require_plots
+from skuq.cli._main import main
 
 
 @pytest.mark.parametrize(
@@ -83,3 +88,54 @@ def test_what_needs_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setattr(extras, "import_module", absent)
     with pytest.raises(InputError, match=r"--report: matplotlib .* pip install 'skuq\[plot\]'"):
         require_plots("--report")
+
+
+# --- text that a spreadsheet would run ---------------------------------------------------------
+
+SOURCES = sorted((Path(__file__).parents[2] / "skuq").rglob("*.py"))
+OTHER_WAYS = {"to_csv", "savetxt", "to_excel", "DictWriter", "writer"}
+
+
+def writes_rows(source):
+    """Names of functions that write tables without a look at what a spreadsheet would run."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    names = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
+    return names & OTHER_WAYS
+
+
+def test_all_tables_are_written_by_one_function():
+    found = {path.name: writes_rows(path.read_text(encoding="utf-8")) for path in SOURCES}
+    found = {name: names for name, names in found.items() if names}
+    # The other one makes lines in memory, which are read again.
+    assert found == {"_write.py": {"to_csv"}, "_read.py": {"writer"}}
+
+
+HOSTILE = "=HYPERLINK(1)"
+STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", " ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["certify", "--max-radius", "0.1"],
+        ["quantify", "--model", "logistic"],
+    ],
+    ids=lambda each: each[0],
+)
+def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).uniform(size=(60, 2))
+    frame = pd.DataFrame(rows, columns=[HOSTILE, " @size"])
+    frame["y"] = np.where(rows[:, 0] > 0.5, "=A1", "\n=B1")
+    frame["id"] = [f"{HOSTILE}{k}" for k in range(60)]
+    frame.to_csv("known.csv", index=False)
+    frame[:6].drop(columns="y").to_csv("new.csv", index=False)
+    given = ["--train", "known.csv", "--target", "y", "--predict", "new.csv", "--out", "out.csv"]
+    result = CliRunner().invoke(main, [*arguments, *given, "--id", "id"])
+    assert result.exit_code == 0, result.output
+    assert "which a spreadsheet would run as a formula" in result.stdout
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert sum(HOSTILE in cell for cell in cells) >= 6
+    for cell in cells:
+        assert not cell.startswith(STARTS) or re.fullmatch(r"-?[\d.e-]+", cell), cell

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 import shutil
 from contextlib import chdir
 from pathlib import Path
 
 import joblib
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -77,7 +79,8 @@ def provider(tmp_path_factory):
     table_of(*make_gaussian_classes((8, 8, 4), random_state=1)[:2]).to_csv(
         folder / "ref.csv", index=False
     )
-    given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
+    given = ["--model", "model.joblib", "--trust", "--data", "train.csv", "--drop", "y"]
+    given += ["--out", "model"]
     with chdir(folder):
         told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
         asked = ["--bins", 5, "--jobs", 2]
@@ -307,7 +310,8 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
     assert lines[2] == "Failed: confidence is wrong by more than alpha = 0."
-    assert lines[4].split() == ["level", "predictions"]
+    assert lines[4].split() == ["classes", "0,", "1,", "2"]
+    assert lines[6].split() == ["level", "predictions"]
     assert "3 of 20 reported predictions were proven" in found.stdout
     assert any(line.endswith(("too low", "too high")) for line in lines)
     rejected(verify(*question, audit=tmp_path / "sent"), "needs the auditor's own challenge")
@@ -373,9 +377,8 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     onwards = ["revoke", "--sign", "auditor.pem", "--previous", listed, "--out", listed]
     done(*onwards, "--certificate", certified[1], "--digest", "0" * 64)
     rejected(run(*compared), "was revoked")
-    for option, own in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
-        theirs = [*compared, option, own]
-        unusable(run(*theirs), f"{option} must not be in ")
+    for option, theirs in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
+        unusable(run(*compared, option, theirs), f"{option} must not be in ")
     for option in (["--revoked", listed], ["--allow-supplied-string"]):
         unusable(run(*given, "--values", values, *option), "--certificate and --auditor belong")
     unusable(run(*given, "--values", values, *certified[:2]), "belong together")
@@ -441,7 +444,7 @@ def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
         ([], "holds a commitment or other files; name another folder"),
         (["--drop", "z"], "has no column 'z'"),
         (["--drop", "height"], "has 1 feature columns (width), but the model was fitted on 2"),
-        (["--model", "train.csv"], "--model: train.csv cannot be loaded: "),
+        (["--model", "train.csv"], "--model: train.csv cannot be loaded ("),
         (["--model", "list.joblib", "--out", "new"], "list"),
         (["--out", "new", "--srs", "train.csv", "--tolerance", 1e-9], "tolerance"),
         (["--proofs", 0], "Invalid value for '--proofs'"),
@@ -450,9 +453,30 @@ def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
 def test_what_cannot_be_committed_to_is_said_in_one_line(provider, monkeypatch, options, message):
     monkeypatch.chdir(provider)
     joblib.dump([1], "list.joblib")
-    given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
+    given = ["--model", "model.joblib", "--trust", "--data", "train.csv", "--drop", "y"]
+    given += ["--out", "model"]
     unusable(run("commit", *given, "--quiet", *options), message)
     assert not Path("new", "private").exists()
+
+
+class Forged:
+    """An object whose pickle writes a file when it is loaded."""
+
+    def __reduce__(self):
+        return os.system, ("echo > pwned",)
+
+
+def test_a_pickled_model_runs_nothing_without_trust(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    joblib.dump(Forged(), "model.joblib")
+    table_of(np.eye(2), [0, 1]).to_csv("train.csv", index=False)
+    given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "out"]
+    result = run("commit", *given)
+    unusable(result, f"(it names {os.system.__module__}.system, among others)")
+    assert "say so (--trust). Files of skops need no trust" in result.stderr
+    assert not Path("pwned").exists()
+    run("commit", *given, "--trust")
+    assert Path("pwned").exists()  # so the file is one that would have run
 
 
 def test_columns_must_be_those_of_the_model(provider, tmp_path):
@@ -460,7 +484,7 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
     model = LogisticRegression().fit(table[["width", "height"]], table["y"])
     joblib.dump(model, tmp_path / "model.joblib")
     table[["height", "width"]].to_csv(tmp_path / "turned.csv", index=False)
-    given = ["--model", tmp_path / "model.joblib", "--data", tmp_path / "turned.csv"]
+    given = ["--model", tmp_path / "model.joblib", "--trust", "--data", tmp_path / "turned.csv"]
     unusable(
         run("commit", *given, "--out", tmp_path / "out"),
         "in their order: width, height; got height, width.",

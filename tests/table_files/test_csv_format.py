@@ -67,9 +67,17 @@ def test_an_archive_must_hold_one_file(tmp_path):
         open_table(tmp_path / "t.zip")
 
 
+def test_a_comma_that_makes_more_columns_is_not_doubted_for_bars_in_texts(tmp_path):
+    path = written(tmp_path, b"shop|id,a,b\nN|17,1,2.5\nS|4,3,4.5\n")
+    table = open_table(path)
+    assert table.read().values.tolist() == [["N|17", 1, 2.5], ["S|4", 3, 4.5]]
+    assert table.note == ""
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("a, m|b, kg\n1,5|2,5\n3,5|4,5\n", "comma into 3 .* vertical bar into 2 columns"),
         ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*`sep`"),
         ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal one .*`decimal`"),
         ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal one .*`decimal`"),

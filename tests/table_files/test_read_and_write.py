@@ -164,7 +164,19 @@ def test_a_failure_on_the_way_leaves_what_was_there(path):
 # --- text that a spreadsheet would run --------------------------------------------------------
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "'=1", "''=1"]
+FORMULAS += [
+    " =1",
+    "\n=1",
+    " \n@A1",
+    "\u00a0=1",
+    "\ufeff=1",
+    "\uff1d1",
+    "' =1",
+    " - 1 cup",
+    "\nnote",
+]
 HARMLESS = ["-5", "+1,200.50", "-1.5e-3", "+49 170 1234", "-7 %", "-", "a=b", "'s", "''", "", "x"]
+HARMLESS += [" -5", " a=b"]
 
 
 def read_by_others(path):
@@ -173,11 +185,12 @@ def read_by_others(path):
 
 @pytest.mark.parametrize("kind", ["object", "str", "category"])
 def test_formulas_are_marked_and_read_back_as_they_were(tmp_path, kind):
-    frame = pd.DataFrame({"id": range(19), "=a": FORMULAS + HARMLESS, "n": np.arange(19) - 9.5})
+    texts, n = FORMULAS + HARMLESS, len(FORMULAS + HARMLESS)
+    frame = pd.DataFrame({"id": range(n), "=a": texts, "n": np.arange(n) - 9.5})
     frame["=a"] = frame["=a"].astype(kind)
     path = tmp_path / "t.csv"
     written = write_table(path, [frame[:10], frame[10:]])
-    assert written == (19, len(FORMULAS) + 1)  # the name of the column, once
+    assert written == (n, len(FORMULAS) + 1)  # the name of the column, once
     assert f"{len(FORMULAS) + 1} texts begin with =" in written.note
     cells = read_by_others(path)
     assert cells["'=a"].tolist() == [f"'{text}" for text in FORMULAS] + HARMLESS
@@ -191,7 +204,7 @@ def test_formulas_are_marked_and_read_back_as_they_were(tmp_path, kind):
 
 def test_raw_text_and_parquet_are_written_as_they_are(tmp_path):
     frame = pd.DataFrame({"=a": [*FORMULAS, None, 1]}, dtype=object)
-    assert write_table(tmp_path / "t.csv", [frame], raw_text=True) == (10, 0)
+    assert write_table(tmp_path / "t.csv", [frame], raw_text=True) == (len(frame), 0)
     assert read_by_others(tmp_path / "t.csv")["=a"].tolist() == [*FORMULAS, "", "1"]
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"=a": FORMULAS})

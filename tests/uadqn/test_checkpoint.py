@@ -290,7 +290,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path, cls, env, po
     random.seed(5)  # whatever came between
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
-    agent, history = load_checkpoint(saved, "some", "cpu")
+    agent, history = load_checkpoint(saved, "some", "cpu", trust=True)
     assert type(agent) is cls
     assert INTERVAL <= agent.num_timesteps <= STOP
     learn(agent, STEPS, history, reset_num_timesteps=False)
@@ -339,7 +339,7 @@ def change_manifest(saved, **entries):
 
 
 def load(saved, name="some"):
-    return load_checkpoint(saved, name, "cpu")
+    return load_checkpoint(saved, name, "cpu", trust=True)
 
 
 @pytest.mark.parametrize("name", ["algorithm.zip", "buffer.pkl", "state.pkl"])
@@ -455,7 +455,9 @@ def test_a_buffer_for_hindsight_goes_on_in_the_middle_of_an_episode(tmp_path):
     options = {"replay_buffer_class": HerReplayBuffer, "seed": 1, "policy_kwargs": SMALL | {}}
     agent, history = UADQNAlgorithm("MultiInputPolicy", env, **options, **FAST), TrainingHistory()
     learn(agent, 45, history)
-    loaded, rest = load_checkpoint(save_checkpoint(tmp_path, agent, history, "bits"), "bits", "cpu")
+    loaded, rest = load_checkpoint(
+        save_checkpoint(tmp_path, agent, history, "bits"), "bits", "cpu", trust=True
+    )
     states = checkpoint.random_states()
     quantiles = []
     for one, episodes in ((loaded, rest), (agent, history)):
@@ -473,7 +475,9 @@ def test_an_episode_is_not_continued_in_another_environment(tmp_path):
         learn(agent, steps, history, reset_num_timesteps=False)
         if history.running[0, 1] > 0:
             break
-    loaded, rest = load_checkpoint(save_checkpoint(tmp_path, agent, history, "some"), "some", "cpu")
+    loaded, rest = load_checkpoint(
+        save_checkpoint(tmp_path, agent, history, "some"), "some", "cpu", trust=True
+    )
     before = len(rest.episodes)
     loaded.set_env(DummyVecEnv([cliff]))
     loaded.learn(60, callback=rest, reset_num_timesteps=False)

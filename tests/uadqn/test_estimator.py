@@ -217,7 +217,7 @@ def test_a_saved_agent_is_the_same_and_its_file_is_one_of_stable_baselines3(agen
     path = tmp_path / "agent.zip"
     agent.save(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["agent.zip"]
-    loaded = UADQN.load(path)
+    loaded = UADQN.load(path, trust=True)
     assert loaded.get_params() == agent.get_params()
     pd.testing.assert_frame_equal(loaded.history_, agent.history_)
     np.testing.assert_array_equal(loaded.predict_quantiles(CELLS), agent.predict_quantiles(CELLS))
@@ -236,9 +236,9 @@ def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_pat
     agent.algorithm_.save(tmp_path / "algorithm.zip")
     for name in ("text", "algorithm.zip"):
         with pytest.raises(ValueError, match=r"was not written by UADQN\.save"):
-            UADQN.load(tmp_path / name)
+            UADQN.load(tmp_path / name, trust=True)
     with pytest.raises(FileNotFoundError, match="absent"):
-        UADQN.load(tmp_path / "absent.zip")
+        UADQN.load(tmp_path / "absent.zip", trust=True)
 
 
 def test_an_unfitted_agent_can_be_pickled():

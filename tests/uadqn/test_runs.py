@@ -53,6 +53,7 @@ def train(folder, steps=400, env="CliffWind-v0", seed=0, method="uadqn", stop=No
         checkpoint_every=100,
         device="cpu",
         callbacks=() if stop is None else (Stop(stop),),
+        trust=True,
     )
 
 
@@ -73,7 +74,7 @@ def contents(folder):
 def assert_same_run(one, other):
     assert (one / "history.csv").read_bytes() == (other / "history.csv").read_bytes()
     assert (one / "config.json").read_bytes() == (other / "config.json").read_bytes()
-    agents = [load_agent(folder, "cpu").algorithm for folder in (one, other)]
+    agents = [load_agent(folder, "cpu", trust=True).algorithm for folder in (one, other)]
     for state in (lambda a: a.policy.state_dict(), lambda a: a.policy.optimizer.state_dict()):
         pairs = list(zip(*(tensors(state(agent)) for agent in agents), strict=True))
         assert pairs
@@ -186,7 +187,7 @@ def test_a_run_is_the_algorithm_with_its_settings(tmp_path):
     agent = UADQNAlgorithm(
         "MlpPolicy", runs.make_env("CliffWind-v0"), seed=4, device="cpu", **QUICK
     ).learn(200)
-    trained = load_agent(tmp_path / "run", "cpu")
+    trained = load_agent(tmp_path / "run", "cpu", trust=True)
     assert trained.finished
     assert trained.algorithm.num_timesteps == 200
     pairs = zip(agent.quantile_net.trained(), trained.algorithm.quantile_net.trained(), strict=True)
@@ -270,7 +271,7 @@ def test_an_extension_that_is_interrupted_is_an_unfinished_run_of_more_steps(tmp
     run = tmp_path / "run"
     train(run, steps=250)
     interrupt(run, stop=270)
-    agent = load_agent(run, "cpu")
+    agent = load_agent(run, "cpu", trust=True)
     assert (agent.finished, agent.algorithm.num_timesteps) == (False, 250)
     with pytest.raises(RunError, match="is a run of 400 steps; request at least 400 steps"):
         train(run, steps=250)
@@ -285,7 +286,7 @@ def test_a_run_that_was_killed_before_its_agent_was_written_only_writes_it(tmp_p
     (tmp_path / "history.csv").unlink()
     assert train(tmp_path, steps=120).begun_at == 120
     assert (tmp_path / "history.csv").read_bytes() == expected
-    assert load_agent(tmp_path, "cpu").finished
+    assert load_agent(tmp_path, "cpu", trust=True).finished
 
 
 def test_what_an_interrupted_save_has_left_is_cleared_away(tmp_path):
@@ -317,7 +318,7 @@ configs.settings_for = lambda env: {settings!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 runs.train_run(
     Path(sys.argv[1]), configs.make_run_config("CliffWind-v0", int(sys.argv[2])),
-    checkpoint_every=40, device="cpu",
+    checkpoint_every=40, device="cpu", trust=True,
 )
 """
 
@@ -572,14 +573,14 @@ def test_a_finished_run_without_checkpoint_is_not_begun_anew_to_extend_it(tmp_pa
 
 def test_an_agent_is_loaded_only_from_a_run_that_has_one(tmp_path):
     with pytest.raises(RunError, match="There is no run in"):
-        load_agent(tmp_path / "absent")
+        load_agent(tmp_path / "absent", trust=True)
     interrupt(tmp_path / "begun", stop=10)
     with pytest.raises(RunError, match="has no agent yet, and no checkpoint so far"):
-        load_agent(tmp_path / "begun")
+        load_agent(tmp_path / "begun", trust=True)
     train(tmp_path / "done", steps=60)
     (tmp_path / "done" / "agent.zip").write_bytes(b"junk")
     with pytest.raises(RunError, match=r"agent\.zip cannot be loaded"):
-        load_agent(tmp_path / "done")
+        load_agent(tmp_path / "done", trust=True)
 
 
 def test_more_callbacks_are_told_of_every_step_that_is_taken(tmp_path):
@@ -592,7 +593,8 @@ def test_more_callbacks_are_told_of_every_step_that_is_taken(tmp_path):
 
     interrupt(tmp_path, steps=150, stop=120)
     count = Count()
-    train_run(tmp_path, make_run_config("CliffWind-v0", 150), device="cpu", callbacks=(count,))
+    config = make_run_config("CliffWind-v0", 150)
+    train_run(tmp_path, config, device="cpu", callbacks=(count,), trust=True)
     assert count.steps == 50
 
 
@@ -613,11 +615,11 @@ def test_a_run_that_a_callback_stops_is_not_finished_and_goes_on(tmp_path, metho
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(whole, steps=200, method=method)
     config = make_run_config("CliffWind-v0", 200, method=method)
-    options = {"checkpoint_every": 100, "device": "cpu"}
+    options = {"checkpoint_every": 100, "device": "cpu", "trust": True}
     stopped = train_run(parts, config, callbacks=(StopAt(stop),), **options)
     assert (stopped.begun_at, stopped.steps) == (0, stop)
     assert stop - 15 <= stopped.history.step.max() <= stop
-    assert not load_agent(parts, "cpu").finished
+    assert not load_agent(parts, "cpu", trust=True).finished
     assert last_saved_step(parts) == 100
     assert train_run(parts, config, **options)[:2] == (100, 200)
     assert_same_run(whole, parts)
@@ -626,7 +628,7 @@ def test_a_run_that_a_callback_stops_is_not_finished_and_goes_on(tmp_path, metho
 def test_folders_may_be_strings(tmp_path):
     folder, config = str(tmp_path / "run"), make_run_config("CliffWind-v0", 60)
     assert train_run(folder, config, device="cpu").steps == 60
-    assert load_agent(folder, "cpu").finished
+    assert load_agent(folder, "cpu", trust=True).finished
     seeds = train_seeds(str(tmp_path / "seeds"), config, 1, device="cpu")
     assert [run.folder for run in seeds] == [tmp_path / "seeds" / "seed-0"]
 
@@ -653,7 +655,7 @@ def test_a_refused_folder_that_windows_keeps_open_hides_no_error(tmp_path, monke
 def test_integers_of_numpy_are_stored_as_integers(tmp_path):
     given = make_run_config("CliffWind-v0", np.int64(60), seed=np.int32(3))
     assert train_run(tmp_path, given, device="cpu").steps == 60
-    assert load_agent(tmp_path, "cpu").config["seed"] == 3
+    assert load_agent(tmp_path, "cpu", trust=True).config["seed"] == 3
     assert train(tmp_path, steps=60, seed=3).history is None
 
 

@@ -1,0 +1,275 @@
+"""Contents that a model from a file may have: nothing that reads files, hangs or fills the memory.
+
+Skops makes no objects but those of types that it knows. Some of these estimators do as much as a
+program all the same: a vectorizer of texts reads the files that they name, a cache loads pickles,
+and a pattern can search for ever. Whatever is not listed here is as harmless as what it computes,
+or as slow.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from functools import partial
+from pathlib import Path
+from re import _parser  # type: ignore[attr-defined]  # what compiles patterns
+from string import Formatter
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+from scipy import sparse
+from sklearn.pipeline import Pipeline
+
+from skuq.stored import MARK
+from skuq.tables._validation import TableError
+
+# The only value that is allowed, and the reason against others.
+ALLOWED = {
+    "input": ("content", "which reads the files that texts of the table name"),
+    "memory": (None, "which writes a cache, and loads its files as pickles"),
+}
+# Attributes that stand for a number of repetitions, of processes or of columns.
+LARGEST = {
+    "max_doc_update_iter": 100_000,
+    "max_iter": 100_000,
+    "n_estimators": 100_000,
+    "n_features": 2**22,  # of hashes of words
+    "n_jobs": 256,
+    "n_steps": 100_000,
+    "ngram_range": 64,
+    "sample_steps": 1_000,
+    "transform_max_iter": 100_000,
+}
+LARGEST_POLYNOMIAL = 10**6  # terms
+LARGEST_MODEL = 10**7  # objects, each counted as often as it is used
+LARGEST_EXPANSION = 100  # bytes in memory for each in the file
+SMALL_MODEL = 2**28  # bytes that need no comparison with the size of the file
+LARGEST_PATTERN = 1_000  # characters, and ways to match other than by the unbounded repetition
+UNBOUNDED = 64  # repetitions
+_ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}
+_REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
+
+
+class _Refused(Exception):
+    """Reason why a model is not used without trust."""
+
+
+def check_contents(path: Path, model: Any) -> None:
+    """Refuse a model from a file with parts that do more than compute.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    model : object
+        Estimator, or containers of estimators, that skops has made from types that it knows.
+
+    Raises
+    ------
+    TableError
+        It names the step and its parameter.
+    """
+    try:
+        _Contents().visit(model, (), None)
+    except RecursionError:
+        raise _error(path, "The model is nested too deeply") from None
+    except _Refused as refused:
+        raise _error(path, str(refused)) from None
+
+
+def check_archive(path: Path) -> None:
+    """Refuse a file of skops that takes much more memory than space on the disk."""
+    largest = max(SMALL_MODEL, LARGEST_EXPANSION * path.stat().st_size)
+    with ZipFile(path) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        _check_size(path, sum(sizes.values()), largest)
+        for name in sizes:
+            if name.endswith(".npz"):  # an archive itself
+                with ZipFile(io.BytesIO(archive.read(name))) as inner:
+                    sizes[name] += sum(info.file_size for info in inner.infolist())
+        used: list[int] = []  # a file may be named many times, and is then loaded as often
+
+        def count(record: dict[str, Any]) -> None:
+            used.append(sizes.get(str(record.get("file")), 0))
+
+        json.loads(archive.read("schema.json"), object_hook=count)
+    _check_size(path, sum(used), largest)
+
+
+def _check_size(path: Path, n_bytes: int, largest: int) -> None:
+    if n_bytes > largest:
+        raise _error(path, f"The model would take {n_bytes / 2**30:,.1f} GiB of memory")
+
+
+def _error(path: Path, reason: str) -> TableError:
+    return TableError(
+        f"{path}: {reason}. A model is a program; if you trust whoever made it, say so "
+        "(`trust=True`)."
+    )
+
+
+class _Contents:
+    """The objects of a model, each of which is looked at once."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+
+    def visit(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
+        """Check an object in these steps, and return how many objects it uses.
+
+        `width` is the number of columns that trees get, where another estimator calls them.
+        """
+        if value is None or isinstance(value, bool | int | float | str | bytes | type | np.ufunc):
+            return 0
+        if id(value) not in self._sizes:
+            self._sizes[id(value)] = 1
+            self._sizes[id(value)] += self._visit_parts(value, steps, width)
+        if self._sizes[id(value)] > LARGEST_MODEL:
+            raise _Refused("The model uses its parts so many times that it would never end")
+        return self._sizes[id(value)]
+
+    def _visit_parts(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
+        if isinstance(value, FunctionType | BuiltinFunctionType | partial):
+            raise _Refused(f"A function of somebody else{_within(steps)} would be called")
+        if isinstance(value, MethodType):
+            if not (isinstance(value.__self__, Pipeline) and value.__name__ == "transform"):
+                raise _Refused(f"The method {value.__name__}{_within(steps)} would be called")
+            return self.visit(value.__self__, steps, width)
+        if isinstance(value, np.ndarray):
+            parts = value.ravel().tolist() if value.dtype == object else []
+            return sum(self.visit(part, steps, width) for part in parts)
+        if isinstance(value, list | tuple | set):
+            # As pipelines name their steps.
+            if len(value) > 1 and isinstance(value, tuple) and isinstance(value[0], str):
+                steps = (*steps, value[0]) if hasattr(value[1], "get_params") else steps
+            return sum(self.visit(part, steps, width) for part in value)
+        if isinstance(value, dict):
+            if MARK in value:
+                _check_attributes(value, str(value[MARK]), steps)
+            parts = [*value, *value.values()]
+            return sum(self.visit(part, steps, width) for part in parts)
+        return self._visit_object(value, steps, width)
+
+    def _visit_object(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
+        name, attributes = type(value).__name__, getattr(value, "__dict__", {})
+        widths = [each for each in (width, attributes.get("n_features_in_")) if each is not None]
+        width = min(widths, default=0)
+        if name == "Tree":
+            _check_nodes(value.children_left, value.children_right, value.feature, width, steps)
+        elif name == "TreePredictor":
+            nodes, is_leaf = value.nodes, value.nodes["is_leaf"] != 0
+            left, right = (
+                np.where(is_leaf, -1, nodes[side].astype(np.int64)) for side in ("left", "right")
+            )
+            _check_nodes(left, right, nodes["feature_idx"], width, steps)
+        elif sparse.issparse(value) and value.format in ("csr", "csc", "bsr"):
+            try:
+                value.check_format(full_check=True)
+            except ValueError as error:
+                raise _Refused(f"An array{_within(steps)} is damaged: {error}") from error
+        _check_attributes(attributes, name, steps)
+        # Gradient boosting gives its rows to trees that do not check them; others check their own.
+        has_trees = name.startswith("GradientBoosting") or {"tree_", "_predictors"} & {*attributes}
+        passed = width if has_trees else None
+        return sum(self.visit(part, steps, passed) for part in attributes.values())
+
+
+def _check_nodes(left: Any, right: Any, feature: Any, width: int, steps: tuple[str, ...]) -> None:
+    """Refuse a tree whose nodes lead back, or out of its arrays or of rows of that width."""
+    inner = np.flatnonzero(left != -1)
+    children, used = np.stack([left[inner], right[inner]]), feature[inner]
+    leads_on = (children > inner) & (children < len(left))
+    if not (leads_on.all() and (used >= 0).all() and (used < width).all()):
+        raise _Refused(f"A tree{_within(steps)} is damaged")
+
+
+def _check_attributes(attributes: dict[str, Any], owner: str, steps: tuple[str, ...]) -> None:
+    for name, value in attributes.items():
+        reason = _problem(name, value, attributes)
+        if reason:
+            shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:76]} ..."
+            raise _Refused(f"{owner}{_within(steps)} has {name}={shown}, {reason}")
+
+
+def _within(steps: tuple[str, ...]) -> str:
+    return f" in step {' of '.join(map(repr, reversed(steps)))}" if steps else ""
+
+
+def _problem(name: str, value: Any, attributes: dict[str, Any]) -> str:
+    """Reason against the value of an attribute; empty if there is none."""
+    if name in ALLOWED:
+        allowed, reason = ALLOWED[name]
+        return "" if type(value) is type(allowed) and value == allowed else reason
+    numbers = value if isinstance(value, list | tuple) else [value]
+    largest = max((n for n in numbers if isinstance(n, int | np.integer)), default=0)
+    if name in LARGEST and largest > LARGEST[name]:
+        return f"more than {LARGEST[name]:,}"
+    if name == "degree" and "interaction_only" in attributes:
+        width = attributes.get("n_features_in_", 1)
+        n_terms = math.comb(width + largest, min(width, largest, 20))  # 20 of 40 are enough
+        if n_terms > LARGEST_POLYNOMIAL:
+            return f"which makes more than {LARGEST_POLYNOMIAL:,} columns"
+    if name.endswith("pattern") and value is not None:
+        return pattern_problem(value)
+    if name == "verbose_feature_names_out" and isinstance(value, str):
+        fields = [field[1:] for field in Formatter().parse(value) if field[1] is not None]
+        plain = all(field == (field[0], "", None) for field in fields)
+        return "" if plain else "which may take any memory"
+    return ""
+
+
+# --- patterns ------------------------------------------------------------------------------------
+
+
+def pattern_problem(pattern: Any) -> str:
+    """Reason why a search for a pattern may take for ever; empty if it cannot.
+
+    A search tries all ways to match. Their number stays small if one repetition alone is unbounded
+    and no group is repeated.
+    """
+    try:
+        if len(pattern) > LARGEST_PATTERN:
+            return f"a pattern of more than {LARGEST_PATTERN:,} characters"
+        n_unbounded, n_ways = _ways(_parser.parse(pattern))
+    except (re.error, TypeError, ValueError, RecursionError) as error:
+        return f"which is not a pattern that can be checked ({error})"
+    except _Refused as refused:
+        return str(refused)
+    if n_unbounded > 1:
+        return f"a pattern with {n_unbounded} unbounded repetitions, which can search for ever"
+    if n_ways > LARGEST_PATTERN:
+        return "a pattern with so many alternatives that it can search for ever"
+    return ""
+
+
+def _ways(pattern: Any) -> tuple[int, int]:
+    """Number of unbounded repetitions, and of ways to match by all others."""
+    n_unbounded, n_ways = 0, 1
+    for operation, argument in pattern:
+        name = str(operation)
+        if name in _REPEATS:
+            low, high, repeated = argument
+            if high > 1 and [str(each[0]) in _ONE_CHARACTER for each in repeated] != [True]:
+                raise _Refused("a pattern that repeats a group, which can search for ever")
+            is_bounded = high <= UNBOUNDED
+            n_unbounded += not is_bounded
+            n_ways *= high - low + 1 if is_bounded else 1
+        elif name == "BRANCH":
+            n_ways *= len(argument[1])
+        for inner in _inner(argument):
+            more, times = _ways(inner)
+            n_unbounded, n_ways = n_unbounded + more, n_ways * times
+    return n_unbounded, n_ways
+
+
+def _inner(argument: Any) -> list[Any]:
+    """Patterns within the argument of an operation."""
+    if isinstance(argument, _parser.SubPattern):
+        return [argument]
+    if isinstance(argument, list | tuple):
+        return [inner for each in argument for inner in _inner(each)]
+    return []
