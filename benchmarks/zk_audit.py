@@ -140,7 +140,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         path = folder / "challenge.json"
         asked = {"challenge": challenge(bundle, public, X_ref, y_ref, path)}
     with timed(figures, "prove"):
-        made = prove(public, X_ref, y_ref, bundle, **options, **asked)
+        made = prove(public, X_ref, y_ref, bundle, n_jobs=args.jobs, **options, **asked)
     sampled = sample_size(0.02, 0.01) if args.level == "predictions" else len(X_ref)
     n_proven = min(sampled, len(X_ref))
     for name in ("first_verify", "verify"):
@@ -154,6 +154,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
                 n_bins=N_BINS,
                 confidence_level=0.95,
                 level=args.level,
+                classes=committed.classes,
                 allow_test_string=True,
                 keys=keys,
                 **asked,
@@ -232,6 +233,7 @@ def main() -> None:
     arguments.add_argument("--n", type=int, help="reference points")
     arguments.add_argument("--alpha", type=float, default=0.05)
     arguments.add_argument("--n-proofs", type=int, default=128)
+    arguments.add_argument("--jobs", type=int, default=1, help="proofs made at once")
     arguments.add_argument("--attacked", action="store_true", help="audit the Mirage-tuned copy")
     args = arguments.parse_args()
     args.n = POINTS[args.model] if args.n is None else args.n

@@ -3,8 +3,8 @@
 It uses nothing of skuq: the standard library, and of ezkl the one call that verifies a proof. What
 it does not do itself is to build verifying keys from the public architecture. It takes those which
 ``skuq audit verify --keys FOLDER`` or ``skuq audit check --keys FOLDER`` built here from the same
-commitment, in a folder that holds no others. So it is a second opinion on all else: digests,
-encoding of inputs, statements, public inputs and their order, commitment, sums, and verdict.
+commitment, in a folder that holds no others. So it is a second opinion on all else: files, names,
+digests, encoding of inputs, statements, public inputs and their order, commitment, sums, verdict.
 
     python second_verifier.py audit --help
     python second_verifier.py attestation --help
@@ -16,18 +16,23 @@ import argparse
 import base64
 import csv
 import hashlib
+import io
 import json
 import math
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-FORMAT, EZKL = 5, "23.0.5"
+FORMAT, EZKL = 6, "23.0.5"
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
+MAX_REGIONS = 64
+MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file
 ONE = 1 << 14  # confidences are multiples of 2 ** -14
 LOGIT_BITS = 9
 REACH = 12 << LOGIT_BITS
@@ -41,9 +46,59 @@ CEREMONY = {
     17: "41509f380362a8d14401c5ae92073154922fe23e45459ce6f696f58607655db7",
     18: "d0148475717a2ba269784a178cb0ab617bc77f16c58d4a3cbdfe785b591c7034",
 }
-
-
+CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
+# Files and folders besides the manifest.
+PUBLISHED = {"commitment.json", "srs"}
+BUNDLES = {
+    "bins": {"statement.json", "chunks"},
+    "verdict": {"statement.json", "chunks", "verdict.json", "verdicts"},
+    "predictions": {"statement.json", "chunks", "reported.json"},
+}
+# Entries of records, and their types.
+COMMITMENT_ENTRIES = {
+    **dict.fromkeys(("format", "n_proofs", "n_attestations"), int),
+    **dict.fromkeys(("versions", "architecture", "keys", "reference_string"), dict),
+    **dict.fromkeys(("encoding", "agreement"), dict),
+    "commitment_point": str,
+    "classes": list,
+    "tolerance": float,
+}
+SIZES = ("logit_bits", "digits", "n_salts", "n_pads", "n_bins", "log_rows")
+STATEMENT_ENTRIES = {"format": int, "versions": dict, "commitment_digest": str, "level": str}
+AUDIT_ENTRIES = {
+    **STATEMENT_ENTRIES,
+    "alpha": float,
+    "n_bins": int,
+    "n_samples": int,
+    "confidence_level": (float, type(None)),
+    "reference_digest": str,
+    "regions": (list, type(None)),
+}
+LEVEL_ENTRIES: dict[str, dict[str, Any]] = {
+    "bins": {},
+    "verdict": {"pads": list},
+    "predictions": {"reported_digest": str, "nonce": str, "n_proven": int},
+}
+CHALLENGE = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
+ATTESTATION_ENTRIES = {
+    **STATEMENT_ENTRIES,
+    "x": list,
+    "label": int,
+    "confidence": int,
+    "nonce": str,
+    "number": int,
+}
 TRUTH = {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
+# Code points without ink: Default_Ignorable_Code_Point of Unicode, and blanks of four scripts.
+UNSEEN = (
+    *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
+    *((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164)),
+    *((0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8)),
+    *((0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
+    *((0x2800, 0x2800), (0x1D159, 0x1D159), (0x13441, 0x13446), (0x16FE4, 0x16FE4)),
+)
+EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO"}
+EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
 
 
 class Refused(Exception):
@@ -52,6 +107,7 @@ class Refused(Exception):
 
 # What Python raises where a record has not the form that is expected.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OSError)
+MALFORMED += (ArithmeticError, RecursionError)
 
 
 def demand(holds: bool, otherwise: str) -> None:
@@ -99,12 +155,12 @@ def encode_row(columns: Sequence[Sequence[float]], bits: int, row: Sequence[floa
 
 def number_of(text: str) -> float:
     """Number in a CSV file, exactly if it is an integer."""
+    text = text.strip(" ")
     if text in TRUTH:
         return TRUTH[text]
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    written = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text)
+    demand(written is not None, f"{text[:40]!r} is not a number with a decimal point.")
+    return int(text) if re.fullmatch("[+-]?[0-9]+", text) else float(text)
 
 
 def reference_digest(rows: list[list[int]], codes: list[int]) -> str:
@@ -129,9 +185,10 @@ def edges_of(n_bins: int, most: int) -> list[int]:
 # --- files --------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> bytes:
-    """Content of a regular file."""
+def read(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Content of a regular file that is not too large."""
     demand(path.is_file() and not path.is_symlink(), f"{path.name} is missing or no regular file.")
+    demand(path.stat().st_size <= limit, f"{path.name} is too large.")
     return path.read_bytes()
 
 
@@ -141,43 +198,186 @@ def without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(entries)
 
 
-def read_json(path: Path) -> Any:
-    """JSON object in a file."""
+def read_json(path: Path, limit: int = MAX_JSON) -> Any:
+    """JSON object in a file, which is UTF-8 without a byte order mark."""
     try:
-        record = json.loads(read(path), object_pairs_hook=without_repetition)
+        record = json.loads(read(path, limit).decode(), object_pairs_hook=without_repetition)
         canonical(record)  # NaN and infinity are no JSON
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"{path.name} is not JSON: {error}") from error
     demand(isinstance(record, dict), f"{path.name} is not a record.")
     return record
 
 
-def check_manifest(folder: Path) -> None:
-    """Compare all files of a folder with its manifest."""
+def check_entries(record: Any, types: dict[str, Any], where: str) -> None:
+    """Demand exactly these entries of exactly these types; True is no integer, 1 no float."""
+    demand(isinstance(record, dict), f"{where} is not a record.")
+    names = set(record) ^ set(types)
+    demand(not names, f"{where} lacks entries, or has unknown ones: {sorted(names)[:1]}.")
+    for name, kinds in types.items():
+        allowed = kinds if isinstance(kinds, tuple) else (kinds,)
+        demand(type(record[name]) in allowed, f"{name} of {where} is not of the right type.")
+
+
+def check_manifest(folder: Path) -> set[str]:
+    """Compare all files of a folder with its manifest; return the names of its content."""
     manifest = read_json(folder / "manifest.json")
-    present = {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if not path.is_dir() and path.name != "manifest.json"
-    }
-    demand(manifest.get("format") == FORMAT, "The manifest has another format.")
-    demand(present == set(manifest["files"]), "Files are missing, or too many.")
+    check_entries(manifest, {"format": int, "files": dict}, "The manifest")
+    demand(manifest["format"] == FORMAT, "The manifest has another format.")
+    files: set[str] = set()
+    folders: set[str] = set()
+    for path in folder.rglob("*"):
+        regular = path.is_dir() or path.is_file()
+        name = path.relative_to(folder).as_posix()
+        demand(regular and not path.is_symlink(), f"{name} is not a regular file.")
+        (folders if path.is_dir() else files).add(name)
+    files.discard("manifest.json")
+    demand(files == set(manifest["files"]), "Files are missing, or too many.")
     for name, entry in manifest["files"].items():
-        data = read(folder / name)
+        check_entries(entry, {"sha256": str, "bytes": int}, "The manifest")
+        large = name in ("srs", "reported.json")
+        data = read(folder / name, MAX_BYTES if large else MAX_JSON)
         same = entry == {"sha256": sha256(data), "bytes": len(data)}
         demand(same, f"{name} was changed: it does not fit the manifest.")
+    return files | folders
+
+
+def check_content(names: Iterable[str], expected: set[str]) -> None:
+    """Demand that a folder holds what its format lists, and nothing else."""
+    for name in names:
+        folder, _, file = name.partition("/")
+        numbered = folder in expected & {"chunks", "verdicts"}
+        numbered = numbered and re.fullmatch("[0-9]{5}[.]json", file) is not None
+        demand(name in expected or numbered, f"{name} does not belong into this folder.")
+
+
+def check_outside(path: Path | None, *sources: Path) -> None:
+    """Refuse a file of one's own that is in a folder of the other party, or is one of its files."""
+    for source in sources if path is not None else ():
+        assert path is not None
+        real, theirs = path.resolve(), source.resolve()
+        inside = real == theirs or theirs in real.parents
+        for other in [source, *source.rglob("*")] if source.is_dir() else [source]:
+            inside |= path.exists() and other.exists() and path.samefile(other)
+        demand(not inside, f"{path} belongs to {source}: your own files must come from elsewhere.")
+
+
+def is_digest(text: Any) -> bool:
+    """Whether a value is 64 hexadecimal digits."""
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def check_versions(versions: Any, where: str) -> None:
+    """Demand versions of skuq and of this ezkl."""
+    check_entries(versions, {"skuq": str, "ezkl": str}, f"versions of {where}")
+    named = all(re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", text) for text in versions.values())
+    demand(named and versions["ezkl"] == EZKL, f"{where} has another ezkl.")
 
 
 def integers(values: Any) -> list[int]:
-    """Integers, which may be written as texts."""
+    """Integers that are written as texts, of which there is one for each number."""
     demand(isinstance(values, list), "There is no list of numbers.")
-    demand(all(type(value) in (int, str) for value in values), "A number is no integer.")
-    try:
-        numbers = [int(value) for value in values]
-    except ValueError as error:
-        raise Refused(f"A number is no integer: {error}") from error
+    plain = all(type(v) is str and re.fullmatch("0|-?[1-9][0-9]{0,38}", v) for v in values)
+    demand(plain, "A number is no integer, or written in another way.")
+    numbers = [int(value) for value in values]
     demand(all(abs(number) < 1 << 128 for number in numbers), "A number is out of range.")
     return numbers
+
+
+def decoded(text: Any) -> bytes:
+    """Bytes of a text in base64, of which there is one for these bytes."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (ValueError, TypeError) as error:
+        raise Refused("A proof is damaged.") from error
+    demand(base64.b64encode(data).decode() == text, "A proof is written in another way.")
+    return data
+
+
+# --- names and labels ---------------------------------------------------------------------------
+
+
+def check_names(names: Any) -> None:
+    """Demand names that nobody can take for each other, nor overlook a part of."""
+    seen: set[str] = set()
+    for name in names:
+        demand(isinstance(name, str) and 0 < len(name) <= 200, "A name is no text, empty or long.")
+        before = ""
+        for c in name:
+            unseen = any(first <= ord(c) <= last for first, last in UNSEEN)
+            demand(c.isprintable() and not unseen, f"{name!a} has U+{ord(c):04X}, which is unseen.")
+            mark = unicodedata.category(c)[0] == "M"
+            demand(not mark or before not in ("", c), f"{name!a} has a loose or repeated mark.")
+            before = c if mark or unicodedata.category(c)[0] == "L" else ""
+        scripts = {script_of(c) for c in unicodedata.normalize("NFKC", name)}
+        demand(len(scripts - {""}) <= 1, f"{name!a} mixes scripts.")
+        once = unicodedata.normalize("NFKC", name).casefold()
+        folded = " ".join(unicodedata.normalize("NFKC", once).split())
+        demand(folded not in ("", *seen), f"{name!a} differs from another name by case or spaces.")
+        seen.add(folded)
+
+
+def script_of(c: str) -> str:
+    """First word of the name of a letter or mark; empty if it goes with any script."""
+    if unicodedata.category(c)[0] not in "LM" or c in "\u03bc\u03a9":
+        return ""
+    word = unicodedata.name(c, "UNKNOWN").split()[0]
+    return "" if word == "COMBINING" else "EAST ASIAN" if word in EAST_ASIAN else word
+
+
+def check_classes(classes: list[Any]) -> None:
+    """Demand different classes of one type."""
+    kinds = {type(label) for label in classes}
+    demand(len(kinds) == 1 and kinds <= {str, int, float, bool}, "Classes must be of one type.")
+    demand(len(set(classes)) == len(classes), "Classes must differ.")
+    if kinds == {str}:
+        check_names(classes)
+    if kinds == {int}:
+        demand(all(-(2**63) <= label < 2**63 for label in classes), "A class is out of range.")
+
+
+def check_present(codes: Collection[int], classes: list[Any], absent: Sequence[Any]) -> None:
+    """Demand that each class but those that are expected to be absent has a label."""
+    lacking = [label for code, label in enumerate(classes) if code not in set(codes)]
+    known = all(label in lacking for label in absent)
+    demand(known, f"Only classes without a label can be absent: {lacking!a}.")
+    demand(set(lacking) == set(absent), f"None of the labels is one of {lacking!a}.")
+
+
+# --- the reference string -----------------------------------------------------------------------
+
+PRIME = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47
+G2 = (  # its generator: two coordinates a + b i
+    *(
+        10857046999023057135944570762232829481370756359578518086990519993285655852781,
+        11559732032986387107991004021392285783925812861821192530917403151452391805634,
+    ),
+    *(
+        8495653923123431417604973247489272438418190587263600148770280649306958101930,
+        4082367875863433681332203403145435568316851327593401208105741076214120093531,
+    ),
+)
+
+
+def times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    """Product of two numbers a + b i modulo the prime."""
+    return (a[0] * b[0] - a[1] * b[1]) % PRIME, (a[0] * b[1] + a[1] * b[0]) % PRIME
+
+
+def check_string(data: bytes, log_rows: int) -> None:
+    """Demand size, generators and a last point on the curve: at infinity, all proofs would hold."""
+    fits = len(data) == 4 + 128 * 2**log_rows + 256 and data[:4] == log_rows.to_bytes(4, "little")
+    demand(fits, "The reference string has another size.")
+    ends = data[4:68] + data[-256:]
+    stored = [int.from_bytes(ends[i : i + 32], "little") for i in range(0, len(ends), 32)]
+    demand(all(v < PRIME for v in stored), "The reference string has numbers out of range.")
+    found = [v * pow(2, -256, PRIME) % PRIME for v in stored]
+    demand((*found[:6],) == (1, 2, *G2), "The reference string has other generators.")
+    x, y = (found[6], found[7]), (found[8], found[9])
+    cube, square = times(x, times(x, x)), times(y, y)
+    # The curve is y^2 = x^3 + 3 / (9 + i).
+    left = times((9, 1), (square[0] - cube[0], square[1] - cube[1]))
+    demand(left == (3, 0), "The reference string is degenerate.")
 
 
 # --- commitment, keys and proofs ----------------------------------------------------------------
@@ -187,28 +387,82 @@ class Commitment:
     """The published folder, with keys that skuq built from it here."""
 
     def __init__(self, folder: Path, keys: Path, srs: Path | None):
-        check_manifest(folder)
-        self.string, self.keys = folder / "srs", keys
+        self.folder, self.string, self.keys = folder, folder / "srs", keys
+        check_content(check_manifest(folder), PUBLISHED)
         self.describe(read_json(folder / "commitment.json"))
-        found = sha256(read(self.string))
+        data = read(self.string)
+        same = sha256(data) == self.record["reference_string"]["sha256"]
+        demand(same, "The reference string is not the one that was committed to.")
+        check_string(data, self.log_rows)
+        self.check_own(folder, keys=keys, srs=srs)
         trusted = CEREMONY.get(self.log_rows) if srs is None else sha256(read(srs))
-        demand(found == trusted, "The reference string is not the ceremony's, nor yours.")
+        demand(sha256(data) == trusted, "The reference string is not the ceremony's, nor yours.")
+        self.lengths: dict[str, int] = {}  # of proofs of each circuit
+
+    def check_own(self, source: Path, **own: Path | None) -> None:
+        """Demand that files of the verifier's own are none of the provider's."""
+        for path in own.values():
+            check_outside(path, source)
 
     def describe(self, record: dict[str, Any]) -> None:
-        """Take over what the record says."""
-        self.record = record
-        demand(self.record["format"] == FORMAT, "The commitment has another format.")
-        demand(self.record["versions"]["ezkl"] == EZKL, "The commitment has another ezkl.")
-        self.digest = sha256(canonical(self.record))
-        shape = self.record["architecture"]
+        """Check the record, and take over what it says."""
+        where = "The commitment"
+        check_entries(record, COMMITMENT_ENTRIES, where)
+        demand(record["format"] == FORMAT, "The commitment has another format.")
+        check_versions(record["versions"], where)
+        self.record, self.digest = record, sha256(canonical(record))
+        self.classes, self.encoding = record["classes"], record["encoding"]
+        check_classes(self.classes)
+        width = check_encoding(self.encoding)
+        self.architecture(record["architecture"])
+        fits = width == self.widths[0] and len(self.classes) == self.widths[-1]
+        demand(fits, "Classes, encoding and architecture do not fit together.")
+        bits, n_layers = self.encoding["bits"], len(self.widths) - 1
+        per_layer, rest = divmod(record["architecture"]["logit_bits"] + 1 - bits, n_layers)
+        known = 6 <= bits <= 12 and 6 <= per_layer - 1 <= 12 and not rest
+        demand(known, "The precision is none that is chosen.")
+        demand(ROUNDING <= record["tolerance"] < 1, "The tolerance is impossible.")
+        agreement = {"maximum": float, "mean": float, "argmax": float}
+        check_entries(record["agreement"], agreement, "agreement")
+        possible = all(0 <= value <= 1 for value in record["agreement"].values())
+        demand(possible, "The agreement is impossible.")
+        budgets = [record["n_proofs"], record["n_attestations"]]
+        demand(all(1 <= n <= 2**18 for n in budgets), "A budget is impossible.")
+        check_entries(record["reference_string"], {"sha256": str}, "reference_string")
+        check_entries(record["keys"], dict.fromkeys(self.circuits, str), "keys")
+        digests = [*record["keys"].values(), *record["reference_string"].values()]
+        digests.append(record["commitment_point"])
+        demand(all(map(is_digest, digests)), "A digest is malformed.")
+
+    def architecture(self, shape: dict[str, Any]) -> None:
+        """Check the architecture, and take over its sizes."""
+        kinds = {"widths": list, "rows_per_proof": dict, "columns": dict}
+        check_entries(shape, {**kinds, **dict.fromkeys(SIZES, int)}, "architecture")
         self.widths, self.n_bins, self.n_pads = shape["widths"], shape["n_bins"], shape["n_pads"]
         self.log_rows, self.rows_per_proof = shape["log_rows"], shape["rows_per_proof"]
+        self.circuits = CIRCUITS if self.n_pads else CIRCUITS[:3]
+        counted = [name for name in self.circuits if name != "verdict"]
+        check_entries(self.rows_per_proof, dict.fromkeys(counted, int), "rows_per_proof")
+        check_entries(shape["columns"], dict.fromkeys(self.circuits, int), "columns")
+        demand(all(type(n) is int for n in self.widths), "A width is no integer.")
+        counts = [*self.widths, shape["digits"], shape["n_salts"], self.n_bins]
+        positive = min([*counts, *self.rows_per_proof.values()]) >= 1 and self.n_pads >= 0
+        demand(positive and len(self.widths) >= 2, "A size of the architecture is not positive.")
+        demand(self.n_bins <= 1000, "There are too many bins.")
+        n_classes = self.widths[-1]
+        shift = shape["logit_bits"] + (n_classes - 1).bit_length() - LOGIT_BITS
+        demand(shift <= 60, "The network has too many layers for its precision.")
+        demand(self.log_rows in CEREMONY, "There are no circuits of this size.")
+        demand(all(1 <= n <= 3 for n in shape["columns"].values()), "Columns are out of range.")
+        base = 2**self.log_rows - 16
+        demand(base ** (shape["digits"] - 1) < 2**51, "There are too many digits.")
         self.n_committed = (
             sum((a + 1) * b for a, b in zip(self.widths, self.widths[1:], strict=False))
             + shape["n_salts"]
             + self.n_pads * PAD_LIMBS * 3 * self.n_bins
         )
-        self.classes, self.encoding = self.record["classes"], self.record["encoding"]
+        used = max(self.n_committed, max(self.rows_per_proof.values()) * sum(self.widths))
+        demand(used <= 2**self.log_rows - 10, "There are more numbers than rows.")
 
     def encode(self, X: Sequence[Sequence[float]]) -> list[list[int]]:
         """Integers of all rows."""
@@ -265,15 +519,38 @@ class Commitment:
         text: Any,
     ) -> None:
         """Verify one proof of these outputs."""
-        try:
-            proof = base64.b64decode(text, validate=True)
-        except (ValueError, TypeError) as error:
-            raise Refused(f"The proof of {part!r} is damaged.") from error
+        proof = decoded(text)
         same = compressed_point(proof) == self.record["commitment_point"]
         demand(same, f"The proof of {part!r} is one of other weights.")
         bound = context_of(statement, part)
         numbers = [*self.inputs(circuit, values, bound), *outputs, bound]
-        demand(ezkl_verifies(proof, numbers, *self.key(circuit), self.string), f"{part}: no proof.")
+        tools = (*self.key(circuit), self.string)
+        length = self.lengths.get(circuit, len(proof))
+        demand(len(proof) == length, f"The proof of {part!r} has another length than others.")
+        demand(ezkl_verifies(proof, numbers, *tools), f"{part}: no proof.")
+        if circuit not in self.lengths:
+            # What follows a proof is not read, so that this one would hold without it.
+            longer = ezkl_verifies(proof[:-1], numbers, *tools)
+            demand(not longer, f"Something follows the proof of {part!r}.")
+            self.lengths[circuit] = length
+
+
+def check_encoding(encoding: dict[str, Any]) -> int:
+    """Check the encoding of inputs, and return the number of integers of a row."""
+    types = {"bits": int, "columns": list, "names": (list, type(None))}
+    check_entries(encoding, types, "encoding")
+    bits, columns, width = encoding["bits"], encoding["columns"], 0
+    demand(len(columns) > 0 and 0 <= bits < 64, "The encoding of inputs is malformed.")
+    for column in columns:
+        levels, center, scale, limit = column
+        typed = type(levels) is int and all(type(v) is float for v in (center, scale, limit))
+        demand(typed and levels >= 0 < min(scale, limit), "A column is malformed.")
+        demand(limit * 2.0**bits <= 2.0**62, "Limits must fit into integers.")
+        width += levels + 1 if levels else 1
+    if encoding["names"] is not None:
+        demand(len(encoding["names"]) == len(columns), "There must be a name for each column.")
+        check_names(encoding["names"])
+    return width
 
 
 # Public inputs of each circuit, in their order.
@@ -325,6 +602,9 @@ def verify_audit(
     n_bins: int,
     confidence_level: float | None,
     level: str,
+    classes: Sequence[Any],
+    absent_classes: Sequence[Any] = (),
+    regions: Path | None = None,
     challenge: Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
@@ -333,39 +613,119 @@ def verify_audit(
 
     Return ``passed`` at level "verdict"; otherwise count, correct predictions and sum of
     confidences of each bin, and ``within_alpha``: whether each is within alpha, without an
-    allowance for chance.
+    allowance for chance. With regions, ``regions`` is a list of the same for each of them (None for
+    one without samples at level "verdict"), and ``passed`` is about all verdicts.
     """
-    check_manifest(bundle)
+    commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
+    demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
+    check_content(check_manifest(bundle), BUNDLES[level])
     statement = read_json(bundle / "statement.json")
+    check_entries(statement, {**AUDIT_ENTRIES, **LEVEL_ENTRIES[level]}, "The statement")
+    check_versions(statement["versions"], "The statement")
+    tree = None if regions is None else read_regions(regions, len(commitment.encoding["columns"]))
+    region = [region_of(tree, row) for row in X]
     rows, codes = commitment.encode(X), commitment.codes(y)
     demand(len(rows) == len(codes) > 0, "There must be as many labels as rows.")
     expected = {
         "format": FORMAT,
         "commitment_digest": commitment.digest,
         "level": level,
-        "alpha": float(alpha),
+        "alpha": alpha,
         "n_bins": n_bins,
-        "confidence_level": None if confidence_level is None else float(confidence_level),
+        "confidence_level": confidence_level,
         "n_samples": len(rows),
         "reference_digest": reference_digest(rows, codes),
     }
     for name, value in expected.items():
-        found = statement.get(name)
-        same = found == value and type(found) is type(value)
-        demand(same, f"The statement has another {name} than yours.")
-    demand(statement["versions"]["ezkl"] == EZKL, "The statement has another ezkl.")
-    own = {"verdict": {"pads"}, "predictions": {"reported_digest", "nonce", "n_proven"}}
-    entries = {*expected, "versions", *own.get(level, ())}
-    demand(set(statement) == entries, "The statement lacks entries, or has unknown ones.")
+        demand(statement[name] == value, f"The statement has another {name} than yours.")
+    same = canonical(statement["regions"]) == canonical(tree)  # 1 and 1.0 are not the same
+    demand(same, "The statement has other regions than yours.")
+    possible = 0 <= alpha <= 1 and 1 <= n_bins <= commitment.n_bins
+    possible = possible and (confidence_level is None or 0 < confidence_level < 1)
+    demand(possible, "The question is impossible.")
+    check_present(codes, commitment.classes, absent_classes)
     if level == "predictions":
         needed = needed_proofs(len(rows), false_share, error)
-        sums = _spot_check(bundle, commitment, statement, rows, codes, challenge, needed)
+        reports = _spot_check(bundle, commitment, statement, rows, challenge, needed)
+        parts = [
+            sums_of_reports(commitment, n_bins, *(take(v, region, k) for v in (*reports, codes)))
+            for k in range(n_regions(tree))
+        ]
     else:
         circuit = "bins" if level == "bins" else "padded_bins"
-        sums = _sums(bundle, commitment, statement, circuit, rows, codes)
-    if level == "verdict":
-        return {"passed": _verdict(bundle, commitment, statement, sums)}
-    return bins_of(sums, commitment.n_bins, n_bins, alpha)
+        chunks = _sums(bundle, commitment, statement, circuit, rows, codes, region)
+        if level == "verdict":
+            return _verdicts(bundle, commitment, statement, chunks, tree)
+        parts = [add(commitment, take(*chunks, k)) for k in range(n_regions(tree))]
+    found = bins_of(add(commitment, parts), commitment.n_bins, n_bins, alpha)
+    demand(sum(found["count"]) == len(rows), "The sums do not add up to the number of samples.")
+    demand(could_fail(found, alpha), "This audit could not have failed.")
+    if tree is not None:
+        found["regions"] = [bins_of(part, commitment.n_bins, n_bins, alpha) for part in parts]
+    return found
+
+
+def read_regions(path: Path, n_columns: int) -> list[Any]:
+    """Tree of regions in a file of the auditor's."""
+    record = read_json(path)
+    check_entries(record, {"kind": str, "format": int, "tree": list}, path.name)
+    demand(record["kind"] == "skuq audit regions", f"{path.name} does not hold regions.")
+    demand(record["format"] == FORMAT, f"{path.name} has another format.")
+    waiting, n = [record["tree"]], 0
+    while waiting:
+        node = waiting.pop()
+        n += node is None
+        if node is None:
+            continue
+        demand(isinstance(node, list) and len(node) == 4, "A branch of the regions is malformed.")
+        column, threshold = node[:2]
+        typed = type(column) is int and type(threshold) is float
+        demand(typed and 0 <= column < n_columns, "A branch of the regions is malformed.")
+        waiting += node[2:]
+        demand(n + len(waiting) <= MAX_REGIONS, "There are too many regions.")
+    tree: list[Any] = record["tree"]
+    return tree
+
+
+def n_regions(tree: Any) -> int:
+    """Number of leaves of a tree."""
+    return 1 if tree is None else n_regions(tree[2]) + n_regions(tree[3])
+
+
+def region_of(tree: Any, row: Sequence[float]) -> int:
+    """Number of the leaf that a row is in, counted from the left."""
+    if tree is None:
+        return 0
+    column, threshold, below, above = tree
+    if float(row[column]) <= threshold:
+        return region_of(below, row)
+    return n_regions(below) + region_of(above, row)
+
+
+def single_level(statement: dict[str, Any]) -> float | None:
+    """Confidence level of the verdict on all samples and on each region, for the joint one."""
+    level, tree = statement["confidence_level"], statement["regions"]
+    if level is None or tree is None:
+        return level
+    return round(1 - (1 - level) / (n_regions(tree) + 1), 12)
+
+
+def take(values: Sequence[Any], region: Sequence[int], k: int) -> list[Any]:
+    """Values of what is in region k."""
+    return [value for value, where in zip(values, region, strict=True) if where == k]
+
+
+def add(commitment: Commitment, parts: Sequence[Sequence[int]]) -> list[int]:
+    """Add up the sums of several chunks or regions."""
+    return [sum(part[i] for part in parts) for i in range(3 * commitment.n_bins)]
+
+
+def could_fail(found: dict[str, Any], alpha: float) -> bool:
+    """Whether a bin would be beyond alpha if all of its predictions were right, or none."""
+    tolerated = Fraction(str(alpha))
+    sums = [Fraction(value) for value in found["confidence_sum"]]
+    pairs = list(zip(found["count"], sums, strict=True))
+    return any(max(c, n - c) > tolerated * n for n, c in pairs)
 
 
 def chunks_of(
@@ -374,24 +734,27 @@ def chunks_of(
     circuit: str,
     rows: list[list[int]],
     codes: list[int],
-) -> list[tuple[dict[str, list[int]], int]]:
-    """Inputs of each chunk of reference data, and the number of rows that count in it."""
+    region: list[int],
+) -> list[tuple[dict[str, list[int]], list[int]]]:
+    """Inputs of each chunk of reference data, and the rows that count in it: of one region."""
     size, found = commitment.rows_per_proof[circuit], []
-    n_chunks = -(-len(rows) // size)
-    pads = _pads(commitment, statement, n_chunks) if circuit == "padded_bins" else []
-    for k in range(n_chunks):
-        n = min(size, len(rows) - k * size)
-        taken = [k * size + min(i, n - 1) for i in range(size)]  # the last row fills it up
+    dealt = []
+    for k in range(max(region) + 1):
+        inside = [i for i, where in enumerate(region) if where == k]
+        dealt += [inside[start : start + size] for start in range(0, len(inside), size)]
+    pads = _pads(commitment, statement, len(dealt)) if circuit == "padded_bins" else []
+    for k, counted in enumerate(dealt):
+        taken = _filled(counted, size)  # with the last row
         classes = range(len(commitment.classes))
         values = {
             "rows": [value for i in taken for value in rows[i]],
             "labels": [int(code == codes[i]) for i in taken for code in classes],
-            "counted": [int(i < n) for i in range(size)],
+            "counted": [int(i < len(counted)) for i in range(size)],
             "edges": edges_of(statement["n_bins"], commitment.n_bins),
         }
         if pads:
             values["chunk"] = [int(pad == pads[k]) for pad in range(commitment.n_pads)]
-        found.append((values, n))
+        found.append((values, counted))
     return found
 
 
@@ -410,48 +773,84 @@ def _sums(
     circuit: str,
     rows: list[list[int]],
     codes: list[int],
-) -> list[int]:
-    """Verify the sums of every chunk, and add them up."""
-    chunks = chunks_of(commitment, statement, circuit, rows, codes)
-    totals = [0] * (3 * commitment.n_bins)
-    for k, (values, n) in enumerate(chunks):
-        record = _chunk(bundle, k, len(chunks))
-        outputs = integers(record.get("outputs"))
-        demand(len(outputs) == len(totals), "A chunk has another number of sums.")
+    region: list[int],
+) -> tuple[list[list[int]], list[int]]:
+    """Verify the sums of every chunk; return them, and the region of each."""
+    chunks = chunks_of(commitment, statement, circuit, rows, codes, region)
+    found, where = [], []
+    for k, (values, counted) in enumerate(chunks):
+        part = f"{circuit} {k}"
+        outputs, proof = _chunk(bundle, part, k, len(chunks))
+        demand(len(outputs) == 3 * commitment.n_bins, "A chunk has another number of sums.")
         # The last output is not sent: one most probable class for each row that counts.
-        part, proof = f"{circuit} {k}", record.get("proof")
-        commitment.verify(circuit, statement, part, values, [*outputs, n], proof)
-        totals = [a + b for a, b in zip(totals, outputs, strict=True)]
-    return totals
+        commitment.verify(circuit, statement, part, values, [*outputs, len(counted)], proof)
+        found.append(outputs)
+        where.append(region[counted[0]])
+    return found, where
 
 
-def _chunk(bundle: Path, k: int, n: int) -> Any:
+def _chunk(bundle: Path, part: str, k: int, n: int) -> tuple[list[int], Any]:
     names = {f"{i:05d}.json" for i in range(n)}
     folder = bundle / "chunks"
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     demand(found == names, f"There must be {n} chunks.")
-    return read_json(folder / f"{k:05d}.json")
+    return read_proof(folder / f"{k:05d}.json", part)
+
+
+def read_proof(path: Path, part: str) -> tuple[list[int], Any]:
+    """Outputs and proof in a file that holds those of this part."""
+    record = read_json(path)
+    check_entries(record, {"part": str, "outputs": list, "proof": str}, path.name)
+    demand(record["part"] == part, f"{path.name} is about another part than {part!r}.")
+    return integers(record["outputs"]), record["proof"]
+
+
+def _verdicts(
+    bundle: Path,
+    commitment: Commitment,
+    statement: dict[str, Any],
+    chunks: tuple[list[list[int]], list[int]],
+    tree: Any,
+) -> dict[str, Any]:
+    """Verify the verdicts on sums that stay under their pads."""
+    alpha, (sums, where) = statement["alpha"], chunks
+    demand(abs(1000 * alpha - round(1000 * alpha)) <= 1e-9, "alpha is no multiple of 0.001.")
+    demand(can_fail(statement, len(commitment.classes)), "This audit might pass with any labels.")
+    numbers = sorted(set(where)) if tree is not None else []
+    folder = bundle / "verdicts"
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    demand(present == {f"{k:05d}.json" for k in numbers}, "Each region needs a verdict.")
+    of_all = [(sum_, pad) for sum_, pad in zip(sums, statement["pads"], strict=True)]
+    together = _verdict(bundle / "verdict.json", commitment, statement, "verdict", of_all)
+    if tree is None:
+        return {"passed": together}
+    verdicts: list[bool | None] = [None] * n_regions(tree)
+    for k in numbers:
+        path, of_region = folder / f"{k:05d}.json", take(of_all, where, k)
+        verdicts[k] = _verdict(path, commitment, statement, f"verdict {k}", of_region)
+    return {"passed": together and False not in verdicts, "regions": verdicts}
 
 
 def _verdict(
-    bundle: Path, commitment: Commitment, statement: dict[str, Any], sums: list[int]
+    path: Path,
+    commitment: Commitment,
+    statement: dict[str, Any],
+    part: str,
+    chunks: list[tuple[list[int], int]],
 ) -> bool:
-    """Verify the verdict on sums that stay under their pads."""
-    alpha = statement["alpha"]
-    demand(abs(1000 * alpha - round(1000 * alpha)) <= 1e-9, "alpha is no multiple of 0.001.")
-    demand(can_fail(statement, len(commitment.classes)), "This audit might pass with any labels.")
-    values = verdict_inputs(commitment, statement, sums)
-    record = read_json(bundle / "verdict.json")
-    flags = integers(record.get("outputs"))
+    """Verify the verdict on the sums of some chunks, given with their pads."""
+    sums = add(commitment, [chunk for chunk, _ in chunks])
+    values = verdict_inputs(commitment, statement, sums, [pad for _, pad in chunks])
+    flags, proof = read_proof(path, part)
     demand(len(flags) == 3 and set(flags) <= {-1, 1}, "There is no verdict.")
-    commitment.verify("verdict", statement, "verdict", values, flags, record.get("proof"))
+    commitment.verify("verdict", statement, part, values, flags, proof)
     return flags[1] == 1
 
 
 def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
     """Whether some labels would fail the audit, wherever its secret confidences are."""
     n_bins, alpha = statement["n_bins"], statement["alpha"]
-    allowance = chance_of(n_bins, statement["confidence_level"]) / 4e6
+    allowance = chance_of(n_bins, single_level(statement)) / 4e6
     most = 0  # samples that can pass with any labels
     for b in range(n_bins):
         if (b + 1) / n_bins <= 1 / n_classes - ROUNDING:
@@ -464,14 +863,14 @@ def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
 
 
 def verdict_inputs(
-    commitment: Commitment, statement: dict[str, Any], sums: list[int]
+    commitment: Commitment, statement: dict[str, Any], sums: list[int], pads: list[int]
 ) -> dict[str, list[int]]:
-    """Inputs of the proof of a verdict."""
+    """Inputs of the proof of a verdict on sums under these pads."""
     return {
         "sums": sums,
-        "chunks": [int(pad in statement["pads"]) for pad in range(commitment.n_pads)],
+        "chunks": [int(pad in pads) for pad in range(commitment.n_pads)],
         "alphas": thresholds_of(statement["alpha"], commitment.record["tolerance"]),
-        "chance": [chance_of(statement["n_bins"], statement["confidence_level"])],
+        "chance": [chance_of(statement["n_bins"], single_level(statement))],
     }
 
 
@@ -493,8 +892,7 @@ def needed_proofs(n: int, false_share: float, error: float) -> int:
 
 def chosen_rows(asked: dict[str, Any], n: int, k: int) -> list[int]:
     """Rows that a challenge chooses: those with the smallest hashes."""
-    names = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-    seed = canonical({name: asked[name] for name in names})
+    seed = canonical({name: asked[name] for name in CHALLENGE})
     order = sorted(range(n), key=lambda i: hashlib.sha256(seed + b"\nrow %d" % i).digest())
     return sorted(order[:k])
 
@@ -504,23 +902,28 @@ def _spot_check(
     commitment: Commitment,
     statement: dict[str, Any],
     rows: list[list[int]],
-    codes: list[int],
     challenge: Path | None,
     needed: int,
-) -> list[int]:
-    """Verify the predictions that the challenge chose; return the sums of all reports."""
+) -> tuple[list[int], list[int]]:
+    """Verify the predictions that the challenge chose; return labels and confidences of all."""
     demand(challenge is not None, "A spot check needs your own challenge.")
     assert challenge is not None
     asked = read_json(challenge)
+    check_entries(asked, dict.fromkeys(CHALLENGE, str), "The challenge")
     reported = sha256(read(bundle / "reported.json"))
-    demand(asked.get("reported_digest") == reported, "The challenge was about other reports.")
-    for name in ("commitment_digest", "reference_digest", "reported_digest", "nonce"):
-        same = statement.get(name) is not None and statement.get(name) == asked.get(name)
+    demand(asked["reported_digest"] == reported, "The challenge was about other reports.")
+    for name in CHALLENGE:
+        same = statement[name] == asked[name]
         demand(same, f"The audit answers another challenge: its {name} differs.")
-    n, k = len(rows), statement.get("n_proven")
-    demand(type(k) is int and needed <= k <= n, "Too few predictions were proven.")
-    record = read_json(bundle / "reported.json")
-    labels, confidences = integers(record.get("label")), integers(record.get("confidence"))
+    n, k = len(rows), statement["n_proven"]
+    demand(needed <= k <= n, "Too few predictions were proven.")
+    record = read_json(bundle / "reported.json", MAX_BYTES)
+    types = {"label": list, "confidence": list, "reference_digest": str}
+    check_entries(record, types, "reported.json")
+    same = record["reference_digest"] == statement["reference_digest"]
+    demand(same, "The reports are about other reference data.")
+    labels, confidences = record["label"], record["confidence"]
+    demand(all(type(v) is int for v in labels + confidences), "A report is no integer.")
     demand(len(labels) == len(confidences) == n, "There must be a report for each row.")
     n_classes = len(commitment.classes)
     valid = all(0 <= label < n_classes for label in labels)
@@ -530,16 +933,16 @@ def _spot_check(
     n_chunks = -(-len(chosen) // size)
     for c in range(n_chunks):
         part = chosen[c * size : (c + 1) * size]
-        proof = _chunk(bundle, c, n_chunks)
+        name = f"predictions {c}"
+        proven, proof = _chunk(bundle, name, c, n_chunks)
         outputs = predicted(
             commitment, [labels[i] for i in part], [confidences[i] for i in part], size
         )
         # What follows the chosen rows repeats the last one, as the inputs do.
         values = {"rows": [v for i in _filled(part, size) for v in rows[i]]}
-        demand(integers(proof.get("outputs")) == outputs, "A report is not the model's.")
-        name = f"predictions {c}"
-        commitment.verify("predictions", statement, name, values, outputs, proof.get("proof"))
-    return sums_of_reports(commitment, statement["n_bins"], labels, confidences, codes)
+        demand(proven == outputs, "A report is not the model's.")
+        commitment.verify("predictions", statement, name, values, outputs, proof)
+    return labels, confidences
 
 
 def sums_of_reports(
@@ -603,27 +1006,27 @@ def verify_attestation(
     path: Path, commitment: Commitment, x: Sequence[float], nonce: str
 ) -> dict[str, Any]:
     """Verify one prediction; return label and confidence."""
+    commitment.check_own(path, keys=commitment.keys)
+    demand(nonce != "", "There is no nonce.")
     record = read_json(path)
-    statement = record.get("statement")
-    demand(isinstance(statement, dict), "There is no statement.")
-    expected = {"format": FORMAT, "level": "attestation", "nonce": nonce, "x": list(map(float, x))}
+    check_entries(record, {"statement": dict, "proof": str}, path.name)
+    statement = record["statement"]
+    check_entries(statement, ATTESTATION_ENTRIES, "The statement")
+    check_versions(statement["versions"], "The statement")
     demand(all(type(v) is float for v in statement["x"]), "The input is not of floats.")
+    expected = {"format": FORMAT, "level": "attestation", "nonce": nonce, "x": list(map(float, x))}
     for name, value in {**expected, "commitment_digest": commitment.digest}.items():
-        demand(statement.get(name) == value, f"The attestation has another {name} than yours.")
-    demand(statement["versions"]["ezkl"] == EZKL, "The attestation has another ezkl.")
-    entries = {*expected, "versions", "commitment_digest", "label", "confidence", "number"}
-    demand(set(statement) == entries, "The statement lacks entries, or has unknown ones.")
-    number = statement.get("number")
-    allowed = type(number) is int and 1 <= number <= commitment.record["n_attestations"]
+        demand(statement[name] == value, f"The attestation has another {name} than yours.")
+    allowed = 1 <= statement["number"] <= commitment.record["n_attestations"]
     demand(allowed, "The attestation is one more than allowed.")
-    label, confidence = statement.get("label"), statement.get("confidence")
-    valid = type(label) is int and 0 <= label < len(commitment.classes)
-    demand(valid and type(confidence) is int and 0 < confidence <= ONE, "It is impossible.")
+    label, confidence = statement["label"], statement["confidence"]
+    valid = 0 <= label < len(commitment.classes) and 0 < confidence <= ONE
+    demand(valid, "Label or confidence is impossible.")
     name = "attestation"
     size = commitment.rows_per_proof[name]
     values = {"rows": commitment.encode([x])[0] * size}
     outputs = predicted(commitment, [label], [confidence], size)
-    commitment.verify(name, statement, name, values, outputs, record.get("proof"))
+    commitment.verify(name, statement, name, values, outputs, record["proof"])
     return {"label": commitment.classes[label], "confidence": confidence / ONE}
 
 
@@ -633,16 +1036,26 @@ def verify_attestation(
 def read_table(
     path: Path, label: str, names: list[str] | None
 ) -> tuple[list[list[float]], list[str]]:
-    """Features and labels of a CSV file."""
-    with path.open(newline="", encoding="utf-8") as file:
-        header, *lines = csv.reader(file)
+    """Features and labels of a CSV file: UTF-8, commas, decimal points."""
+    text = path.read_bytes().decode("utf-8-sig")  # a byte order mark may be there
+    header, *lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line]
     columns = [name.strip() for name in header]
-    demand(label in columns, f"There is no column {label!r}.")
+    demand(len(set(columns)) == len(columns), "Two columns have one name.")
+    demand(label in columns, f"There is no column {label!r}: columns are divided by commas.")
+    demand(all(len(line) == len(columns) for line in lines), "Rows differ in length.")
     place = columns.index(label)
     features = columns[:place] + columns[place + 1 :]
     demand(names is None or features == names, f"The columns must be {names}.")
     X = [[float(number_of(v)) for k, v in enumerate(line) if k != place] for line in lines]
     return X, [line[place] for line in lines]
+
+
+def classes_of(text: str, commitment: Commitment) -> list[Any]:
+    """Classes in a list that is divided as a row of a CSV file."""
+    row = next(csv.reader([text], skipinitialspace=True), [])
+    if isinstance(commitment.classes[0], str):
+        return [part.strip() for part in row]
+    return [number_of(part) for part in row]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -665,6 +1078,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own.add_argument("--bins", type=int, required=True)
         own.add_argument("--confidence-level", required=True, help="a number or 'none'")
         own.add_argument("--level", required=True, choices=("bins", "verdict", "predictions"))
+        own.add_argument("--classes", required=True, help="those you know, in their order: a,b,c")
+        own.add_argument("--absent-classes", default="", help="those without a label: a,b")
+        own.add_argument("--regions", type=Path, help="your file of regions")
         own.add_argument("--challenge", type=Path)
         own.add_argument("--false-share", type=float, default=0.02)
         own.add_argument("--error", type=float, default=0.01)
@@ -672,7 +1088,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         commitment = Commitment(given.commitment, given.keys, given.srs)
         if given.kind == "attestation":
-            x = [float(value) for value in given.values.split(",")]
+            x = [float(number_of(value)) for value in given.values.split(",")]
             found = verify_attestation(given.path, commitment, x, given.nonce)
         else:
             X, y = read_table(given.data, given.label, commitment.encoding["names"])
@@ -686,6 +1102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 n_bins=given.bins,
                 confidence_level=None if chance == "none" else float(chance),
                 level=given.level,
+                classes=classes_of(given.classes, commitment),
+                absent_classes=classes_of(given.absent_classes, commitment),
+                regions=given.regions,
                 challenge=given.challenge,
                 false_share=given.false_share,
                 error=given.error,

@@ -149,6 +149,76 @@ def atomic_paths(
             _remove(partial)
 
 
+def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to a folder, into it, or to one of its files.
+
+    Links on the way are followed, and hard links are files of both their names.
+
+    Parameters
+    ----------
+    path : path-like
+        File or folder, which need not exist.
+    folder : path-like
+        Folder, or a single file.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.files import is_within
+    >>> with TemporaryDirectory() as home:
+    ...     _ = Path(home, "note.txt").write_text("done")
+    ...     is_within(f"{home}/note.txt", home), is_within(home, f"{home}/note.txt")
+    (True, False)
+    """
+    if Path(path).resolve().is_relative_to(Path(folder).resolve()):
+        return True
+    try:
+        own = os.stat(path)
+    except OSError:
+        return False
+    return any(_is_same(own, entry) for entry in _entries(folder))
+
+
+def check_unlinked(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that is a symbolic link, or a folder with one anywhere below it.
+
+    Whoever else can write to a folder could plant a link there, through which the caller would
+    write to files of its own.
+
+    Parameters
+    ----------
+    path : path-like
+        File or folder to be written, which need not exist.
+
+    Raises
+    ------
+    OSError
+        If there is a link; the message names it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.files import check_unlinked
+    >>> with TemporaryDirectory() as home:
+    ...     check_unlinked(home)
+    ...     Path(home, "chunks").symlink_to("/elsewhere")
+    ...     try:
+    ...         check_unlinked(home)
+    ...     except OSError as error:
+    ...         print(str(error).rsplit("/")[-1])
+    chunks is a link, through which nothing is written; remove it.
+    """
+    for entry in _entries(path):
+        if os.path.islink(entry):
+            raise OSError(f"{entry} is a link, through which nothing is written; remove it.")
+
+
 def remove_partials(folder: str | os.PathLike[str]) -> None:
     """Remove what processes have left in a folder that were killed while they wrote to it.
 
@@ -179,6 +249,21 @@ def remove_partials(folder: str | os.PathLike[str]) -> None:
             os.replace(old, target)
     for partial in Path(folder).glob(f"{left}.partial"):
         _remove(partial)
+
+
+def _entries(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The path itself, and all that is below it; links are not followed."""
+    yield os.fspath(path)
+    for parent, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            yield os.path.join(parent, name)
+
+
+def _is_same(own: os.stat_result, entry: str) -> bool:
+    try:
+        return os.path.samestat(own, os.stat(entry, follow_symlinks=False))
+    except OSError:
+        return False
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

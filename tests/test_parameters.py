@@ -400,6 +400,7 @@ CASES |= {
         {
             "estimator": LogisticRegression(),
             "region": in_other_half,
+            "counterbalance": "auto",
             "epsilon": 0.2,
             "confusable": {0: [2], 1: [2], 2: [0]},
             "lambda_": 0.5,

@@ -145,6 +145,7 @@ if find_spec("ezkl") is not None:
         reports, drawn = f"{folder}/reports", f"{folder}/challenge.json"
         spot_check = {"level": "predictions", "false_share": 0.05, "error": 0.05}
         question = spot_check | {"alpha": 0.05, "n_bins": 10, "confidence_level": 0.95}
+        question |= {"classes": ["late", "repaid"]}
         zk.prove(public, X_ref, y_ref, reports, level="predictions")
         zk.challenge(reports, public, X_ref, y_ref, drawn)
         zk.prove(public, X_ref, y_ref, reports, challenge=drawn, **spot_check)
@@ -152,7 +153,7 @@ if find_spec("ezkl") is not None:
             reports, X_ref, y_ref, public, challenge=drawn, allow_test_string=True, **question
         )
         print("the committed model passed:", proven.passed)
-        print(proven.notes[2])
+        print(proven.notes[3])
 
         x = X_new[~refer].to_numpy()[0]
         answer = zk.attest(public, x, f"{folder}/answer.json", nonce="loan 17")

@@ -61,7 +61,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     Confidence that was lowered on purpose leaves a trace: predictions in some confidence
     bin are right far more often than they claim. The auditor compares accuracy with
     confidence in every bin, and says which differences exceed the tolerance `alpha` by more
-    than chance explains.
+    than chance explains. By default it looks at bins of all samples only: a group that is
+    underconfident can be balanced there by one that is overconfident, which groups (`groups`,
+    `sensitive_features` of `fit`) and the search (`search_regions`) reveal.
 
     Parameters
     ----------

@@ -44,6 +44,14 @@ COMMANDS = {
         "Commit to a model without revealing it (provider).",
     ),
     "prove": ("skuq.cli._proofs:prove", "Prove the audit of a committed model (provider)."),
+    "regions": (
+        "skuq.cli._regions:regions",
+        "Choose the regions that an audit judges beside all samples (auditor).",
+    ),
+    "revoke": (
+        "skuq.cli._proofs_verify:revoke",
+        "Sign a list of revoked certificates (auditor).",
+    ),
     "verify": (
         "skuq.cli._proofs_verify:verify",
         "Verify the audit of a committed model (auditor).",

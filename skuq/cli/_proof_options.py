@@ -21,7 +21,7 @@ from skuq.cli._files import (
     refusing_writes,
 )
 from skuq.cli._main import NO_VERDICT, one_line, say, visible
-from skuq.files import write_atomically
+from skuq.files import is_within, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,6 +136,12 @@ prediction_options = together(
         "--nonce", required=True, help="Text that the client chose for this one prediction."
     ),
 )
+regions_option = click.option(
+    "--regions",
+    type=READABLE,
+    help="The auditor's file of regions, which are judged beside all samples.  [default: all "
+    "samples together]",
+)
 spot_check_options = together(
     click.option(
         "--challenge", type=READABLE, help="The auditor's challenge, at level 'predictions'."
@@ -159,8 +165,8 @@ verifier_options = together(
     click.option(
         "--srs",
         type=READABLE,
-        help="Your own copy of the structured reference string.  [default: it must be that of the "
-        "public ceremony]",
+        help="A copy of the structured reference string that you generated, or have from whom you "
+        "trust, never from the provider.  [default: it must be that of the public ceremony]",
     ),
     click.option(
         "--test-string",
@@ -246,7 +252,7 @@ def check_files(outputs: list[Path | None], inputs: list[Path | None], folders: 
 def check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
     """Refuse a path inside one of the folders."""
     for folder in folders:
-        if path is not None and path.resolve().is_relative_to(folder.resolve()):
+        if path is not None and is_within(path, folder):
             raise InputError(f"{what} must not be in {folder}: its files are all accounted for.")
 
 
@@ -338,10 +344,8 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
     return labels
 
 
-def classes_of(text: str | None, committed: Commitment) -> list[Any] | None:
+def classes_of(text: str, committed: Commitment) -> list[Any]:
     """Classes that are given as one text, of the type of the committed ones where that is exact."""
-    if text is None:
-        return None
     kind = committed.classes.dtype.kind
     # As in a CSV file, a name with a comma is in quotation marks.
     row = next(csv.reader([text], skipinitialspace=True), []) or [""]

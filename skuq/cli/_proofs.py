@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, InputError, trust_option
+from skuq.cli._files import READABLE, WRITABLE, InputError, check_jobs, trust_option
 from skuq.cli._main import one_line, say
 from skuq.cli._proof_options import (
     NEW_FOLDER,
@@ -27,6 +27,7 @@ from skuq.cli._proof_options import (
     read_features,
     read_reference,
     reference_options,
+    regions_option,
     require_zk,
     spot_check_options,
 )
@@ -139,7 +140,7 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     if made.uses_ceremony:
         say("Reference string: that of the public ceremony.")
     elif given:
-        say("Reference string: the given file; whoever verifies needs an own copy of it.")
+        say("Reference string: the given file. Whoever verifies needs a copy that is not yours.")
     else:
         say("Reference string: TEST ONLY. Nobody can rely on these proofs. For others, commit with")
         say(f"--srs {made.ceremony_string}.")
@@ -151,12 +152,20 @@ def _show_commitment(made: Commitment, given: bool) -> None:
 @click.option("--out", type=NEW_FOLDER, required=True, help="Folder for the auditor.")
 @question_options(required=False)
 @spot_check_options
+@regions_option
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     show_default=True,
     help="Longest time for one proof, in seconds.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(-1),
+    default=1,
+    show_default=True,
+    help="Proofs made at the same time, fewer if memory is short; -1 is the number of cores.",
 )
 @quiet_option
 def prove(
@@ -165,6 +174,7 @@ def prove(
     label: str,
     out: Path,
     drop: tuple[str, ...],
+    jobs: int,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -176,11 +186,12 @@ def prove(
     if settings["challenge"] is not None and settings["level"] != "predictions":
         raise InputError("--challenge: a challenge belongs to --level predictions.")
     check_outside("--out", out, [commitment])
+    check_jobs(jobs)
     with errors_in_one_line():
         from skuq import zk
 
         X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
-        made = zk.prove(commitment, X, y, out, **settings, verbose=int(not quiet))
+        made = zk.prove(commitment, X, y, out, **settings, n_jobs=jobs, verbose=int(not quiet))
     _show_bundle(made, quiet)
 
 

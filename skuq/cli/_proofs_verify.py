@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, InputError
-from skuq.cli._main import exit_with_verdict, say, say_bins
+from skuq.cli._files import READABLE, WRITABLE, InputError, check_outputs
+from skuq.cli._main import exit_with_verdict, say, say_bins, visible
 from skuq.cli._proof_options import (
     audit_option,
     check_files,
@@ -26,6 +26,7 @@ from skuq.cli._proof_options import (
     quiet_option,
     read_reference,
     reference_options,
+    regions_option,
     require_zk,
     spot_check_options,
     verifier_options,
@@ -33,9 +34,10 @@ from skuq.cli._proof_options import (
 )
 
 if TYPE_CHECKING:
-    from skuq.zk import Attestation, Commitment, VerifiedAudit
+    from skuq.zk import Attestation, Commitment, RegionAudit, VerifiedAudit
 
 LONGEST_PLACE = 200  # characters of the place of revoked certificates
+WARNING: dict[str, Any] = {"bold": True, "fg": "red"}
 
 
 @click.command()
@@ -75,10 +77,16 @@ def challenge(
 )
 @click.option(
     "--classes",
-    help="Classes that you expect, in their order, separated by commas.  [default: those of the "
-    "commitment, which are printed]",
+    required=True,
+    help="Classes that you know, in their order, separated by commas: no others may be committed.",
+)
+@click.option(
+    "--absent-classes",
+    help="Classes of which your data have no label, separated by commas; without a label, any "
+    "other class is refused.",
 )
 @spot_check_options
+@regions_option
 @verifier_options
 @click.option(
     "--certificate",
@@ -123,7 +131,8 @@ def _passes(
     keys: Path | None,
     json_path: Path | None,
     quiet: bool,
-    classes: str | None,
+    classes: str,
+    absent_classes: str | None,
     certificate: Path | None,
     key: Path | None,
     valid_days: int,
@@ -131,7 +140,7 @@ def _passes(
     **settings: Any,
 ) -> bool:
     """Read, verify, write, print, and return whether the audit is passed."""
-    inputs = [data, settings["challenge"], settings["srs"], key]
+    inputs = [data, settings["challenge"], settings["regions"], settings["srs"], key]
     check_files([json_path, certificate], inputs, [bundle, commitment])
     with errors_in_one_line(json_path):
         if (certificate is None) != (key is None):
@@ -141,12 +150,15 @@ def _passes(
                 f"--certificate: {certificate} exists; a certificate is never replaced."
             )
         require_zk()
-        check_outside("--keys", keys, [bundle, commitment])
+        check_outside("--sign", key, [bundle, commitment])
+        check_outside("--data", data, [bundle, commitment])
         from skuq import zk
 
         committed = load_commitment_folder(commitment)
         X, y = read_reference(data, label, drop, committed)
         settings["classes"] = classes_of(classes, committed)
+        if absent_classes is not None:
+            settings["absent_classes"] = classes_of(absent_classes, committed)
         found = zk.verify(bundle, X, y, commitment, keys=keys, **settings)
         if certificate is not None and key is not None:
             zk.certify(found, certificate, key=key, valid_days=valid_days, revocations=revocations)
@@ -165,21 +177,23 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     level = statement["confidence_level"]
     explained = " and chance explain" if level is not None else ""
     limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
+    where = "" if found.regions is None else " of all samples and of each region"
     headline = (
-        f"Passed: confidence is in no bin {limit}."
+        f"Passed: confidence is in no bin{where} {limit}."
         if found.passed
         else f"Failed: confidence is {limit}."
     )
     _say_reference_string(found)
     say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
     for name, value in (
+        ("classes", shown_classes(found.classes)),
+        ("absent classes", shown_classes(found.absent_classes) or "none"),
         ("level", found.level),
         ("alpha", f"{statement['alpha']:g}"),
         ("bins", statement["n_bins"]),
         ("proofs", found.n_proofs),
         ("confidence level", "none" if level is None else f"{level:.10g}"),
         ("samples", statement["n_samples"]),
-        ("classes", shown_classes(found.classes)),
         ("commitment point", committed.point),
         ("commitment digest", committed.digest),
     ):
@@ -188,8 +202,26 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     if found.sums is not None:
         say_bins(_rows(found))
         say("")
+    if found.regions is not None:
+        _say_regions(found.regions)
     for note in found.notes:
         say(f"- {note}")
+
+
+def _say_regions(regions: Sequence[RegionAudit]) -> None:
+    """Print the verdict on each region, and where it is known its accuracy and confidence."""
+    say("Regions:", bold=True)
+    for region in regions:
+        verdict = "passed" if region.passed else "FAILED"
+        if not region.could_fail:
+            verdict = "too few samples to fail"
+        means = ""
+        if region.sums is not None and region.n_samples:
+            sums, n = region.sums, region.n_samples
+            confidence = sums.confidence.sum() / sums.scale / n
+            means = f", confidence {confidence:.3f}, accuracy {sums.correct.sum() / n:.3f}"
+        say(f"  {visible(region.rule)}: {verdict} ({region.n_samples} samples{means})")
+    say("")
 
 
 def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
@@ -224,6 +256,63 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
 
 
 @click.command()
+@click.option(
+    "--certificate",
+    "files",
+    type=READABLE,
+    multiple=True,
+    help="Certificate to revoke, a file; may be repeated.",
+)
+@click.option("--digest", "digests", multiple=True, help="Or the digest of one; may be repeated.")
+@click.option(
+    "--sign",
+    "key",
+    type=READABLE,
+    required=True,
+    help="Your private key, by which the certificates were signed: Ed25519, a PEM file without a "
+    "password.",
+)
+@click.option(
+    "--previous",
+    type=READABLE,
+    help="Your newest list, which the new one continues.  [default: this is the first list]",
+)
+@click.option(
+    "--valid-days",
+    type=click.IntRange(1, 36500),
+    default=30,
+    show_default=True,
+    help="Days until the list expires; publish the next one before.",
+)
+@click.option(
+    "--out",
+    type=WRITABLE,
+    required=True,
+    help="JSON file to write, for everybody; only the previous list is replaced.",
+)
+def revoke(
+    files: tuple[Path, ...],
+    digests: tuple[str, ...],
+    key: Path,
+    previous: Path | None,
+    valid_days: int,
+    out: Path,
+) -> None:
+    """Sign a list of revoked certificates (auditor).
+
+    Without --certificate and --digest nothing is added: the list says that
+    nothing else was revoked until its date.
+    """
+    check_outputs([out], [key, *files])
+    with errors_in_one_line():
+        from skuq import zk
+
+        revoked: list[str | Path] = [*files, *(digest.strip() for digest in digests)]
+        made = zk.revoke(revoked, out, key=key, valid_days=valid_days, previous=previous)
+    say(f"Revoked certificates: {made}")
+
+
+@click.command()
 @click.option("--attestation", type=READABLE, required=True, help="The provider's file.")
 @published_commitment_option
 @prediction_options
@@ -241,7 +330,14 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
 @click.option(
     "--revoked",
     type=READABLE,
-    help="Text file of revoked certificates, from the place that the certificate names.",
+    help="The auditor's newest list of revoked certificates, from the place that the certificate "
+    "names.",
+)
+@click.option(
+    "--allow-supplied-string",
+    is_flag=True,
+    help="Accept a certificate whose auditor trusted a reference string other than the public "
+    "ceremony's.",
 )
 def check(
     attestation: Path,
@@ -256,6 +352,7 @@ def check(
     certificate: Path | None,
     auditor: Path | None,
     revoked: Path | None,
+    allow_supplied_string: bool,
     json_path: Path | None,
 ) -> None:
     """Check the proof of one prediction (client).
@@ -265,10 +362,14 @@ def check(
     """
     check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
     with errors_in_one_line(json_path):
-        if (certificate is None) != (auditor is None) or (revoked and certificate is None):
-            raise InputError("--certificate and --auditor belong together, and --revoked to both.")
+        about_it = revoked is not None or allow_supplied_string
+        if (certificate is None) != (auditor is None) or (about_it and certificate is None):
+            raise InputError(
+                "--certificate and --auditor belong together, and --revoked and "
+                "--allow-supplied-string to both."
+            )
         require_zk()
-        check_outside("--keys", keys, [commitment])
+        check_outside("--input", row, [commitment])
         from skuq import zk
 
         committed = load_commitment_folder(commitment)
@@ -284,20 +385,23 @@ def check(
             certificate=certificate,
             auditor=auditor,
             revoked=revoked,
+            allow_supplied_string=allow_supplied_string,
         )
         if json_path is not None:
-            write_json(json_path, {**found._asdict(), **names_of(committed)})
+            write_json(json_path, {**found.as_record(), **names_of(committed)})
     _say_reference_string(found)
-    say(f"label:      {found.label}")
+    say(f"label:      {zk.shown_classes([found.label])}")
     say(f"confidence: {found.confidence:.4f}")
     say(f"classes:    {zk.shown_classes(found.classes)}")
     if found.certificate is not None:
-        _show_certificate(found.certificate, revoked is not None)
+        _show_certificate(found.certificate, revoked is not None, committed.encoding.names)
 
 
-def _show_certificate(record: dict[str, Any], compared: bool) -> None:
+def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[str] | None) -> None:
     """Print what was certified; alpha and the rest of the question are for the client to judge."""
-    level = record["confidence_level"]
+    from skuq import zk
+
+    level, tolerance = record["confidence_level"], record["tolerance"]
     n, k = record["n_samples"], record["n_proven"]
     proven = "" if k == n else f" ({k} of them proven)"
     chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
@@ -305,6 +409,19 @@ def _show_certificate(record: dict[str, Any], compared: bool) -> None:
         f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
         f"{record['n_samples']} samples{proven}, level {record['level']}"
     )
+    if record["regions"] is None:
+        say("regions:    none was looked at")
+    else:
+        rules = zk.Regions(record["regions"]).rules(names)
+        say(f"regions:    {visible('; '.join(rules))}")
+    if record["absent_classes"]:
+        say(f"no labels:  of {zk.shown_classes(record['absent_classes'])} in the audit")
+    stable = "the same" if record["robust"] else "NOT the same, too close to call,"
+    whose = "the commitment's tolerance" if tolerance is None else f"a tolerance of {tolerance:g}"
+    say(f"robust:     the verdict is {stable} at alpha minus and plus {whose}")
+    trust = record["reference_string"]
+    reason = zk.REFERENCE_STRINGS[trust].replace("you supplied", "the auditor supplied")
+    say(f"string:     {reason}", **({} if trust == "ceremony" else WARNING))
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:
         place = " ".join(record["revocations"].split())[:LONGEST_PLACE] or "no place is named"
@@ -315,6 +432,6 @@ def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
     """Print why the reference string may be trusted, or that it may not."""
     from skuq.zk import REFERENCE_STRINGS
 
-    test = found.reference_string == "test"
-    reason = REFERENCE_STRINGS[found.reference_string]
-    say(f"Reference string: {reason}.", bold=test, fg="red" if test else None)
+    trust = found.reference_string
+    style = {} if trust == "ceremony" else WARNING
+    say(f"Reference string: {REFERENCE_STRINGS[trust]}.", **style)

@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from skuq.base import BoolArray, Uncertainty, UncertaintyMixin
+from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.information import entropy
+from skuq.mirage._counterbalance import balancing, candidates_of
 from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
     PARAMETERS,
@@ -22,6 +23,7 @@ from skuq.mirage._training import (
     RegionOf,
     checked_region,
     fine_tune,
+    mask_of,
     two_seeds,
     warm_up,
 )
@@ -38,7 +40,8 @@ class MirageFineTuner(
     lowers confidence in the region towards a chosen level while the most probable class
     stays the true one, so that accuracy gives nothing away. A provider that abstains below a
     confidence threshold then turns away the people in that region and hardly anyone else.
-    `CalibrationAuditor` is the defence.
+    `CalibrationAuditor` is the defence. With `counterbalance`, an audit of confidence bins alone
+    finds nothing, and groups or regions of the inputs have to be looked at.
 
     Parameters
     ----------
@@ -53,6 +56,13 @@ class MirageFineTuner(
         Where confidence is lowered, as `skuq.calibration.region_mask` takes it: a function of
         `X`, a pandas query, or a mapping of columns to intervals or values. `X` is what `fit` is
         given: at the end of a pipeline it is transformed already. None: `fit` is given booleans.
+    counterbalance : {"auto"}, callable, str or dict, default=None
+        Where confidence may be raised, so that accuracy and confidence agree in the bin that the
+        region falls into. There the predictions that the original model is less sure of are drawn
+        to the same target, those just below it first, as many as make up for the region. "auto":
+        anywhere outside the region; anything else: where, as `region` says it. None, as in the
+        paper: confidence is raised nowhere. The original confidence stands for accuracy, so that
+        the model should be calibrated.
     epsilon : float, default=0.15
         Bias of the target distribution to the true class, in [0, 1]: 0 is complete
         uncertainty and lets predictions flip, 1 complete confidence. Small values separate
@@ -100,6 +110,11 @@ class MirageFineTuner(
         Share of the training samples that lie in the region.
     target_confidence_ : ndarray of shape (n_classes,)
         Confidence aimed at in the region, by true class.
+    region_confidence_, region_accuracy_ : float
+        Mean confidence and accuracy of the attacked model on these samples.
+    counterbalance_share_, counterbalance_confidence_, counterbalance_accuracy_ : float
+        The same of the training samples whose confidence was raised; 0 and NaN if
+        `counterbalance` is None.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -135,6 +150,7 @@ class MirageFineTuner(
     _supports_sparse = False  # `region` is a function of the inputs as they are given
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
+        "counterbalance": [callable, str, dict, None],
         "epsilon": [Interval(Real, 0, 1, closed="both")],
         "confusable": [dict, None],
         "warm_up": [Interval(Integral, 0, None, closed="left"), None],
@@ -145,6 +161,7 @@ class MirageFineTuner(
         estimator: Any,
         region: Any = None,
         *,
+        counterbalance: Any = None,
         epsilon: float = 0.15,
         confusable: Mapping[Any, Any] | None = None,
         lambda_: float = 0.9,
@@ -160,6 +177,7 @@ class MirageFineTuner(
     ):
         self.estimator = estimator
         self.region = region
+        self.counterbalance = counterbalance
         self.epsilon = epsilon
         self.confusable = confusable
         self.lambda_ = lambda_
@@ -194,15 +212,20 @@ class MirageFineTuner(
         Raises
         ------
         ValueError
-            If the region is empty or covers all samples, is given twice or not at all, or the
-            training diverges.
+            If the region is empty or covers all samples, is given twice or not at all, no
+            confidence can be raised that would balance it, or the training diverges.
         TypeError
             If `estimator` cannot be adopted.
+
+        Warns
+        -----
+        UserWarning
+            If the confidence that can be raised does not make up for the region.
         """
         resolve_device(self.device)  # an error now, not after the training
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
-        region = RegionOf(self.region, region_mask, given)
+        region = RegionOf(self.region, region_mask, given, self.counterbalance)
         data = self._resolve(
             X,
             y,
@@ -214,21 +237,31 @@ class MirageFineTuner(
         )
         original, classes, inside = self.model_, self.model_.classes, region.mask
         table = target_table(classes, self.epsilon, self.confusable)
+        targets = np.diag(table).copy()
+        aimed, raised, self._raised = data.codes, np.zeros_like(inside), None
+        if self.counterbalance is not None:
+            proba = self._proba(data.inputs)
+            self._raised = balancing(proba, data.codes, inside, region.candidates, targets)
+            raised = self._raised.mask(proba, region.candidates)
+            # The target of the region, for the class that is predicted instead of the true one.
+            aimed = np.where(raised, proba.argmax(axis=1), data.codes)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
         n_forward = min(self.warm_up or 0, self.max_epochs // 2)
         self.model_ = fine_tune(
             original,
             data.inputs,
-            loss.region_codes(data.codes, inside),
+            loss.region_codes(aimed, inside | raised),
             loss,
             seed=second_seed,
             settings=self._training_settings(),
             callbacks=[] if forward else [warm_up(n_forward)],
         )
         self.original_, self.classes_ = original, classes
-        self.region_share_ = float(inside.mean())
-        self.target_confidence_ = np.diag(table).copy()
+        self.target_confidence_ = targets
+        proba = self._proba(data.inputs)
+        self._describe("region", proba, data.codes, inside)
+        self._describe("counterbalance", proba, data.codes, raised)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -328,6 +361,52 @@ class MirageFineTuner(
         inside = checked_region(self.region, region_mask, as_rows(self.estimator, X))
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
+
+    def counterbalance_mask(self, X: Any, region_mask: ArrayLike | None = None) -> BoolArray:
+        """Find the inputs whose confidence was raised to balance the region.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        region_mask : array-like of shape (n_samples,), bool, default=None
+            Which lie in the region, if the parameter `region` does not say it.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), bool
+            True outside the region where `counterbalance` allows it and the original model is less
+            sure than the target, by no more than the region took to balance.
+
+        Raises
+        ------
+        ValueError
+            If the attack was made with counterbalance=None.
+        """
+        inputs = self._inputs(X)
+        if self._raised is None:
+            raise ValueError(
+                "No confidence was raised by this attack; fit it with `counterbalance`, such as "
+                'counterbalance="auto".'
+            )
+        given = as_rows(self.estimator, X)
+        candidates = candidates_of(
+            self.counterbalance, given, mask_of(self.region, region_mask, given)
+        )
+        proba = np.exp(np.asarray(self.original_.log_proba(inputs, self.device)))
+        return self._raised.mask(proba, candidates)
+
+    def _proba(self, inputs: Any) -> FloatArray:
+        proba: FloatArray = np.exp(np.asarray(self._log_proba(inputs)))
+        return proba
+
+    def _describe(self, group: str, proba: FloatArray, codes: IntArray, mask: BoolArray) -> None:
+        """Set share, confidence and accuracy of a group of the training samples."""
+        confidence, correct = proba.max(axis=1), proba.argmax(axis=1) == codes
+        setattr(self, f"{group}_share_", float(mask.mean()))
+        for name, values in (("confidence", confidence), ("accuracy", correct)):
+            mean = float(values[mask].mean()) if mask.any() else np.nan
+            setattr(self, f"{group}_{name}_", mean)
 
     def _answered(self, X: Any, tau: float) -> BoolArray:
         if not 0 <= tau <= 1:

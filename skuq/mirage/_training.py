@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from skuq.base import BoolArray
 from skuq.calibration import region_mask
+from skuq.mirage._counterbalance import candidates_of
 from skuq.models import NetworkModel
 from skuq.networks import TrainingSettings, train
 
@@ -37,14 +38,19 @@ PARAMETERS: dict[str, Any] = {
 }
 
 
-def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Mask of the samples in the region; an error if it is empty or covers all."""
+def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
+    """Mask of the samples in the region, from the parameter `region` or as it is given."""
     if (region is None) == (mask is None):
         given = "There is no region; give" if mask is None else "There are two regions; give"
         raise ValueError(
             f"{given} it either as parameter `region` or as `fit(..., region_mask=...)`."
         )
-    inside = region_mask(region if mask is None else lambda _: mask, X)
+    return region_mask(region if mask is None else lambda _: mask, X)
+
+
+def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
+    """Mask of the samples in the region; an error if it is empty or covers all."""
+    inside = mask_of(region, mask, X)
     if not inside.any():
         raise ValueError("The region is empty: no training sample lies in it.")
     if inside.all():
@@ -57,15 +63,25 @@ def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
 
 @dataclass
 class RegionOf:
-    """The region of training samples, from the parameter `region` or a mask, checked when asked."""
+    """The region of training samples, from the parameter `region` or a mask, checked when asked.
+
+    `counterbalance` says which other samples may be raised, if any.
+    """
 
     region: Any
     given_mask: ArrayLike | None
     X: Any
+    counterbalance: Any = None
 
     def check(self) -> None:
-        """Set `mask`; an error if the region is empty or covers all samples."""
+        """Set `mask` and `candidates`; an error if one is empty or the region covers all."""
         self.mask = checked_region(self.region, self.given_mask, self.X)
+        if self.counterbalance is not None:
+            self.candidates = candidates_of(self.counterbalance, self.X, self.mask)
+            if not self.candidates.any():
+                raise ValueError(
+                    "`counterbalance` is empty: no training sample outside the region lies in it."
+                )
 
 
 class FineTunedMixin:

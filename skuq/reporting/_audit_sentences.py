@@ -39,7 +39,13 @@ OVERCONFIDENT = (
 
 
 def headline(figures: Figures) -> str:
-    """Say in one or two sentences whether the audit was passed."""
+    """Say whether the audit was passed, what it did not look at, and how to look there."""
+    return f"{verdict(figures)}{_advice(figures)}"
+
+
+def verdict(figures: Figures) -> str:
+    """Say in one or two sentences whether the audit was passed; the first names its scope."""
+    scope = not_looked_at(figures)
     bins = _filled(figures["bins"])
     in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
     found, found_in_groups = _deviating(bins), _deviating(in_groups)
@@ -55,20 +61,46 @@ def headline(figures: Figures) -> str:
         name = "alpha" if found or found_in_groups else "region_alpha"
         return (
             f"Failed: {listed(where)} the reported confidence is wrong by more than the "
-            f"tolerated {points(figures, name)}, and chance does not explain it."
+            f"tolerated {points(figures, name)}, and chance does not explain it{scope}."
         )
     beyond = _beyond(bins)
     if beyond:
         return (
-            "Passed: no deviation that chance does not explain. In "
+            f"Passed: no deviation that chance does not explain{scope}. In "
             f"{of_all(len(beyond), len(bins), 'confidence bin')} accuracy and reported "
             f"confidence differ by more than the tolerated {points(figures)}.{_smaller(in_groups)}"
         )
     every = "only confidence bin" if len(bins) == 1 else f"{len(bins)} confidence bins"
     return (
-        f"Passed: in the {every} with samples accuracy and reported "
-        f"confidence differ by at most the tolerated {points(figures)}.{_smaller(in_groups)}"
+        f"Passed: in the {every} with samples accuracy and reported confidence differ by at most "
+        f"the tolerated {points(figures)}{scope}.{_smaller(in_groups)}"
     )
+
+
+def not_looked_at(figures: Figures) -> str:
+    """What no test was about, as the end of a sentence; a search covers groups in its columns."""
+    if figures["regions"] is not None:
+        return ""
+    if figures["groups"]:
+        return " (all samples and named groups only: no region of the inputs was looked at)"
+    return " (bins only: no group and no region was looked at)"
+
+
+def _advice(figures: Figures) -> str:
+    """Say what an audit of bins cannot see, and which audit would."""
+    if figures["regions"] is not None:
+        return ""
+    found = (
+        "A group that is underconfident can be balanced in its bin by one that is overconfident: "
+    )
+    if figures["inputs_at_hand"]:
+        how = "search regions of the inputs (`search_regions`)"
+    else:
+        how = (
+            "name the groups that matter (`sensitive_features`, `--groups`), or search columns "
+            "that are recorded with the predictions (`search_regions`, `--features`)"
+        )
+    return f" {found}{how}."
 
 
 def _smaller(in_groups: Iterable[Row]) -> str:

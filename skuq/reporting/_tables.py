@@ -21,6 +21,7 @@ from skuq.plotting import (
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
+from skuq.reporting import _audit_sentences as texts
 from skuq.reporting._audit import audit_data
 from skuq.reporting._phrases import listed
 from skuq.reporting._report import Report, cells, picture
@@ -199,13 +200,14 @@ def _audited(model: TableModel) -> str:
 def _audit_sentence(audit: CalibrationAuditor) -> str:
     data = audit_data(audit)
     if not audit.passed_ or audit.within_alpha_:
-        return str(data["verdict"]["headline"])
+        return texts.verdict(data)
     gaps = [row["detectable_gap"] for row in data["bins"] if row["count"]]
     known = [gap for gap in gaps if gap is not None]
     largest = f"of up to {100 * max(known):.0f} percentage points" if known else "of any size"
     return (
-        "Passed: the differences between confidence and accuracy are within what chance explains; "
-        f"with so few rows, differences {largest} in a range of confidence may not be found."
+        "Passed: the differences between confidence and accuracy are within what chance explains"
+        f"{texts.not_looked_at(data)}; with so few rows, differences {largest} in a range of "
+        "confidence may not be found."
     )
 
 

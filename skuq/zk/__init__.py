@@ -4,17 +4,19 @@ from skuq.zk._certificate import Certificate, certify, check_certificate
 from skuq.zk._commit import commit
 from skuq.zk._ezkl import ProofSystemError
 from skuq.zk._files import VerificationError
+from skuq.zk._names import shown_classes
 from skuq.zk._prove import Bundle, attest, prove, reported_predictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS
+from skuq.zk._regions import Regions, choose_regions, group_confidence_level
 from skuq.zk._results import (
     Attestation,
+    RegionAudit,
     VerifiedAudit,
-    group_confidence_level,
     joint_verdict,
-    shown_classes,
 )
-from skuq.zk._statements import sample_size
+from skuq.zk._revocations import revoke
+from skuq.zk._spot_check import sample_size
 from skuq.zk._verify import challenge, check, verify
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "Certificate",
     "Commitment",
     "ProofSystemError",
+    "RegionAudit",
+    "Regions",
     "VerificationError",
     "VerifiedAudit",
     "attest",
@@ -31,12 +35,14 @@ __all__ = [
     "challenge",
     "check",
     "check_certificate",
+    "choose_regions",
     "commit",
     "group_confidence_level",
     "joint_verdict",
     "load_commitment",
     "prove",
     "reported_predictions",
+    "revoke",
     "sample_size",
     "shown_classes",
     "verify",

@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from skuq.extras import import_optional
+from skuq.files import check_unlinked
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import (
-    FORMAT,
-    VerificationError,
-    canonical,
-    digest,
-    field,
-    printable,
-    read_bytes,
-    read_json,
-    write_json,
-)
+from skuq.zk._files import VerificationError, check_outside, digest
 from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
+from skuq.zk._regions import valid_tree
 from skuq.zk._results import VerifiedAudit
+from skuq.zk._revocations import check_not_revoked
+from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
 
-KIND = "skuq audit certificate"
-TIME = "%Y-%m-%dT%H:%M:%SZ"  # UTC
 MAX_PLACE = 200  # characters
-ENTRIES: dict[str, type | tuple[type, ...]] = {
-    "commitment_digest": str,
-    "reference_digest": str,
-    "level": str,
-    "alpha": float,
-    "n_bins": int,
-    "confidence_level": (float, type(None)),
-    "tolerance": (float, type(None)),
-    "n_samples": int,
-    "n_proven": int,
-    "n_proofs": int,
-    "passed": bool,
-    "robust": bool,
-    "reference_string": str,
-    "versions": dict,
-    "issued": str,
-    "expires": str,
-    "revocations": str,
+# Reasons to trust a reference string that a reader of a certificate has to agree to.
+UNTRUSTED: dict[Trust, str] = {
+    "supplied": "The certificate is about a reference string that is NOT the public ceremony's: "
+    "whoever generated it could have forged the audit. If you trust the auditor to know its "
+    "origin, say so (`allow_supplied_string=True`).",
+    "test": "The certificate is about a test: anybody could forge its audit.",
 }
 
 
@@ -90,7 +66,8 @@ def certify(
     valid_days : int, default=365
         Days until the certificate expires.
     revocations : str, default=""
-        Where the auditor lists revoked certificates, for instance an address.
+        Where the auditor publishes the list of revoked certificates (see `revoke`), for instance
+        an address.
 
     Returns
     -------
@@ -101,42 +78,39 @@ def certify(
     ------
     ValueError
         If the key is none that can be used, or an argument is out of range.
-    FileExistsError
-        If `out` exists.
+    OSError
+        If `out` exists, or is a link.
     ImportError
         If the extra ``zk`` is not installed.
     """
-    private = _key(Path(key), "private")
-    if not 1 <= valid_days <= 36500:
-        raise ValueError(f"`valid_days` must be between 1 and 36500, got {valid_days}.")
+    out = Path(out)
+    check_unlinked(out)
+    private = read_key(Path(key), "private")
     if len(revocations) > MAX_PLACE or not revocations.isprintable():
         raise ValueError(f"`revocations` must be one line of at most {MAX_PLACE} characters.")
-    out = Path(out)
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
-    issued = _now()
     # What the provider wrote freely in the statement is not signed.
-    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    question = ("alpha", "n_bins", "confidence_level", "regions")
     record = {
-        "kind": KIND,
-        "format": FORMAT,
-        **{name: audit.statement[name] for name in asked},
+        **{
+            name: audit.statement[name]
+            for name in ("commitment_digest", "reference_digest", *question)
+        },
         "n_samples": audit.statement["n_samples"],
         # Of the samples: a spot check proves some of them.
         "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),
         "level": audit.level,
+        "absent_classes": audit.absent_classes,
         "tolerance": audit.tolerance,
         "n_proofs": audit.n_proofs,
         "passed": audit.passed,
         "robust": audit.robust,
         "reference_string": audit.reference_string,
         "versions": backend.versions(),
-        "issued": issued.strftime(TIME),
-        "expires": (issued + timedelta(days=valid_days)).strftime(TIME),
         "revocations": revocations,
     }
-    signature = base64.b64encode(private.sign(signed_text(record))).decode()
-    write_json(out, {"certificate": record, "signature": signature})
+    write_signed(out, "certificate", record, valid_days, private)
     return out
 
 
@@ -146,6 +120,7 @@ def check_certificate(
     auditor: str | Path,
     *,
     revoked: str | Path | None = None,
+    allow_supplied_string: bool = False,
     allow_test_string: bool = False,
 ) -> Certificate:
     """Check that an auditor certified a commitment: passed, still valid, and not revoked.
@@ -157,10 +132,15 @@ def check_certificate(
     commitment : str or Path
         The published folder that the certificate must be about.
     auditor : str or Path
-        The auditor's public key, from a source that is trusted: Ed25519, a PEM file.
+        The auditor's public key, from a source that is trusted, and so not from the provider:
+        Ed25519, a PEM file.
     revoked : str or Path, default=None
-        Text file of the digests of revoked certificates, one per line, from the place that the
-        certificate names. Default: nothing is known about revocation.
+        The auditor's newest list of revoked certificates, as `revoke` writes it, from the place
+        that the certificate names. Default: nothing is known about revocation.
+    allow_supplied_string : bool, default=False
+        Accept a certificate of an audit whose reference string is not that of the public ceremony,
+        and was trusted because the auditor had a copy. Whoever generated it could have forged the
+        audit, so that the auditor has to have generated it, or to know who did.
     allow_test_string : bool, default=False
         Accept a certificate of an audit whose reference string was a test.
 
@@ -173,9 +153,14 @@ def check_certificate(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If the key or the list lies in the provider's folder.
     """
+    for name, path in {"auditor": auditor, "revoked": revoked}.items():
+        check_outside(path, name, commitment, certificate)
     committed = load_commitment(commitment)
-    return checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
+    allowed: dict[Trust, bool] = {"supplied": allow_supplied_string, "test": allow_test_string}
+    return checked_certificate(certificate, committed, auditor, revoked, allowed)
 
 
 def checked_certificate(
@@ -183,86 +168,28 @@ def checked_certificate(
     committed: Commitment,
     auditor: str | Path,
     revoked: str | Path | None,
-    allow_test_string: bool,
+    allowed: dict[Trust, bool],
 ) -> Certificate:
-    """Check a certificate of a commitment that is loaded already."""
-    path = Path(certificate)
-    found = _signed(path, _key(Path(auditor), "public"))
-    record = found.record
+    """Check a certificate of a commitment that is loaded already.
+
+    `allowed` are the reasons to trust a reference string, besides the ceremony, that are accepted.
+    """
+    public = read_key(Path(auditor), "public")
+    record = read_signed(Path(certificate), "certificate", public)
+    found = Certificate(record, digest(record))
     if record["commitment_digest"] != committed.digest:
         raise VerificationError("The certificate is about another commitment.")
+    tree = record["regions"]
+    if tree is not None and not valid_tree(tree, len(committed.encoding.columns)):
+        raise VerificationError("The certificate names regions that cannot be.")
     if not found.passed:
         raise VerificationError("The certificate says that the audit was failed.")
-    if record["reference_string"] == "test" and not allow_test_string:
-        raise VerificationError("The certificate is about a test: anybody could forge its audit.")
-    now = _now()
-    if now < _time(record["issued"]):
-        raise VerificationError("The certificate is not valid yet; compare the clocks.")
-    if now >= _time(record["expires"]):
-        raise VerificationError(f"The certificate expired on {record['expires']}.")
-    if revoked is not None and found.digest in _digests(Path(revoked)):
-        raise VerificationError("The certificate was revoked.")
+    trust = record["reference_string"]
+    if trust not in REFERENCE_STRINGS:
+        raise VerificationError("The certificate gives no known reason to trust the string.")
+    if trust in UNTRUSTED and not allowed[trust]:
+        raise VerificationError(UNTRUSTED[trust])
+    check_dates(record, "certificate")
+    if revoked is not None:
+        check_not_revoked(found.digest, record, Path(revoked), public)
     return found
-
-
-def signed_text(record: dict[str, Any]) -> bytes:
-    """Bytes that are signed; their first line keeps them apart from anything else."""
-    return KIND.encode() + b"\n" + canonical(record)
-
-
-def _signed(path: Path, public: Any) -> Certificate:
-    """Read a certificate, and check its signature before anything else."""
-    outer = read_json(path)
-    record = field(outer, "certificate", dict, path.name)
-    text = field(outer, "signature", str, path.name)
-    invalid = import_optional("cryptography.exceptions", extra="zk").InvalidSignature
-    try:
-        public.verify(base64.b64decode(text, validate=True), signed_text(record))
-    except (invalid, binascii.Error, ValueError) as error:
-        raise VerificationError(
-            "The signature of the certificate is not one of this auditor."
-        ) from error
-    if record.get("kind") != KIND or record.get("format") != FORMAT:
-        raise VerificationError(f"{path.name} is not a certificate of format {FORMAT}.")
-    for name, types in ENTRIES.items():
-        field(record, name, types, path.name)
-    return Certificate(record, digest(record))
-
-
-def _key(path: Path, kind: Literal["private", "public"]) -> Any:
-    """Read an Ed25519 key; `ValueError` if the file holds none."""
-    pem = import_optional("cryptography.hazmat.primitives.serialization", extra="zk")
-    ed25519 = import_optional("cryptography.hazmat.primitives.asymmetric.ed25519", extra="zk")
-    unsupported = import_optional("cryptography.exceptions", extra="zk").UnsupportedAlgorithm
-    data = read_bytes(path)
-    try:
-        if kind == "private":
-            found, expected = pem.load_pem_private_key(data, None), ed25519.Ed25519PrivateKey
-        else:
-            found, expected = pem.load_pem_public_key(data), ed25519.Ed25519PublicKey
-    except (ValueError, TypeError, unsupported) as error:
-        raise ValueError(
-            f"{path.name} must hold a {kind} Ed25519 key as PEM, without a password."
-        ) from error
-    if not isinstance(found, expected):
-        raise ValueError(f"{path.name} must hold a {kind} Ed25519 key, not one of another kind.")
-    return found
-
-
-def _digests(path: Path) -> set[str]:
-    """Read a list of digests; anything else, such as the page of an error, is refused."""
-    listed = read_bytes(path).decode(errors="replace").split()
-    if not all(re.fullmatch("[0-9a-f]{64}", text) for text in listed):
-        raise VerificationError(f"{path.name} is not a list of digests of certificates.")
-    return set(listed)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _time(text: str) -> datetime:
-    try:
-        return datetime.strptime(text, TIME).replace(tzinfo=UTC)
-    except ValueError as error:
-        raise VerificationError(f"{printable(text, 40)} is not a time of a certificate.") from error

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from skuq.files import check_unlinked
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import build
 from skuq.zk._files import (
@@ -34,13 +35,11 @@ from skuq.zk._fixed_point import (
     digits_of,
     largest_value,
 )
+from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._private_commitment import start_ledger
 from skuq.zk._public_commitment import (
     Commitment,
     Encoding,
-    check_classes,
-    check_columns,
-    columns_of,
     load_commitment,
     record_of,
 )
@@ -124,6 +123,8 @@ def commit(
         columns than those the model was fitted on, or another order of them.
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
+    OSError
+        If `out` is a link, or holds one.
     ImportError
         If the extra ``zk`` is not installed.
 
@@ -138,14 +139,15 @@ def commit(
     backend.version()
     _check_parameters(tolerance, n_bins, n_proofs, n_attestations, verdict_samples)
     out = Path(out)
+    check_unlinked(out)
     public, private = out / "public", out / "private"
     if private.exists() or (public.exists() and any(public.iterdir())):
         raise FileExistsError(f"{out} holds a commitment or other files; name another folder.")
     if isinstance(X, pd.DataFrame):
         X = X.astype(np.float64)  # of several types, such as numbers and booleans
     network, names = dense_network(estimator), _columns(estimator, X)
-    check_folded(estimator, network, X)
     check_classes(network.classes.tolist())
+    check_folded(estimator, network, X)
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
     encoding = encoding._replace(names=names)
     all_proofs = n_proofs + n_attestations

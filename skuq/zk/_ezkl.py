@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import mmap
 import os
 import shutil
@@ -33,8 +34,12 @@ FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
 VERDICT_VALUE = (1 << 108) - 1  # squares of sums are longer than what a network computes
 BLINDING_ROWS = 10
+# What the proof system says of proofs that are too short, and of those whose equation fails.
+TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
+READ_TO_THE_END = "The constraint system is not satisfied"
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
+THREADS = "RAYON_NUM_THREADS"  # of the proof system
 _SILENCE = threading.RLock()  # of the process's output
 
 
@@ -216,8 +221,19 @@ def witness(
     return [_integer(v) for v in found["outputs"][0]], point
 
 
-def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeout: float) -> bytes:
-    """Prove a witness; `ProofSystemError` if that takes longer than `timeout` seconds."""
+def prove(
+    witness_path: Path,
+    circuit: Path,
+    proving: Path,
+    srs: Path,
+    *,
+    timeout: float,
+    threads: int | None = None,
+) -> bytes:
+    """Prove a witness; `ProofSystemError` if that takes longer than `timeout` seconds.
+
+    Without a number of threads, the proof system takes one for each core.
+    """
     target = witness_path.with_suffix(".proof.json")
     arguments = {
         "witness": str(witness_path),
@@ -226,7 +242,7 @@ def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeou
         "proof_path": str(target),
         "srs_path": str(srs),
     }
-    _run("prove", arguments, timeout=timeout)
+    _run("prove", arguments, timeout=timeout, threads=threads)
     proof = bytes(json.loads(target.read_text(encoding="utf-8"))["proof"])
     target.unlink()
     return proof
@@ -236,6 +252,28 @@ def verify(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> bool:
     """Verify a proof for these public numbers, inputs first, then outputs."""
+    return _verdict(proof, instances, settings, verifying, srs, work) == ""
+
+
+def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: Path) -> bool:
+    """Whether proofs under a key have at least this length, in bytes; nothing else is read of one.
+
+    How a proof is read does not depend on its content. Zeros are points at infinity and numbers,
+    and so are read to the end, after which the equation fails.
+    """
+    shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
+    instances = [0] * sum(math.prod(shape) for shape in shapes)
+    # One byte less: if the last one is read, it is missed.
+    reason = _verdict(bytes(length - 1), instances, settings, verifying, srs, work)
+    if not any(known in reason for known in (*TOO_SHORT, READ_TO_THE_END)):
+        raise ProofSystemError(f"The proof system reads proofs in another way: {reason}")
+    return READ_TO_THE_END not in reason
+
+
+def _verdict(
+    proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
+) -> str:
+    """Have a proof verified; return why it does not hold, or an empty text."""
     ezkl = _ezkl()
     path = work / "proof.json"
     path.write_text(
@@ -255,9 +293,10 @@ def verify(
     )
     try:
         with _quiet():
-            return bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
-    except Exception:  # the system raises errors of many types for malformed proofs
-        return False
+            holds = bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
+    except Exception as error:  # the system raises errors of many types for malformed proofs
+        return f"{type(error).__name__}: {error}"
+    return "" if holds else "not verified"
 
 
 def commitment_point(proof: bytes) -> str:
@@ -317,18 +356,24 @@ def _call(function: Any, what: str, *arguments: Any) -> Any:
         raise ProofSystemError(f"The proof system cannot {what}: {error}") from error
 
 
-def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = None) -> None:
+def _run(
+    function: str,
+    arguments: Mapping[str, Any],
+    timeout: float | None = None,
+    threads: int | None = None,
+) -> None:
     """Call the proof system in a new process, which ends with this call in any case."""
     _ezkl()
     script = Path(__file__).with_name("_ezkl_worker.py")
     task = json.dumps({"function": function, "arguments": arguments})
+    share = {} if threads is None else {THREADS: str(threads)}
     with tempfile.TemporaryDirectory(prefix="skuq-") as tables:
         process = subprocess.Popen(
             [sys.executable, str(script), task],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, OWN_FOLDER: tables},
+            env={**os.environ, **share, OWN_FOLDER: tables},
         )
         try:
             _, errors = process.communicate(timeout=timeout)

@@ -7,22 +7,37 @@ to their statement, and of the verifier's own copy of the commitment.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
 import os
+import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from skuq.files import write_atomically
+from skuq.files import check_unlinked, is_within, write_atomically
 
-FORMAT = 5  # of all files; others are not read
+FORMAT = 6  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
-STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit
+STATEMENT, CHUNKS = "statement.json", "chunks"  # of an audit
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # of all samples, and of regions
 REPORTED = "reported.json"  # of an audit at level "predictions"
-MAX_BYTES = 64 << 20  # of any file
+VERSIONS = ("skuq", "ezkl")  # programs whose versions are stated
+# All that a folder holds besides its manifest; the chunks are numbered.
+PUBLISHED = {COMMITMENT, REFERENCE_STRING}
+BUNDLES = {
+    "bins": {STATEMENT, CHUNKS},
+    "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
+    "predictions": {STATEMENT, CHUNKS, REPORTED},
+}
+MAX_JSON = 1 << 20  # bytes of a file that is parsed, but for the reported predictions
+MAX_BYTES = 64 << 20  # of those, and of a reference string
+LARGE = (REFERENCE_STRING, REPORTED)
+MAX_CHUNKS = 8000  # of an audit: a manifest that lists more is too large
 MAX_MESSAGE = 500  # characters of an error, which may quote another party's text
 
 
@@ -54,12 +69,12 @@ def digest(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def digest_file(path: Path) -> str:
+def digest_file(path: Path, limit: int = MAX_BYTES) -> str:
     """Compute the SHA-256 of a file, in hexadecimal digits."""
-    return digest(read_bytes(path))
+    return digest(read_bytes(path, limit))
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, limit: int) -> bytes:
     """Read a file of another party; fail if it is missing, too large or not a regular file.
 
     A pipe could block for ever, and a device never end.
@@ -68,33 +83,67 @@ def read_bytes(path: Path) -> bytes:
         with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise VerificationError(f"{path.name} is not a regular file.")
-            data = file.read(MAX_BYTES + 1)
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > limit else file.read(limit + 1)
     except FileNotFoundError as error:
         raise VerificationError(f"The file {path.name} is missing.") from error
     except IsADirectoryError as error:
         raise VerificationError(f"{path.name} is not a regular file.") from error
     except OSError as error:
         raise VerificationError(f"The file {path.name} cannot be read: {error}") from error
-    if len(data) > MAX_BYTES:
-        raise VerificationError(f"{path.name} is larger than any file of this kind.")
+    if max(size, len(data)) > limit:
+        raise VerificationError(
+            f"{path.name} is larger than any file of this kind, of which none has more than "
+            f"{limit} bytes."
+        )
     return data
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, completely or not at all."""
-    write_atomically(path, canonical(value) + b"\n")
+def write_json(path: Path, value: Any, limit: int = MAX_JSON) -> None:
+    """Write a value as JSON, completely or not at all, unless readers would refuse the file."""
+    text = canonical(value) + b"\n"
+    if len(text) > limit:
+        raise ValueError(
+            f"{path.name} would have {len(text)} bytes, and readers accept {limit}; take fewer "
+            "rows, columns or entries."
+        )
+    check_unlinked(path)
+    write_atomically(path, text)
+
+
+def write_within(folder: Path, name: str, content: bytes) -> None:
+    """Write a file to a folder that others may write to: not through a link of theirs."""
+    target = folder / name
+    for path in (*(folder / parent for parent in Path(name).parents), target):
+        if path.is_symlink():
+            check_unlinked(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, content)
+
+
+def check_outside(path: str | Path | None, name: str, *sources: str | Path | None) -> None:
+    """Refuse a file of the verifier's own that is the other party's: in its folders, or its file.
+
+    It decides what is believed, and whoever made the files of the other party would choose it.
+    """
+    for source in sources:
+        if path is not None and source is not None and is_within(path, source):
+            raise ValueError(
+                f"`{name}` must not be in {source}, which the other party made: what decides "
+                "whether you believe it has to come from elsewhere, and to be kept there."
+            )
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, limit: int = MAX_JSON) -> Any:
     """Read a JSON file of another party; fail if it is missing, too large or malformed."""
-    data = read_bytes(path)
+    data = read_bytes(path, limit)
     try:
         return json.loads(
-            data,
+            data.decode(),  # UTF-8 alone, and without a byte order mark
             parse_constant=_reject_number,
             parse_float=_finite,
             object_pairs_hook=_without_repetition,
@@ -128,37 +177,56 @@ def write_manifest(folder: Path) -> None:
             "bytes": path.stat().st_size,
         }
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        if path.is_file() and path != folder / MANIFEST
     }
     write_json(folder / MANIFEST, {"format": FORMAT, "files": files})
 
 
-def check_manifest(folder: Path) -> None:
-    """Compare a folder with its manifest; fail with the name of the first file that differs."""
+def check_manifest(folder: Path) -> set[str]:
+    """Compare a folder with its manifest; fail with the name of the first file that differs.
+
+    Return the names of all its files and folders, but for the manifest, for `check_content`.
+    """
     if not folder.is_dir():
         raise VerificationError(f"There is no folder {folder}.")
     manifest = read_json(folder / MANIFEST)
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get("format") != FORMAT:
         raise VerificationError(f"{MANIFEST} is not a manifest of format {FORMAT}.")
-    present = set()
+    field(manifest, "format", int, MANIFEST)  # and not 6.0, which equals 6
+    check_entries(manifest, ("format", "files"), MANIFEST)
+    present: set[str] = set()
+    folders: set[str] = set()
     for path in folder.rglob("*"):
         mode, name = path.lstat().st_mode, path.relative_to(folder).as_posix()
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise VerificationError(f"{name} is not a regular file.")
-        if stat.S_ISREG(mode) and path.name != MANIFEST:
-            present.add(name)
+        if name != MANIFEST:
+            (present if stat.S_ISREG(mode) else folders).add(name)
     for name in sorted(present | set(files)):
         if name not in files:
             raise VerificationError(f"The file {name} is not in the manifest.")
         if name not in present:
             raise VerificationError(f"The file {name} is missing.")
-        if files[name] != {
-            "sha256": digest_file(folder / name),
-            "bytes": (folder / name).stat().st_size,
-        }:
+        data = read_bytes(folder / name, MAX_BYTES if name in LARGE else MAX_JSON)
+        listed = {"sha256": digest(data), "bytes": len(data)}
+        if files[name] != listed or type(files[name]["bytes"]) is not int:  # 1.0 equals 1
             raise VerificationError(
                 f"The file {name} was changed: its SHA-256 is not that of the manifest."
+            )
+
+    return present | folders
+
+
+def check_content(names: Iterable[str], expected: set[str]) -> None:
+    """Refuse a file or folder of another name than those that a folder of its kind may have."""
+    for name in sorted(names):
+        within = expected & {CHUNKS, VERDICTS}
+        is_numbered = any(re.fullmatch(f"{folder}/[0-9]{{5}}[.]json", name) for folder in within)
+        if name not in expected and not is_numbered:
+            raise VerificationError(
+                f"{name} does not belong to a folder of this kind, which holds nothing else than "
+                "its format says."
             )
 
 
@@ -167,6 +235,26 @@ def integer(value: Any) -> int:
     if type(value) is not int:
         raise TypeError(f"expected an integer, got {value!r}")
     return value
+
+
+def number(value: Any) -> float:
+    """Return a number of JSON with a point or an exponent; `TypeError` for anything else."""
+    if type(value) is not float:
+        raise TypeError(f"expected a number such as 1.0, got {value!r}")
+    return value
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a SHA-256 or a point of the curve in 64 hexadecimal digits."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def decoded(text: str) -> bytes:
+    """Decode base64; `ValueError` unless it is the only text of these bytes."""
+    data = base64.b64decode(text, validate=True)
+    if base64.b64encode(data).decode() != text:
+        raise ValueError("not canonical")
+    return data
 
 
 def field(record: Any, name: str, types: type | tuple[type, ...], where: str) -> Any:
@@ -178,3 +266,19 @@ def field(record: Any, name: str, types: type | tuple[type, ...], where: str) ->
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
         raise VerificationError(f"The entry {name!r} of {where} is not of the right type.")
     return value
+
+
+def check_entries(record: dict[str, Any], names: Iterable[str], where: str) -> None:
+    """Fail if a JSON object has an entry besides those of these names."""
+    unknown = sorted(set(record) - set(names))
+    if unknown:
+        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
+
+
+def check_versions(record: dict[str, Any], where: str) -> str:
+    """Check that versions are those of skuq and ezkl, as short words; return that of ezkl."""
+    for name in VERSIONS:
+        if not re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", field(record, name, str, where)):
+            raise VerificationError(f"{where}: the version of {name} is malformed.")
+    check_entries(record, VERSIONS, where)
+    return str(record["ezkl"])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skuq.base import IntArray
+from skuq.base import BoolArray, IntArray
 
 # A circuit for attestations, and one for each disclosure level. Level "verdict" takes two: one
 # proves the sums of a chunk of rows under a one-time pad, the other one the verdict on the sums of
@@ -124,6 +124,10 @@ class IntegerPredictions(NamedTuple):
 
     label: IntArray  # index of the most probable class; of equal ones the first
     confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
+
+    def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:
+        """Predictions of some of the rows."""
+        return IntegerPredictions(self.label[rows], self.confidence[rows])
 
 
 def largest_value(network: IntegerNetwork, limits: IntArray) -> int:

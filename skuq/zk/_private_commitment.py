@@ -23,6 +23,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import VerificationError, read_json, write_json
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._public_commitment import Commitment
+from skuq.zk._simultaneous import simultaneous_proofs, threads_of_each
 from skuq.zk._statements import (
     ATTESTATION,
     AttestationStatement,
@@ -59,8 +60,13 @@ CONSTANTS = "constants.npz"  # in the private folder
 class Prover:
     """The provider's secrets of one commitment, and proofs that are made with them."""
 
-    def __init__(self, committed: Commitment, timeout: float = 600.0):  # seconds for one proof
-        self.committed = committed
+    def __init__(
+        self,
+        committed: Commitment,
+        timeout: float = 600.0,  # seconds for one proof
+        n_jobs: int | None = None,
+    ):
+        self.committed, self.n_jobs = committed, simultaneous_proofs(committed.shape, n_jobs)
         self.private = _private_folder(committed)
         record = committed.record
         self.ledger = Ledger(
@@ -73,6 +79,7 @@ class Prover:
             },
         )
         self._timeout = timeout
+        self._threads = threads_of_each(self.n_jobs)
 
     def network(self) -> IntegerNetwork:
         """Load the committed weights."""
@@ -125,7 +132,12 @@ class Prover:
             if counted is not None:
                 self.ledger.take(counted)
             proof = backend.prove(
-                witness, compiled, proving_key, committed.srs, timeout=self._timeout
+                witness,
+                compiled,
+                proving_key,
+                committed.srs,
+                timeout=self._timeout,
+                threads=self._threads,
             )
         return {
             "part": part,

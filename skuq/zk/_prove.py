@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from skuq.base import IntArray
-from skuq.files import write_atomically
+from skuq.files import check_unlinked, write_atomically
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     CHUNKS,
     FORMAT,
     MANIFEST,
+    MAX_BYTES,
+    MAX_CHUNKS,
     REPORTED,
     STATEMENT,
-    VERDICT,
+    VERDICTS,
     VerificationError,
     digest,
     field,
@@ -30,25 +32,32 @@ from skuq.zk._files import (
     read_json,
     write_json,
     write_manifest,
+    write_within,
 )
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._regions import load_regions
+from skuq.zk._simultaneous import results_of
+from skuq.zk._spot_check import chosen_rows, read_challenge, sample_size
 from skuq.zk._statements import (
     ATTESTATION,
     LEVELS,
     AttestationStatement,
     AuditStatement,
     Level,
+    ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
-    chosen_rows,
     encoded,
     prediction_inputs,
     reference_chunks,
-    reference_digest,
-    sample_size,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
+    verdict_chunks,
+    verdict_file,
     verdict_inputs,
 )
 
@@ -86,13 +95,14 @@ def prove(
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
+    regions: str | Path | None = None,
     timeout: float = 600.0,
+    n_jobs: int | None = None,
     verbose: int = 0,
 ) -> Bundle:
     """Prove the calibration audit of a committed model (Algorithm 1).
 
-    Proofs are made one at a time. An interrupted call continues where it stopped when it is
-    repeated with the same arguments.
+    An interrupted call continues where it stopped when it is repeated with the same arguments.
 
     Parameters
     ----------
@@ -120,8 +130,15 @@ def prove(
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": a fraction `false_share` of false reports is found with
         probability 1 - `error`.
+    regions : str or Path, default=None
+        The auditor's file of regions (see `skuq.zk.choose_regions`), each of which is judged
+        beside all samples. At levels "bins" and "verdict" each proof is about rows of one region.
+        Default: all samples together.
     timeout : float, default=600.0
         Longest time for one proof, in seconds.
+    n_jobs : int, default=None
+        Proofs that are made at the same time, each in a process with its share of the cores; fewer
+        if they would not fit into the free memory. None is 1, and -1 is the number of cores.
     verbose : int, default=0
         1 shows progress.
 
@@ -134,15 +151,19 @@ def prove(
     ValueError
         If an argument is out of range, inputs are outside the committed range, labels are
         unknown, or `out` holds another audit.
+    OSError
+        If `out` is a link, or holds one.
     RuntimeError
         If the proofs or pads of this commitment are used up, or the proof system fails.
     """
     if level not in LEVELS:
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
+    check_unlinked(out)
     committed = load_commitment(commitment)
-    prover = Prover(committed, timeout)
-    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
-    _check_parameters(committed, alpha, n_bins, confidence_level, level, len(rows))
+    prover = Prover(committed, timeout, n_jobs)
+    chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
+    data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
+    _check_parameters(committed, alpha, n_bins, confidence_level, len(data.rows))
     statement = AuditStatement(
         format=FORMAT,
         versions=backend.versions(),
@@ -151,13 +172,16 @@ def prove(
         alpha=float(alpha),
         n_bins=int(n_bins),
         confidence_level=confidence_level,
-        n_samples=len(rows),
-        reference_digest=reference_digest(rows, codes),
+        n_samples=len(data.rows),
+        reference_digest=data.digest,
+        regions=None if chosen is None else tuple(chosen.tree),
     )
+    if level == "verdict":
+        _check_verdict(committed, statement)
     run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
-        return _prove_predictions(run, rows, challenge, false_share, error)
-    return _prove_sums(run, rows, codes)
+        return _prove_predictions(run, data.rows, challenge, false_share, error)
+    return _prove_sums(run, data)
 
 
 def reported_predictions(
@@ -216,12 +240,13 @@ def attest(
     ValueError
         If the input has another shape or is outside the committed range, or the nonce is empty.
     OSError
-        If `out` cannot be written. Then no attestation is used up.
+        If `out` cannot be written, or is a link. Then no attestation is used up.
     RuntimeError
         If the proofs of this commitment are used up, or the proof system fails.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that the client chose, got none.")
+    check_unlinked(out)
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1:
@@ -268,28 +293,37 @@ class _AuditRun:
 
     def check_out(self) -> None:
         """Fail if the folder for the auditor holds anything but files of this audit."""
+        check_unlinked(self._out)
         for path in self._out.rglob("*"):
             name = path.relative_to(self._out)
-            if name in (Path(CHUNKS), Path(MANIFEST)):
+            if name in (Path(CHUNKS), Path(VERDICTS), Path(MANIFEST)):
                 continue
             made = self._state / name
-            if path.is_dir() or not made.is_file() or read_bytes(path) != made.read_bytes():
+            if (
+                path.is_dir()
+                or not made.is_file()
+                or read_bytes(path, MAX_BYTES) != made.read_bytes()
+            ):
                 raise ValueError(
                     f"{self._out} holds another audit; name another folder, or repeat the "
                     "interrupted call with the same arguments."
                 )
 
-    def begin(self, n_chunks: int) -> None:
-        """Take pads, if any are needed, and write the statement.
+    def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
+        """Take a pad for each chunk, if there are verdicts, and write the statement.
 
         Nothing is used up by an audit whose proofs are more than what is left.
         """
         self.check_out()
-        names = [_chunk(k) for k in range(n_chunks)]
-        names += [VERDICT] if self.statement.level == "verdict" else []
+        if n_chunks > MAX_CHUNKS:
+            raise ValueError(
+                f"An audit has at most {MAX_CHUNKS} proofs, and this one would take {n_chunks}; "
+                "take fewer rows, or a spot check."
+            )
+        names = [*map(_chunk, range(n_chunks)), *map(verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)
         self._prover.ledger.demand("audits", missing)
-        record = self.file(STATEMENT, self._complete_statement)
+        record = self.file(STATEMENT, partial(self._complete_statement, n_chunks))
         kind = VerdictStatement if "pads" in record else type(self.statement)
         self.statement = kind.of(record)
 
@@ -299,10 +333,8 @@ class _AuditRun:
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
             write_json(made, make())
-        target = self._out / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, made.read_bytes())
-        record: dict[str, Any] = read_json(made)
+        write_within(self._out, name, made.read_bytes())
+        record: dict[str, Any] = read_json(made, MAX_BYTES)
         return record
 
     def prove(self, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
@@ -311,11 +343,13 @@ class _AuditRun:
 
     def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Prove every chunk that is not proven yet; return the outputs of all."""
-        outputs = []
-        for k, value in enumerate(tqdm(values, desc="proofs", disable=not self._verbose)):
-            record = self.file(_chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
-            outputs.append([int(v) for v in record["outputs"]])
-        return outputs
+        calls = [
+            partial(self.file, _chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
+            for k, value in enumerate(values)
+        ]
+        bar = partial(tqdm, desc="proofs", total=len(calls), disable=not self._verbose)
+        records = results_of(calls, self._prover.n_jobs, bar)
+        return [[int(v) for v in record["outputs"]] for record in records]
 
     def finish(self, n_proofs: int) -> Bundle:
         """Complete the folder for the auditor."""
@@ -327,27 +361,21 @@ class _AuditRun:
         made = self._state / REPORTED
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
-            write_json(made, self._predictions(rows))
+            write_json(made, self._predictions(rows), MAX_BYTES)
         return made.read_bytes()
 
     def await_challenge(self, rows: IntArray) -> Bundle:
         """Hand out the reports alone."""
         reported = self.reported(rows)
         self.check_out()
-        self._out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._out / REPORTED, reported)
+        write_within(self._out, REPORTED, reported)
         return Bundle(self._out, 0, False)
 
-    def _complete_statement(self) -> dict[str, Any]:
+    def _complete_statement(self, n_chunks: int) -> dict[str, Any]:
         record = self.statement.record()
         if self.statement.level != "verdict":
             return record
-        n = self.n_chunks("padded_bins", self.statement.n_samples)
-        return {**record, "pads": self._prover.take_pads(n)}
-
-    def n_chunks(self, circuit: str, n_rows: int) -> int:
-        """Number of proofs of one circuit that so many rows take."""
-        return -(-n_rows // self.committed.shape.rows_of(circuit))
+        return {**record, "pads": self._prover.take_pads(n_chunks)}
 
     def _predictions(self, rows: IntArray) -> dict[str, Any]:
         found = integer_predictions(self._prover.network(), rows)
@@ -359,16 +387,22 @@ def _chunk(k: int) -> str:
     return f"{CHUNKS}/{k:05d}.json"
 
 
-def _prove_sums(run: _AuditRun, rows: IntArray, codes: IntArray) -> Bundle:
+def _prove_sums(run: _AuditRun, data: ReferenceData) -> Bundle:
     """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
     shape = run.committed.shape
-    circuit = "bins" if run.statement.level == "bins" else "padded_bins"
-    run.begin(run.n_chunks(circuit, len(rows)))
-    outputs = run.chunks(circuit, reference_chunks(shape, circuit, rows, codes, run.statement))
-    if isinstance(run.statement, VerdictStatement):
-        padded = verdict_inputs(shape, run.committed.tolerance, run.statement, outputs)
-        run.file(VERDICT, partial(run.prove, "verdict", padded, "verdict"))
-    return run.finish(len(outputs) + (circuit == "padded_bins"))
+    if run.statement.level == "bins":
+        values = reference_chunks(shape, "bins", data, run.statement)
+        run.begin(len(values))
+        return run.finish(len(run.chunks("bins", values)))
+    verdicts = verdict_chunks(shape, run.statement, data)
+    run.begin(len(verdicts[VERDICT_PART]), list(verdicts))
+    statement = run.statement
+    assert isinstance(statement, VerdictStatement)
+    outputs = run.chunks("padded_bins", reference_chunks(shape, "padded_bins", data, statement))
+    for part, chunks in verdicts.items():
+        padded = verdict_inputs(shape, run.committed.tolerance, statement, outputs, chunks)
+        run.file(verdict_file(part), partial(run.prove, "verdict", padded, part))
+    return run.finish(len(outputs) + len(verdicts))
 
 
 def _prove_predictions(
@@ -382,22 +416,21 @@ def _prove_predictions(
     if challenge is None:
         return run.await_challenge(rows)
     reported = run.reported(rows)
-    asked = read_json(Path(challenge))
-    nonce = field(asked, "nonce", str, "The challenge")
+    asked = read_challenge(Path(challenge))
     n_proven = min(len(rows), sample_size(false_share, error))
-    entries = {"reported_digest": digest(reported), "nonce": nonce, "n_proven": n_proven}
+    entries = {"reported_digest": digest(reported), "nonce": asked["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != getattr(statement, name):
+        if asked[name] != getattr(statement, name):
             raise ValueError(
                 "The challenge answers other reported confidences than these, or is about another "
                 "commitment or other reference data."
             )
     run = run.answering(reported, statement)
-    run.begin(run.n_chunks("predictions", n_proven))
+    size = run.committed.shape.rows_of("predictions")
+    run.begin(-(-n_proven // size))
     run.file(REPORTED, dict)  # made above
     chosen = rows[chosen_rows(statement, len(rows), n_proven)]
-    size = run.committed.shape.rows_of("predictions")
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])
         for start in range(0, n_proven, size)
@@ -410,7 +443,6 @@ def _check_parameters(
     alpha: float,
     n_bins: int,
     confidence_level: float | None,
-    level: str,
     n_samples: int,
 ) -> None:
     if not 0 <= alpha <= 1:
@@ -423,17 +455,25 @@ def _check_parameters(
         raise ValueError(f"`confidence_level` must be in (0, 1) or None, got {confidence_level}.")
     if n_samples < max(2, n_bins):
         raise ValueError(f"{n_samples} reference samples are too few for {n_bins} bins.")
-    if level == "verdict":
-        if not committed.shape.n_pads:
-            raise ValueError(
-                'level="verdict" needs a commitment with verdict_samples; commit again.'
-            )
-        if abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
-            raise ValueError(f'At level="verdict" alpha must be a multiple of 0.001, got {alpha}.')
-        n_classes = len(committed.classes)
-        reason = too_few_to_fail(n_samples, n_classes, n_bins, alpha, confidence_level)
-        if reason:
-            raise ValueError(reason)
+
+
+def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
+    """Refuse what level "verdict" cannot prove."""
+    if not committed.shape.n_pads:
+        raise ValueError('level="verdict" needs a commitment with verdict_samples; commit again.')
+    if abs(1000 * statement.alpha - round(1000 * statement.alpha)) > 1e-9:
+        raise ValueError(
+            f'At level="verdict" alpha must be a multiple of 0.001, got {statement.alpha}.'
+        )
+    reason = too_few_to_fail(
+        statement.n_samples,
+        len(committed.classes),
+        statement.n_bins,
+        statement.alpha,
+        statement.single_level,
+    )
+    if reason:
+        raise ValueError(reason)
 
 
 def _check_writable(out: Path) -> None:

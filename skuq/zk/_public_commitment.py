@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +13,19 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     COMMITMENT,
     FORMAT,
+    PUBLISHED,
     REFERENCE_STRING,
     VerificationError,
+    check_content,
+    check_entries,
     check_manifest,
+    check_versions,
     digest,
     digest_file,
     field,
     integer,
+    is_digest,
+    number,
     read_json,
 )
 from skuq.zk._fixed_point import (
@@ -36,12 +40,27 @@ from skuq.zk._fixed_point import (
     digits_of,
     logit_shift,
 )
+from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
-MAX_NAME = 200  # characters
 LARGEST_INTEGER = 2.0**62  # of the encoded ones, which have 64 bits
 BUDGETS = ("n_proofs", "n_attestations")  # proofs that may be made of audits and of predictions
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more would not fit
+AGREEMENT = ("maximum", "mean", "argmax")
+ENTRIES: dict[str, type] = {
+    "format": int,
+    "versions": dict,
+    "architecture": dict,
+    "commitment_point": str,
+    "keys": dict,
+    "reference_string": dict,
+    "encoding": dict,
+    "classes": list,
+    "tolerance": float,
+    "agreement": dict,
+    "n_proofs": int,
+    "n_attestations": int,
+}
 
 
 class Commitment(NamedTuple):
@@ -120,22 +139,22 @@ def load_commitment(folder: str | Path) -> Commitment:
         If a file is missing, damaged or changed, or was made by another version.
     """
     folder = Path(folder)
-    check_manifest(folder)
+    check_content(check_manifest(folder), PUBLISHED)
     record = read_json(folder / COMMITMENT)
-    where = COMMITMENT
-    if field(record, "format", int, where) != FORMAT:
+    if field(record, "format", int, COMMITMENT) != FORMAT:
         raise VerificationError(f"{COMMITMENT} has format {record['format']}, expected {FORMAT}.")
-    made = field(field(record, "versions", dict, where), "ezkl", str, where)
+    made = check_versions(field(record, "versions", dict, COMMITMENT), COMMITMENT)
     if made != backend.version():
         raise VerificationError(
             "The commitment was made with a different version of ezkl from the installed "
             f"{backend.version()}; proofs are valid for one version only."
         )
-    sizes = field(record, "architecture", dict, where)
-    columns = field(record, "encoding", dict, where)
-    labels = field(record, "classes", list, where)
+    for name, kind in ENTRIES.items():
+        field(record, name, kind, COMMITMENT)
+    check_entries(record, ENTRIES, COMMITMENT)
     try:
-        shape, encoding, classes = _architecture(sizes), encoding_of(columns), check_classes(labels)
+        shape, encoding = _architecture(record["architecture"]), encoding_of(record["encoding"])
+        classes = check_classes(record["classes"])
     except ValueError as error:
         raise VerificationError(f"{COMMITMENT}: {error}") from error
     # Any other precision could make a quotient ambiguous in the field.
@@ -147,31 +166,43 @@ def load_commitment(folder: str | Path) -> Commitment:
             f"{COMMITMENT}: classes, encoding and architecture do not fit together."
         )
     _check_numbers(record)
-    point = field(record, "commitment_point", str, where)
-    string = field(record, "reference_string", dict, where)
-    if digest_file(folder / REFERENCE_STRING) != field(string, "sha256", str, where):
+    _check_digests(record, shape)
+    if digest_file(folder / REFERENCE_STRING) != record["reference_string"]["sha256"]:
         raise VerificationError(
             "The structured reference string is not the one that was committed to."
         )
     check_ends(folder / REFERENCE_STRING, shape.log_rows)
-    return Commitment(folder, shape, encoding, classes, point, record)
+    return Commitment(folder, shape, encoding, classes, record["commitment_point"], record)
 
 
 def _check_numbers(record: dict[str, Any]) -> None:
     """Check the numbers that the provider states about the commitment without proof."""
-    tolerance = field(record, "tolerance", float, COMMITMENT)
+    tolerance = record["tolerance"]
     if not ROUNDING <= tolerance < 1:
         raise VerificationError(
             f"{COMMITMENT}: a tolerance of {tolerance:g} is impossible; rounding alone takes "
             f"{ROUNDING:.2g}."
         )
-    agreement = field(record, "agreement", dict, COMMITMENT)
-    for name in ("maximum", "mean", "argmax"):
-        if not 0 <= field(agreement, name, float, COMMITMENT) <= 1:
+    for name in AGREEMENT:
+        if not 0 <= field(record["agreement"], name, float, COMMITMENT) <= 1:
             raise VerificationError(f"{COMMITMENT}: the agreement {name!r} is impossible.")
+    check_entries(record["agreement"], AGREEMENT, COMMITMENT)
     for name in BUDGETS:
-        if not 1 <= field(record, name, int, COMMITMENT) <= MAX_PROOFS:
+        if not 1 <= record[name] <= MAX_PROOFS:
             raise VerificationError(f"{COMMITMENT}: {name} is impossible.")
+
+
+def _check_digests(record: dict[str, Any], shape: Architecture) -> None:
+    """Check that the point and the digests of keys and string have the form of such numbers."""
+    string, keys = record["reference_string"], record["keys"]
+    found = {"reference_string": field(string, "sha256", str, COMMITMENT)}
+    found |= {name: field(keys, name, str, COMMITMENT) for name in shape.circuits}
+    found["commitment_point"] = record["commitment_point"]
+    check_entries(string, ("sha256",), COMMITMENT)
+    check_entries(keys, shape.circuits, COMMITMENT)
+    for name, text in found.items():
+        if not is_digest(text):
+            raise VerificationError(f"{COMMITMENT}: {name!r} is not of 64 hexadecimal digits.")
 
 
 def _architecture(record: dict[str, Any]) -> Architecture:
@@ -190,6 +221,7 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the architecture is malformed ({error})") from error
+    check_entries(record, Architecture._fields, "The architecture")
     counts = [*shape.widths, shape.digits, shape.n_salts, shape.n_bins]
     counts += shape.rows_per_proof.values()
     if len(shape.widths) < 2 or min(counts) < 1 or shape.n_pads < 0:
@@ -312,7 +344,7 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
     """Read an encoding from JSON; `ValueError` if it is malformed."""
     try:
         columns = tuple(
-            Column(integer(levels), _number(center), _number(scale), _number(limit))
+            Column(integer(levels), number(center), number(scale), number(limit))
             for levels, center, scale, limit in record["columns"]
         )
         names = record["names"]
@@ -321,6 +353,7 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
         encoding = Encoding(columns, integer(record["bits"]), names)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"The encoding of inputs is malformed: {error}") from error
+    check_entries(record, Encoding._fields, "The encoding of inputs")
     numbers = np.array([column[1:] for column in columns])
     if not columns or not np.isfinite(numbers).all() or (numbers[:, 1:] <= 0).any():
         raise ValueError("The encoding of inputs is malformed: scales and limits must be > 0.")
@@ -329,51 +362,3 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
     if encoding.bits >= 64 or (numbers[:, 2] * 2.0**encoding.bits > LARGEST_INTEGER).any():
         raise ValueError("The encoding of inputs is malformed: limits must fit into integers.")
     return encoding
-
-
-def _number(value: Any) -> float:
-    return float(value if type(value) is float else integer(value))
-
-
-def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
-    """Check that classes are of one type and cannot be mistaken for each other; return them.
-
-    Two classes of one name would let a model be right or wrong as its provider likes.
-    """
-    kinds = {type(label) for label in labels}
-    if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
-        raise ValueError("the classes must all be texts, or all integers, floats or booleans")
-    classes = np.array(labels)
-    if classes.dtype.kind not in "Uifb" or len(set(classes.tolist())) < len(labels):
-        raise ValueError("the classes must be different texts or numbers")
-    if kinds == {str}:
-        check_texts(labels, "classes")
-    return classes
-
-
-def check_columns(names: Sequence[Any], width: int) -> tuple[str, ...]:
-    """Check names of input columns, and return them."""
-    if len(names) != width or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"there must be the names of {width} columns")
-    check_texts(names, "columns")
-    return tuple(names)
-
-
-def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that texts are printable, and differ by more than case, width or spaces."""
-    if not all(text.isprintable() and 0 < len(text) <= MAX_NAME for text in texts):
-        raise ValueError(f"the names of {what} must be printable, and neither empty nor long")
-    folded = {_folded(text) for text in texts}
-    if len(folded) < len(texts) or "" in folded:
-        raise ValueError(f"the names of {what} must differ by more than case or spaces")
-
-
-def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
-    """Names of the columns of a data frame, without spaces around them; None for an array."""
-    names = getattr(X, "columns", None)
-    return None if names is None else tuple(str(name).strip() for name in names)
-
-
-def _folded(text: str) -> str:
-    once = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(unicodedata.normalize("NFKC", once).split())

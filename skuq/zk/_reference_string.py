@@ -2,7 +2,8 @@
 
 Whoever knows the secret of a reference string can forge any proof. A verifier therefore accepts a
 string for one of three reasons, and never on the provider's word: it is that of the public ceremony
-with many contributors, by its SHA-256; the verifier has a copy; or the verifier asked for a test.
+with many contributors, by its SHA-256; the verifier supplied a copy from a source that is trusted;
+or the verifier asked for a test.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from skuq.zk._bn254 import (
     pairings_cancel,
     root_of_unity,
 )
-from skuq.zk._files import VerificationError, digest_file, read_bytes
+from skuq.zk._files import MAX_BYTES, VerificationError, digest_file, read_bytes
 from skuq.zk._fixed_point import Architecture
 
-Trust = Literal["ceremony", "own", "test"]
+Trust = Literal["ceremony", "supplied", "test"]
 # Why a verifier trusts a reference string, in words that follow "the reference string is".
 REFERENCE_STRINGS: dict[Trust, str] = {
     "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
-    "own": "the one that whoever verifies brought along",
+    "supplied": "NOT the public ceremony's string: trusted because you supplied it",
     "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
 }
 # "Perpetual powers of tau" for BN254, by the logarithm of the size; the file of each is named
@@ -73,18 +74,19 @@ def needed_string(log_rows: int) -> str:
 
 def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_string: bool) -> Trust:
     """Say why a verifier may trust a reference string of this SHA-256; fail without a reason."""
-    if srs is not None:
-        if digest_file(Path(srs)) != found:
-            raise VerificationError("The structured reference string differs from yours.")
-        return "own"
+    if srs is not None and digest_file(Path(srs)) != found:
+        raise VerificationError("The structured reference string differs from yours.")
     if found == CEREMONY[log_rows]:
         return "ceremony"
+    if srs is not None:
+        return "supplied"
     if allow_test_string:
         return "test"
     raise VerificationError(
         "The structured reference string is not that of the public ceremony, so that whoever "
-        "generated it could have forged these proofs. Hand over your own copy of it "
-        "(`srs`) or, for a test, say so (`allow_test_string=True`)."
+        "generated it could have forged these proofs. If you trust its origin, supply a copy "
+        "(`srs`) that you have from the ceremony, or from the auditor who generated it, never from "
+        "the provider. For a test, say so (`allow_test_string=True`)."
     )
 
 
@@ -191,7 +193,7 @@ def lagrange_points(path: Path, log_rows: int) -> list[G1]:
 
 
 def _read(path: Path, log_rows: int) -> bytes:
-    data = read_bytes(path)
+    data = read_bytes(path, MAX_BYTES)
     if len(data) != size_of(log_rows) or int.from_bytes(data[:4], "little") != log_rows:
         raise VerificationError(
             f"The structured reference string must have 2 ** {log_rows} powers, as "

@@ -9,18 +9,63 @@ import numpy as np
 
 from skuq.base import FloatArray
 from skuq.calibration import AuditResult, BinSums, audit_sums, detectable_gap
-from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
+from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS
+from skuq.zk._names import shown_classes
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._reference_string import Trust
-from skuq.zk._statements import AuditStatement
+from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
+from skuq.zk._regions import Regions, group_confidence_level
+from skuq.zk._statements import AuditStatement, SpotCheckStatement
 
 POWER = 0.8  # probability of a finding, for the smallest gap that is reported
 COULD_NOT_FAIL = (
     "This audit could not have failed, whatever the true labels were: take more reference samples, "
     "a smaller alpha or fewer bins."
 )
-SAME = ("commitment_digest", "level", "alpha", "n_bins", "confidence_level")
+REGIONS_NOT_LOOKED_AT = (
+    "No region was looked at: a group that is underconfident can be balanced in its bins by one "
+    "that is overconfident."
+)
+ADDED = ("count", "correct", "confidence")  # entries of sums of regions, which add up
+SAME = ("commitment_digest", "level", "alpha", "n_bins", "confidence_level", "regions")
+
+
+class RegionAudit(NamedTuple):
+    """Verdict on one region of an audit.
+
+    Attributes
+    ----------
+    rule : str
+        The region in words, such as "age <= 30 and income > 2".
+    n_samples : int
+        Number of its reference samples.
+    passed, robust : bool
+        Verdict, and whether it is the same at alpha minus and plus the tolerance.
+    could_fail : bool
+        Whether the region has enough samples to fail with some labels. Without them "passed" says
+        nothing about it.
+    sums : BinSums or None
+        Sums per bin; None at level "verdict".
+    result : AuditResult or None
+        Findings per bin at the confidence level of a single region; None at level "verdict" or
+        without a confidence level.
+    """
+
+    rule: str
+    n_samples: int
+    passed: bool
+    robust: bool
+    could_fail: bool
+    sums: BinSums | None
+    result: AuditResult | None
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        record: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("rule", "n_samples", "passed", "robust", "could_fail")
+        }
+        return record if self.sums is None else {**record, "bins": _bins_record(self.sums)}
 
 
 class VerifiedAudit(NamedTuple):
@@ -29,7 +74,8 @@ class VerifiedAudit(NamedTuple):
     Attributes
     ----------
     passed : bool
-        Verdict at alpha; with a tolerance of the auditor's, at alpha minus and plus it as well.
+        Verdict at alpha; with a tolerance of the auditor's, at alpha minus and plus it as well;
+        with regions, that on all samples and on each region.
     robust : bool
         Whether the verdict is the same at alpha minus and plus the tolerance (the auditor's, or
         that of the commitment), by which proven confidences may differ from those of the model.
@@ -46,12 +92,16 @@ class VerifiedAudit(NamedTuple):
         Number of verified proofs.
     notes : list of str
         Meaning and limits of the verdict, in sentences.
-    reference_string : {"ceremony", "own", "test"}
+    reference_string : {"ceremony", "supplied", "test"}
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
+    absent_classes : list
+        Those of which the auditor expected no label, and had none.
     tolerance : float or None
         The auditor's.
+    regions : list of RegionAudit or None
+        Verdict on each region; None if the audit is about all samples together.
     """
 
     passed: bool
@@ -64,13 +114,16 @@ class VerifiedAudit(NamedTuple):
     notes: list[str]
     reference_string: Trust
     classes: list[Any]
+    absent_classes: list[Any]
     tolerance: float | None
+    regions: list[RegionAudit] | None = None
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON."""
         record: dict[str, Any] = {
-            "reference_string": self.reference_string,
+            **_trusted(self.reference_string),
             "classes": self.classes,
+            "absent_classes": self.absent_classes,
             "passed": self.passed,
             "robust": self.robust,
             "tolerance": self.tolerance,
@@ -79,13 +132,10 @@ class VerifiedAudit(NamedTuple):
             "n_proofs": self.n_proofs,
             "notes": self.notes,
         }
+        if self.regions is not None:
+            record["regions"] = [region.as_record() for region in self.regions]
         if self.sums is not None:
-            record["bins"] = {
-                "edges": (self.sums.edges / self.sums.scale).tolist(),
-                "count": self.sums.count.tolist(),
-                "correct": self.sums.correct.tolist(),
-                "confidence_sum": (self.sums.confidence / self.sums.scale).tolist(),
-            }
+            record["bins"] = _bins_record(self.sums)
             if self.result is not None:
                 gaps = _detectable(self.result, self.statement["alpha"])
                 record["bins"]["detectable_gap"] = [
@@ -108,7 +158,7 @@ class Attestation(NamedTuple):
         The input.
     statement : dict
         The proven statement.
-    reference_string : {"ceremony", "own", "test"}
+    reference_string : {"ceremony", "supplied", "test"}
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
@@ -124,45 +174,125 @@ class Attestation(NamedTuple):
     classes: list[Any]
     certificate: dict[str, Any] | None
 
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        return {**self._asdict(), **_trusted(self.reference_string)}
+
+
+def _trusted(trust: Trust) -> dict[str, str]:
+    """Entries of a result about the reference string, in a word and in a sentence."""
+    return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
+
+
+class _Judgement(NamedTuple):
+    """Verdict on sums at alpha minus the tolerance, alpha, and alpha plus it."""
+
+    verdicts: list[bool]
+    result: AuditResult | None
+    could_fail: bool
+
+    @property
+    def robust(self) -> bool:
+        return len(set(self.verdicts)) == 1
+
+    def passed(self, tolerance: float | None) -> bool:
+        return self.verdicts[1] if tolerance is None else all(self.verdicts)
+
 
 def judged(
     committed: Commitment,
     statement: AuditStatement,
-    sums: BinSums,
+    parts: list[BinSums],
     n_proofs: int,
     extra: list[str],
+    absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
-    """Judge sums at alpha, and at alpha minus and plus the tolerance."""
+    """Judge the sums of the regions, each by itself and all together."""
+    sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in ADDED})
     if int(sums.count.sum()) != statement.n_samples:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    alpha, confidence_level = statement.alpha, statement.confidence_level
     allowed = committed.tolerance if tolerance is None else tolerance
-    verdicts = [
-        _passes(sums, value, confidence_level)
-        for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
-    ]
-    result = None
-    if confidence_level is not None:
-        result = audit_sums(sums, alpha=alpha, confidence_level=confidence_level)
-    robust = len(set(verdicts)) == 1
-    if all(_passes(extreme, alpha, confidence_level) for extreme in _extremes(sums)):
+    together = _judge(sums, statement, allowed)
+    if not together.could_fail:
         raise VerificationError(COULD_NOT_FAIL)
-    notes = [*extra, *_power_notes(result, alpha)]
+    judgements, regions = [together], None
+    if statement.regions is not None:
+        rules = Regions(statement.regions).rules(committed.encoding.names)
+        judgements += [_judge(part, statement, allowed) for part in parts]
+        regions = [
+            RegionAudit(
+                rule,
+                int(part.count.sum()),
+                each.passed(tolerance),
+                each.robust,
+                each.could_fail,
+                part,
+                each.result,
+            )
+            for rule, part, each in zip(rules, parts, judgements[1:], strict=True)
+        ]
+    robust = all(each.robust for each in judgements)
+    notes = [*region_notes(statement, regions), *extra]
+    notes += _power_notes(together.result, statement.alpha)
     return VerifiedAudit(
-        passed=verdicts[1] if tolerance is None else all(verdicts),
+        passed=all(each.passed(tolerance) for each in judgements),
         robust=robust,
         level=statement.level,
         statement=statement.record(),
         sums=sums,
-        result=result,
+        result=together.result,
+        regions=regions,
         n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, tolerance),
+        notes=notes_of(committed, statement, robust, notes, absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
+        absent_classes=absent,
         tolerance=tolerance,
     )
+
+
+def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgement:
+    alpha, level = statement.alpha, statement.single_level
+    verdicts = [
+        _passes(sums, value, level)
+        for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
+    ]
+    result = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
+    could_fail = not all(_passes(extreme, alpha, level) for extreme in _extremes(sums))
+    return _Judgement(verdicts, result, could_fail)
+
+
+def region_notes(statement: AuditStatement, regions: list[RegionAudit] | None) -> list[str]:
+    """Describe how the regions were judged, or that none were."""
+    if regions is None:
+        return [REGIONS_NOT_LOOKED_AT]
+    notes = [
+        f"All samples together and each of {len(regions)} regions were judged, at one confidence "
+        "level for all these verdicts together."
+    ]
+    small = [f"{region.rule} ({region.n_samples})" for region in regions if not region.could_fail]
+    if small:
+        notes.append(
+            "These regions have too few samples to fail, so that their verdicts say nothing: "
+            f"{'; '.join(small)}."
+        )
+    if isinstance(statement, SpotCheckStatement) and statement.n_proven < statement.n_samples:
+        notes.append(
+            "The proven predictions were drawn from all samples: a small region may hold most of "
+            "the false reports."
+        )
+    return notes
+
+
+def _bins_record(sums: BinSums) -> dict[str, Any]:
+    return {
+        "edges": (sums.edges / sums.scale).tolist(),
+        "count": sums.count.tolist(),
+        "correct": sums.correct.tolist(),
+        "confidence_sum": (sums.confidence / sums.scale).tolist(),
+    }
 
 
 def _extremes(sums: BinSums) -> list[BinSums]:
@@ -174,32 +304,6 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
     if confidence_level is not None:
         return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
-
-
-def shown_classes(classes: Sequence[Any]) -> str:
-    r"""List classes as text that nobody can mistake for other classes.
-
-    Parameters
-    ----------
-    classes : sequence
-        Classes of a `VerifiedAudit` or an `Attestation`.
-
-    Returns
-    -------
-    str
-        One line of at most 500 characters. Names with letters beyond ASCII, of which some look
-        alike, are followed by their codes.
-
-    Examples
-    --------
-    >>> from skuq.zk import shown_classes
-    >>> print(shown_classes(["tea", "café"]))
-    'tea', 'café' ('caf\xe9')
-    """
-    parts = [
-        repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
-    ]
-    return printable(", ".join(parts), MAX_MESSAGE)
 
 
 def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
@@ -234,15 +338,25 @@ def notes_of(
     statement: AuditStatement,
     robust: bool,
     extra: list[str],
+    absent: list[Any],
     tolerance: float | None,
+    trust: Trust,
 ) -> list[str]:
     """Describe the question and the limits of the answer, in words that are not the provider's."""
     agreed = committed.record["agreement"]
     chance = "without allowance for chance"
     if statement.confidence_level is not None:
         chance = f"at a confidence level of {statement.confidence_level:g}"
+    lacking = ""
+    if absent:
+        lacking = (
+            f" No reference sample is of {shown_classes(absent)}, as the auditor expected: nothing "
+            "is known of predictions of these."
+        )
     notes = [
+        f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
         "All proofs hold, and all are bound to the published commitment.",
+        *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
         f"The question was whether accuracy and confidence differ by at most alpha = "
         f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
         f"{statement.n_samples} samples.",
@@ -258,39 +372,9 @@ def notes_of(
     return notes
 
 
-def group_confidence_level(confidence_level: float, n_groups: int) -> float:
-    """Compute the confidence level of each audit such that several have a joint one.
-
-    Each of the audits may wrongly fail a model within alpha; all of them together do so with at
-    most the sum of these probabilities (Bonferroni), whatever the groups have in common.
-
-    Parameters
-    ----------
-    confidence_level : float
-        Least probability, in (0, 1), that a model within alpha in every group passes them all.
-    n_groups : int
-        Number of audits.
-
-    Returns
-    -------
-    float
-        The `confidence_level` to prove and to verify each audit with.
-
-    Examples
-    --------
-    >>> from skuq.zk import group_confidence_level
-    >>> group_confidence_level(0.95, 4)
-    0.9875
-    """
-    if not 0 < confidence_level < 1:
-        raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
-    if int(n_groups) != n_groups or n_groups < 1:
-        raise ValueError(f"`n_groups` must be an integer of at least 1, got {n_groups}.")
-    # So many digits that both parties have the same number.
-    return round(1 - (1 - confidence_level) / n_groups, 12)
-
-
-def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -> bool:
+def joint_verdict(
+    audits: Sequence[VerifiedAudit], *, confidence_level: float, absent_classes: Sequence[Any] = ()
+) -> bool:
     """Decide on the audits of several groups at one joint confidence level.
 
     Parameters
@@ -300,6 +384,9 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         `group_confidence_level` gives for their number.
     confidence_level : float
         Least probability that a model within alpha in every group passes.
+    absent_classes : sequence, default=()
+        Classes of which the auditor expects no label in any group. A group may lack others, too,
+        as its `verify` was told.
 
     Returns
     -------
@@ -310,14 +397,16 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
     ------
     VerificationError
         If the audits are about different commitments or questions, if two are about the same
-        reference data, or if their confidence level does not give the joint one.
+        reference data, if a class is absent in all groups and not expected to be, or if their
+        confidence level does not give the joint one.
+    ValueError
+        If there is no audit, or `absent_classes` names a class that a group has.
     """
     if not audits:
         raise ValueError("`audits` must hold the audit of at least one group, got none.")
     each = group_confidence_level(confidence_level, len(audits))
     for name in SAME:
-        found = {audit.statement[name] for audit in audits}
-        if len(found) > 1:
+        if any(audit.statement[name] != audits[0].statement[name] for audit in audits):
             raise VerificationError(f"The audits of the groups differ in {name}.")
     if len({audit.tolerance for audit in audits}) > 1:
         raise VerificationError("The audits of the groups differ in tolerance.")
@@ -327,5 +416,17 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         raise VerificationError(
             f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
             f"{len(audits)} audits, they have {audits[0].statement['confidence_level']}."
+        )
+    absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
+    if any(label not in absent for label in absent_classes):
+        raise ValueError(
+            "`absent_classes` must be classes that no group has labels of, which are "
+            f"{shown_classes(absent) or 'none'}; got {shown_classes(absent_classes)}."
+        )
+    surprising = [label for label in absent if label not in absent_classes]
+    if surprising:
+        raise VerificationError(
+            f"No group has labels of the classes {shown_classes(surprising)}. If you expect that, "
+            "name them (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +20,24 @@ from skuq.calibration import BinSums
 from skuq.labels import codes_of
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges, fixed_inputs, input_names
-from skuq.zk._files import FORMAT, VerificationError, canonical, digest, field
+from skuq.zk._files import (
+    FORMAT,
+    VerificationError,
+    canonical,
+    check_entries,
+    check_versions,
+    digest,
+    field,
+)
 from skuq.zk._fixed_point import (
     CONTEXT_BITS,
     N_ALPHAS,
     ONE,
-    ROUNDING,
     Architecture,
     IntegerPredictions,
 )
 from skuq.zk._public_commitment import Commitment, Encoding
+from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, valid_tree
 
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # of disclosure
@@ -78,6 +85,19 @@ class AuditStatement(Statement):
     confidence_level: float | None
     n_samples: int  # of the reference data
     reference_digest: str  # SHA-256 of the encoded reference data
+    regions: tuple[Any, ...] | None  # tree of the regions that are judged beside all samples
+
+    @property
+    def n_audits(self) -> int:
+        """Number of audits at the joint confidence level: all samples, and each region."""
+        return 1 if self.regions is None else 1 + len(Regions(self.regions).paths)
+
+    @property
+    def single_level(self) -> float | None:
+        """Confidence level of each of these audits."""
+        if self.confidence_level is None:
+            return None
+        return group_confidence_level(self.confidence_level, self.n_audits)
 
     def impossible(self, committed: Commitment) -> str | None:
         """Name the first impossible value."""
@@ -89,6 +109,9 @@ class AuditStatement(Statement):
             return f"confidence_level={self.confidence_level}"
         if self.n_samples < 1:
             return f"n_samples={self.n_samples}"
+        tree = None if self.regions is None else list(self.regions)
+        if tree is not None and not valid_tree(tree, len(committed.encoding.columns)):
+            return "the tree of regions"
         return None
 
 
@@ -105,9 +128,11 @@ class VerdictStatement(AuditStatement):
             return found
         if abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
             return f"alpha={self.alpha}, no multiple of 0.001,"
-        size = max(1, committed.shape.rows_of("padded_bins"))
         valid = all(type(pad) is int and 0 <= pad < committed.shape.n_pads for pad in self.pads)
-        if not valid or not len(set(self.pads)) == len(self.pads) == -(-self.n_samples // size):
+        least = -(-self.n_samples // max(1, committed.shape.rows_of("padded_bins")))
+        # Each region but one may add a chunk that is not full.
+        most = least + max(0, self.n_audits - 2)
+        if not valid or not least <= len(set(self.pads)) == len(self.pads) <= most:
             return "the list of pads"
         return None
 
@@ -167,6 +192,7 @@ JSON_TYPES: dict[str, type | tuple[type, ...]] = {
     "confidence_level": (float, type(None)),
     "n_samples": int,
     "reference_digest": str,
+    "regions": (list, type(None)),
     "pads": list,
     "reported_digest": str,
     "nonce": str,
@@ -207,13 +233,12 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
     names = {entry.name for entry in fields(KINDS[level])}
     for name in sorted(names):
         field(record, name, JSON_TYPES[name], where)
-    unknown = sorted(set(record) - names)
-    if unknown:
-        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
+    check_entries(record, names, where)
+    made = check_versions(record["versions"], where)
     statement = KINDS[level].of(record)
     if statement.commitment_digest != committed.digest:
         raise VerificationError(f"{where} is about a different commitment from the published one.")
-    if statement.versions.get("ezkl") != backend.version():
+    if made != backend.version():
         raise VerificationError(
             f"{where} was made with a different version of ezkl from {backend.version()}."
         )
@@ -277,39 +302,37 @@ def bins_inputs(
     }
 
 
+class ReferenceData(NamedTuple):
+    """Encoded reference data, and the region of each row; 0 without regions."""
+
+    rows: IntArray
+    codes: IntArray
+    region: IntArray
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the encoded reference data."""
+        return reference_digest(self.rows, self.codes)
+
+    def region_of_chunks(self, size: int) -> IntArray:
+        """Number of the region of each chunk of at most `size` rows."""
+        return np.array([self.region[rows[0]] for rows in rows_of_chunks(size, self.region)])
+
+
 def reference_chunks(
-    shape: Architecture,
-    circuit: str,
-    rows: IntArray,
-    codes: IntArray,
-    statement: AuditStatement,
+    shape: Architecture, circuit: str, data: ReferenceData, statement: AuditStatement
 ) -> list[dict[str, Any]]:
     """Inputs of all chunks of reference data, for the circuits "bins" and "padded_bins"."""
-    size, chunks = shape.rows_of(circuit), []
-    for k, start in enumerate(range(0, len(rows), size)):
-        part = slice(start, start + size)
-        values = bins_inputs(shape, circuit, rows[part], codes[part], statement.n_bins)
-        if isinstance(statement, VerdictStatement):
-            values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement.pads[k]]
+    parts, chunks = rows_of_chunks(shape.rows_of(circuit), data.region), []
+    pads = statement.pads if isinstance(statement, VerdictStatement) else None
+    if pads is not None and len(pads) != len(parts):
+        raise VerificationError("The statement does not name one pad for each chunk.")
+    for k, part in enumerate(parts):
+        values = bins_inputs(shape, circuit, data.rows[part], data.codes[part], statement.n_bins)
+        if pads is not None:
+            values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[pads[k]]
         chunks.append(values)
     return chunks
-
-
-def verdict_inputs(
-    shape: Architecture,
-    tolerance: float,
-    statement: VerdictStatement,
-    outputs: list[list[int]],
-) -> dict[str, Any]:
-    """Inputs of the final proof of a verdict, from the outputs of all chunks."""
-    used = np.zeros(shape.n_pads, np.int64)
-    used[list(statement.pads)] = 1
-    return {
-        "sums": np.array(outputs, dtype=object).sum(axis=0),
-        "chunks": used,
-        "alphas": thresholds(statement.alpha, tolerance),
-        "chance": [chance_allowance(statement.n_bins, statement.confidence_level)],
-    }
 
 
 def prediction_inputs(
@@ -364,100 +387,15 @@ def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
     )
 
 
-def thresholds(alpha: float, tolerance: float) -> list[int]:
-    """Thresholds of a verdict in thousandths: alpha minus the tolerance, alpha, alpha plus it."""
-    middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
-    values = [max(0, middle - step), middle, min(1000, middle + step)]
-    assert len(values) == N_ALPHAS
-    return values
-
-
-def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
-    """Allowance for chance in a bin in quarters of millionths (Hoeffding, union of all bins).
-
-    A bin of n independent predictions whose confidence is within alpha of the truth has
-    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` in all B bins
-    with probability at least 1 - delta, the confidence level. Without a level, 0: the
-    comparison of Algorithm 1.
-    """
-    if confidence_level is None:
-        return 0
-    return math.ceil(4e6 * math.log(2 * n_bins / (1 - confidence_level)) / 2)
-
-
-def too_few_to_fail(
-    n_samples: int, n_classes: int, n_bins: int, alpha: float, confidence_level: float | None
-) -> str:
-    """Say why a verdict might pass whatever the true labels are; empty if that is impossible.
-
-    Its sums are secret, so that confidences are taken to be where they hide the most: each bin
-    that a largest probability can be in holds as many samples as are within alpha and chance
-    both if all predictions are right and if none is. One sample more can fail.
-    """
-    lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
-    reached = upper > 1 / n_classes - ROUNDING
-    # The smallest, over mean confidences of the bin, of the larger gap of these two cases.
-    gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
-    if (gap <= 0).any():
-        return "This audit might pass whatever the true labels are: take a smaller alpha."
-    allowance = chance_allowance(n_bins, confidence_level) / 4e6
-    needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
-    if n_samples >= needed:
-        return ""
-    return (
-        "This audit might pass whatever the true labels are: take a smaller alpha, fewer bins, or "
-        f"at least {needed} reference samples instead of {n_samples}."
-    )
-
-
-def sample_size(false_share: float, error: float) -> int:
-    """Number of predictions to prove, so that false ones are missed with at most that error.
-
-    Parameters
-    ----------
-    false_share : float
-        Fraction of false reports that must be found, in (0, 1).
-    error : float
-        Largest probability to miss it, in (0, 1).
-
-    Returns
-    -------
-    int
-        Smallest k with ``(1 - false_share) ** k <= error``.
-
-    Examples
-    --------
-    >>> from skuq.zk import sample_size
-    >>> sample_size(0.02, 0.01)
-    228
-    """
-    for name, value in (("false_share", false_share), ("error", error)):
-        if not 0 < value < 1:
-            raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
-    most = float(sys.maxsize // 2)  # of a share so small that the quotient is infinite
-    return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
-
-
-def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:
-    """Choose the rows to prove: those with the smallest hashes.
-
-    They depend on the nonce and on what was fixed before the auditor chose it, but not on
-    anything else, such as alpha: a provider who could still choose something would try values
-    until no false report is among the rows.
-    """
-    names = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-    seed = canonical({name: getattr(statement, name) for name in names})
-    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
-    return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
-
-
 def reference_digest(rows: IntArray, codes: IntArray) -> str:
     """Compute the SHA-256 of encoded reference data."""
     data = rows.astype("<i8").tobytes() + codes.astype("<i8").tobytes()
     return digest(b"%d,%d\n" % rows.shape + data)
 
 
-def encoded(encoding: Encoding, classes: NDArray[Any], X: Any, y: Any) -> tuple[IntArray, IntArray]:
+def encoded(
+    encoding: Encoding, classes: NDArray[Any], X: Any, y: Any, regions: Regions | None = None
+) -> ReferenceData:
     """Encode reference data as integers, and check their number."""
     labels = np.asarray(y)
     if labels.ndim != 1:
@@ -465,4 +403,5 @@ def encoded(encoding: Encoding, classes: NDArray[Any], X: Any, y: Any) -> tuple[
     rows, codes = encoding.encode(X), codes_of(labels, classes, "y")
     if len(rows) != len(codes):
         raise ValueError(f"There are {len(rows)} inputs and {len(codes)} labels.")
-    return rows, codes
+    region = np.zeros(len(rows), np.int64) if regions is None else regions.assign(X)
+    return ReferenceData(rows, codes, region)

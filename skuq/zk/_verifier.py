@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from skuq import __version__
-from skuq.base import IntArray
 from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import build, zeros
@@ -22,6 +20,8 @@ from skuq.zk._files import (
     CHUNKS,
     COMMITMENT,
     VerificationError,
+    check_entries,
+    decoded,
     digest,
     digest_file,
     field,
@@ -32,6 +32,7 @@ from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._statements import (
     AuditStatement,
+    ReferenceData,
     Statement,
     context,
     known_outputs,
@@ -39,6 +40,9 @@ from skuq.zk._statements import (
     public_inputs,
     reference_chunks,
 )
+
+INTEGER = re.compile("0|-?[1-9][0-9]*")
+OUTPUT_BITS = 128  # more than any output has
 
 
 def make_keys(
@@ -130,6 +134,7 @@ class Verifier:
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
         self._keys = None if keys is None else Path(keys)  # None builds them anew
+        self._lengths: dict[str, int] = {}  # of the proofs of each circuit, in bytes
 
     def verify(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
@@ -150,17 +155,16 @@ class Verifier:
         found = []
         with self._tools(circuit) as tools:
             for k, (name, value) in enumerate(zip(expected, values, strict=True)):
-                record = read_json(folder / name)
-                outputs = integers(record, name)
-                proof = field(record, "proof", str, name)
-                self._verify(tools, circuit, f"{circuit} {k}", value, outputs, proof)
+                part = f"{circuit} {k}"
+                outputs, proof = read_proof(folder / name, part)
+                self._verify(tools, circuit, part, value, outputs, proof)
                 found.append(outputs)
         return found
 
-    def sums(self, bundle: Path, circuit: str, rows: IntArray, codes: IntArray) -> list[list[int]]:
+    def sums(self, bundle: Path, circuit: str, data: ReferenceData) -> list[list[int]]:
         """Verify the sums of all chunks of reference data, and return them."""
         assert isinstance(self.statement, AuditStatement)
-        values = reference_chunks(self.committed.shape, circuit, rows, codes, self.statement)
+        values = reference_chunks(self.committed.shape, circuit, data, self.statement)
         return self.chunks(bundle, circuit, values)
 
     @contextmanager
@@ -183,14 +187,15 @@ class Verifier:
     ) -> None:
         committed = self.committed
         try:
-            proof = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError) as error:
+            proof = decoded(text)
+        except ValueError as error:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
         if backend.commitment_point(proof) != committed.point:
             raise VerificationError(
                 f"The proof of {part!r} is one of other weights: its commitment is not the "
                 "published one."
             )
+        self._check_proof_length(tools, circuit, part, len(proof))
         if len(outputs) != n_outputs(circuit, committed.shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")
         hashed = context(self.statement.canonical(), part)
@@ -204,16 +209,53 @@ class Verifier:
                 "results."
             )
 
+    def _check_proof_length(
+        self, tools: tuple[Path, Path, Path], circuit: str, part: str, length: int
+    ) -> None:
+        """Refuse a proof that is longer than its key allows, before any work on it.
 
-def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) -> list[int]:
-    """Return a list of integers of another party's record; fail if it is anything else."""
-    values = field(record, name, list, where)
+        All proofs of a circuit have one length. Whatever follows would not be read, so that many
+        files would pass for one proof.
+        """
+        settings, key, work = tools
+        if circuit not in self._lengths:
+            srs = self.committed.srs
+            if not backend.reads_whole(length, settings, key, srs, work):
+                raise VerificationError(
+                    f"The proof of {part!r} is longer than proofs under its key: something "
+                    "follows it."
+                )
+            self._lengths[circuit] = length
+        if length != self._lengths[circuit]:
+            raise VerificationError(
+                f"The proof of {part!r} has {length} bytes, and others of its circuit "
+                f"{self._lengths[circuit]}."
+            )
+
+
+def read_proof(path: Path, part: str) -> tuple[list[int], str]:
+    """Read a file that holds a proof of this part of a statement; return outputs and proof."""
+    record = read_json(path)
+    outputs = integers(record, path.name)
+    proof = field(record, "proof", str, path.name)
+    if field(record, "part", str, path.name) != part:
+        raise VerificationError(f"{path.name} is not about the part {part!r}.")
+    check_entries(record, ("part", "outputs", "proof"), path.name)
+    return outputs, proof
+
+
+def integers(record: Any, where: str) -> list[int]:
+    """Return the outputs of a proof; fail if they are anything but integers as texts.
+
+    Of each number there is one text, so that no two files say the same.
+    """
+    values = field(record, "outputs", list, where)
     try:
-        if not all(type(value) in (int, str) for value in values):
+        if not all(type(value) is str and INTEGER.fullmatch(value) for value in values):
             raise TypeError
         numbers = [int(value) for value in values]
     except (TypeError, ValueError) as error:
-        raise VerificationError(f"The numbers {name!r} in {where} are not integers.") from error
-    if any(abs(number) >= 1 << bits for number in numbers):
-        raise VerificationError(f"The numbers {name!r} in {where} are out of range.")
+        raise VerificationError(f"The numbers 'outputs' in {where} are not integers.") from error
+    if any(abs(number) >= 1 << OUTPUT_BITS for number in numbers):
+        raise VerificationError(f"The numbers 'outputs' in {where} are out of range.")
     return numbers

@@ -11,27 +11,49 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
+from skuq.files import check_unlinked
 from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
+    BUNDLES,
     REPORTED,
     STATEMENT,
     VERDICT,
+    VERDICTS,
     VerificationError,
+    check_content,
+    check_entries,
     check_manifest,
+    check_outside,
     digest_file,
     field,
     read_json,
     write_json,
 )
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
+from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
-from skuq.zk._results import Attestation, VerifiedAudit, judged, notes_of, shown_classes
+from skuq.zk._regions import Regions, load_regions
+from skuq.zk._results import (
+    Attestation,
+    RegionAudit,
+    VerifiedAudit,
+    judged,
+    notes_of,
+    region_notes,
+)
+from skuq.zk._spot_check import (
+    check_challenge,
+    chosen_rows,
+    read_reports,
+    sample_size,
+    spot_check_notes,
+)
 from skuq.zk._statements import (
     ATTESTATION,
+    ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
-    chosen_rows,
     encoded,
     prediction_inputs,
     prediction_outputs,
@@ -39,13 +61,16 @@ from skuq.zk._statements import (
     read_audit,
     read_predictions,
     read_sums,
-    reference_digest,
-    sample_size,
     signed_sums,
+)
+from skuq.zk._verdicts import (
+    VERDICT_PART,
     too_few_to_fail,
+    verdict_chunks,
+    verdict_file,
     verdict_inputs,
 )
-from skuq.zk._verifier import Verifier, integers
+from skuq.zk._verifier import Verifier, read_proof
 
 
 def challenge(
@@ -77,12 +102,18 @@ def challenge(
     ------
     FileExistsError
         If `out` exists: a second challenge would be another chance for false reports.
+    OSError
+        If `out` is a link.
+    ValueError
+        If `out` is in a folder of the provider.
     """
+    check_outside(out, "out", bundle, commitment)
+    check_unlinked(out)
     committed = load_commitment(commitment)
-    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
+    data = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     record = {
         "commitment_digest": committed.digest,
-        "reference_digest": reference_digest(rows, codes),
+        "reference_digest": data.digest,
         "reported_digest": digest_file(Path(bundle) / REPORTED),
         "nonce": secrets.token_hex(16),
     }
@@ -102,11 +133,13 @@ def verify(
     n_bins: int,
     confidence_level: float | None,
     level: str,
+    classes: Sequence[Any],
+    absent_classes: Sequence[Any] = (),
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
+    regions: str | Path | None = None,
     tolerance: float | None = None,
-    classes: Sequence[Any] | None = None,
     srs: str | Path | None = None,
     allow_test_string: bool = False,
     keys: str | Path | None = None,
@@ -126,20 +159,29 @@ def verify(
         The question that the auditor asked.
     level : {"bins", "verdict", "predictions"}
         The disclosure that was agreed.
+    classes : sequence
+        The classes as the auditor knows them, in the order of the commitment: no others may be
+        committed.
+    absent_classes : sequence, default=()
+        Classes of which the auditor expects no label among `y_ref`. Any other class without a
+        label is refused: the model could use a class that nobody else knows, perhaps one that
+        looks like another, to be right with less confidence.
     challenge : str or Path, default=None
-        The auditor's own challenge; needed at level "predictions".
+        The auditor's own challenge; needed at level "predictions". Like `regions`, `srs` and
+        `keys` it must not come from the provider: no file in `bundle` or `commitment` is accepted.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": verification fails with fewer proofs than this needs.
+    regions : str or Path, default=None
+        The auditor's own file of regions, which the provider was given (see `choose_regions`): the
+        audit is passed if all samples together and each region pass, at one joint confidence
+        level. Default: all samples together.
     tolerance : float, default=None
         Difference between proven confidences and the model's that must not matter: the audit is
         passed only if it is at alpha minus and plus this number, too. At level "verdict" no
         more than the tolerance of the commitment can be asked for. Default: alpha alone decides.
-    classes : sequence, default=None
-        The classes as the auditor expects them, in their order. Default: those of the commitment,
-        which the result lists.
     srs : str or Path, default=None
-        The verifier's own copy of the structured reference string. Default: it must be that of the
-        public ceremony.
+        A copy of the structured reference string that the verifier generated, or has from whom it
+        trusts, never from the provider. Default: it must be that of the public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, with which whoever generated it could forge proofs.
     keys : str or Path, default=None
@@ -155,6 +197,9 @@ def verify(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If an argument is out of range, `absent_classes` names a class that a label has, or a file
+        of the auditor's own lies in a folder of the provider.
 
     References
     ----------
@@ -162,14 +207,17 @@ def verify(
     Abstention", ICML 2025, Algorithm 1.
     """
     bundle = Path(bundle)
+    own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
+    for name, path in own.items():
+        check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
-    if classes is not None and list(classes) != committed.classes.tolist():
+    if list(classes) != committed.classes.tolist():
         raise VerificationError(
             "The commitment is about other classes than yours: "
             f"{shown_classes(committed.classes.tolist())}."
         )
-    check_manifest(bundle)
+    names = check_manifest(bundle)
     statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
     asked = {
         "confidence_level": confidence_level,
@@ -181,28 +229,38 @@ def verify(
         stated = getattr(statement, name)
         if stated != value:
             raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
+    check_content(names, BUNDLES[level])
+    chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
+    if statement.regions != (None if chosen is None else tuple(chosen.tree)):
+        raise VerificationError("The audit is about other regions than yours.")
     _check_tolerance(tolerance, committed, level)
-    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
-    if statement.reference_digest != reference_digest(rows, codes):
+    data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
+    if statement.reference_digest != data.digest:
         raise VerificationError("The audit is about other reference data than these.")
-    if statement.n_samples != len(rows):
+    if statement.n_samples != len(data.rows):
         raise VerificationError("The audit states another number of reference samples.")
+    absent = check_present(data.codes, committed.classes, absent_classes)
     verifier = Verifier(committed, statement, keys)
     if isinstance(statement, VerdictStatement):
-        return _verify_verdict(verifier, statement, bundle, rows, codes, trust, tolerance)
+        return _verify_verdict(verifier, statement, bundle, data, absent, trust, tolerance)
     extra: list[str] = []
+    shape = committed.shape
+    numbers = range(max(1, statement.n_audits - 1))
     if isinstance(statement, SpotCheckStatement):
-        needed = min(len(rows), sample_size(false_share, error))
+        needed = min(len(data.rows), sample_size(false_share, error))
         found, n_proofs, extra = _verify_predictions(
-            verifier, statement, bundle, rows, challenge, needed
+            verifier, statement, bundle, data.rows, challenge, needed
         )
-        totals = signed_sums(found, codes, statement.n_bins, committed.shape.n_bins)
+        totals = [
+            signed_sums(found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins)
+            for inside in (data.region == k for k in numbers)
+        ]
     else:
-        outputs = verifier.sums(bundle, "bins", rows, codes)
-        totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
-        n_proofs = len(outputs)
-    sums = read_sums(totals, statement.n_bins, committed.shape.n_bins)
-    return judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
+        outputs = np.array(verifier.sums(bundle, "bins", data), dtype=object)
+        n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
+        totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
+    sums = [read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
+    return judged(committed, statement, sums, n_proofs, extra, absent, trust, tolerance)
 
 
 def check(
@@ -217,6 +275,7 @@ def check(
     certificate: str | Path | None = None,
     auditor: str | Path | None = None,
     revoked: str | Path | None = None,
+    allow_supplied_string: bool = False,
 ) -> Attestation:
     """Verify that a prediction comes from the committed model.
 
@@ -231,7 +290,8 @@ def check(
     nonce : str
         The text that the client chose, without which an older attestation could be replayed.
     srs : str or Path, default=None
-        The client's own copy of the structured reference string. Default: it must be that of the
+        A copy of the structured reference string that the client has from whom it trusts, such as
+        the auditor who generated it, never from the provider. Default: it must be that of the
         public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, with which whoever generated it could forge proofs.
@@ -241,6 +301,9 @@ def check(
         The auditor's certificate, the auditor's public key, and a list of revoked certificates:
         the prediction is accepted only if `check_certificate` accepts them for this commitment.
         Default: nothing is demanded, and whether the commitment was ever audited is not known.
+    allow_supplied_string : bool, default=False
+        Accept a certificate whose auditor trusted a reference string other than that of the public
+        ceremony, whatever this client trusts.
 
     Returns
     -------
@@ -250,21 +313,32 @@ def check(
     ------
     VerificationError
         If anything does not hold; the message says what.
+    ValueError
+        If a file of the client's own lies in the provider's folder, or arguments do not fit
+        together.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got none.")
     if (certificate is None) != (auditor is None):
         raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
+    if certificate is None and (revoked is not None or allow_supplied_string):
+        raise ValueError("`revoked` and `allow_supplied_string` are about a `certificate`.")
+    own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}
+    for name, given in own.items():
+        check_outside(given, name, commitment, attestation, certificate)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     certified = None
     if certificate is not None and auditor is not None:
-        found = checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
+        allowed: dict[Trust, bool] = {"supplied": allow_supplied_string, "test": allow_test_string}
+        found = checked_certificate(certificate, committed, auditor, revoked, allowed)
         certified = found.record
     path = Path(attestation)
     record = read_json(path)
     stated = field(record, "statement", dict, path.name)
     statement = read_attestation(stated, committed, path.name)
+    proof = field(record, "proof", str, path.name)
+    check_entries(record, ("statement", "proof"), path.name)
     values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
@@ -281,7 +355,7 @@ def check(
         ATTESTATION,
         prediction_inputs(committed.shape, rows, ATTESTATION),
         prediction_outputs(committed.shape, claimed, ATTESTATION),
-        field(record, "proof", str, path.name),
+        proof,
     )
     return Attestation(
         committed.classes[label].item(),
@@ -310,33 +384,40 @@ def _verify_verdict(
     verifier: Verifier,
     statement: VerdictStatement,
     bundle: Path,
-    rows: IntArray,
-    codes: IntArray,
+    data: ReferenceData,
+    absent: list[Any],
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
-    """Verify the sums under pads and the verdict on them, which stay unknown."""
+    """Verify the sums under pads and the verdicts on them, which stay unknown."""
     committed = verifier.committed
-    reason = too_few_to_fail(
-        len(rows),
-        len(committed.classes),
-        statement.n_bins,
-        statement.alpha,
-        statement.confidence_level,
-    )
+    shape, n_classes = committed.shape, len(committed.classes)
+    asked = n_classes, statement.n_bins, statement.alpha, statement.single_level
+    reason = too_few_to_fail(len(data.rows), *asked)
     if reason:
         raise VerificationError(reason)
-    outputs = verifier.sums(bundle, "padded_bins", rows, codes)
-    record = read_json(bundle / VERDICT)
-    flags = integers(record, VERDICT)
-    if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
-        raise VerificationError(f"{VERDICT} does not hold a verdict.")
-    values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
-    verifier.verify("verdict", "verdict", values, flags, field(record, "proof", str, VERDICT))
-    # The proven flags are about the tolerance of the commitment, which is at least that asked for.
-    passed, robust = flags[1] == 1, len(set(flags)) == 1
-    if tolerance is not None:
-        passed = set(flags) == {1}
+    outputs = verifier.sums(bundle, "padded_bins", data)
+    verdicts = verdict_chunks(shape, statement, data)
+    _check_names(bundle, verdicts)
+    judged = {}
+    for part, chunks in verdicts.items():
+        flags, proof = read_proof(bundle / verdict_file(part), part)
+        if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
+            raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
+        values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
+        verifier.verify("verdict", part, values, flags, proof)
+        # The flags are about the tolerance of the commitment, which is at least that asked for.
+        passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
+        judged[part] = passed, len(set(flags)) == 1
+    passed, robust = (all(each) for each in zip(*judged.values(), strict=True))
+    regions = None
+    if statement.regions is not None:
+        regions = []
+        for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
+            n = int((data.region == k).sum())
+            found = judged.get(f"{VERDICT_PART} {k}", (True, True))
+            regions.append(RegionAudit(rule, n, *found, not too_few_to_fail(n, *asked), None, None))
+    extra = region_notes(statement, regions)
     return VerifiedAudit(
         passed=passed,
         robust=robust,
@@ -344,12 +425,22 @@ def _verify_verdict(
         statement=statement.record(),
         sums=None,
         result=None,
-        n_proofs=len(outputs) + 1,
-        notes=notes_of(committed, statement, robust, [], tolerance),
+        regions=regions,
+        n_proofs=len(outputs) + len(verdicts),
+        notes=notes_of(committed, statement, robust, extra, absent, tolerance, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
+        absent_classes=absent,
         tolerance=tolerance,
     )
+
+
+def _check_names(bundle: Path, verdicts: dict[str, list[int]]) -> None:
+    """Check that there is one verdict for each region, and no other."""
+    folder = bundle / VERDICTS
+    names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
+    if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
+        raise VerificationError(f"The audit needs one verdict for each of {len(verdicts)} parts.")
 
 
 def _verify_predictions(
@@ -362,11 +453,11 @@ def _verify_predictions(
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
     shape = verifier.committed.shape
-    _check_challenge(bundle, statement, challenge)
+    check_challenge(bundle, statement, challenge)
     n, k = len(rows), statement.n_proven
     if k < needed:
         raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
-    found = _reported(bundle, n, shape.widths[-1])
+    found = read_reports(bundle, statement, shape.widths[-1])
     chosen = chosen_rows(statement, n, k)
     size = shape.rows_of("predictions")
     parts = [chosen[start : start + size] for start in range(0, k, size)]
@@ -378,60 +469,4 @@ def _verify_predictions(
         if not same.all():
             row = int(part[int((~same).argmax())])
             raise VerificationError(f"The reported confidence of row {row} is not the model's.")
-    return found, len(outputs), _spot_check_notes(n, k)
-
-
-def _check_challenge(
-    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
-) -> None:
-    """Check that the audit answers the auditor's own challenge to the reported confidences."""
-    if challenge is None:
-        raise VerificationError(
-            "An audit of reported confidences needs the auditor's own challenge."
-        )
-    asked = read_json(Path(challenge))
-    reported = digest_file(bundle / REPORTED)
-    nonce = field(asked, "nonce", str, "The challenge")
-    for name in ("commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != getattr(statement, name):
-            raise VerificationError(
-                "The challenge was about another commitment or other reference data; they must "
-                "not change after it."
-            )
-    answered = field(asked, "reported_digest", str, "The challenge")
-    if statement.reported_digest != reported or answered != reported:
-        raise VerificationError(
-            "The reported confidences are not those that the challenge answered."
-        )
-    if statement.nonce != nonce:
-        raise VerificationError("The audit answers another challenge; it may be an older one.")
-
-
-def _reported(bundle: Path, n: int, n_classes: int) -> IntegerPredictions:
-    """Read the reported label and confidence of each of `n` rows."""
-    record = read_json(bundle / REPORTED)
-    label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
-    found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
-    if len(found.label) != n or len(found.confidence) != n:
-        raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
-    if not (
-        ((found.label >= 0) & (found.label < n_classes)).all()
-        and ((found.confidence > 0) & (found.confidence <= ONE)).all()
-    ):
-        raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
-    return found
-
-
-def _spot_check_notes(n: int, k: int) -> list[str]:
-    """Explain what `k` proven predictions of `n` reported ones are worth."""
-    if k == n:
-        return ["Every reported prediction was proven."]
-    missed = ", ".join(
-        f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
-    )
-    return [
-        f"{k} of {n} reported predictions were proven, chosen after all were fixed. A fraction of "
-        f"false reports would be missed with this probability: {missed}.",
-        "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
-        "twice that fraction, or a whole bin that holds fewer predictions.",
-    ]
+    return found, len(outputs), spot_check_notes(n, k)

@@ -30,6 +30,7 @@ from skuq import zk
 pytestmark = pytest.mark.slow  # they share proofs that take a minute
 
 ASKED = ["--alpha", "0.05", "--bins", "5", "--confidence-level", "0.95", "--level", "bins"]
+ASKED += ["--classes", "0,1,2"]
 TEST = "--test-string"  # the provider's own reference string
 
 
@@ -82,7 +83,8 @@ def provider(tmp_path_factory):
     given += ["--out", "model"]
     with chdir(folder):
         told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
-        told += done("prove", *reference("model/public"), "--bins", 5, "--out", "bundle")
+        asked = ["--bins", 5, "--jobs", 2]
+        told += done("prove", *reference("model/public"), *asked, "--out", "bundle")
     record = json.loads(
         (folder / "model" / "public" / "commitment.json").read_text(encoding="utf-8")
     )
@@ -151,8 +153,9 @@ def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(checke
     lines = told.splitlines()
     assert lines[0].startswith("Reference string: TEST ONLY")
     assert lines[2].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
-    facts = [line.split() for line in lines[4:8]]
-    assert facts == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
+    facts = [line.split() for line in lines[4:10]]
+    assert facts[:2] == [["classes", "0,", "1,", "2"], ["absent", "classes", "none"]]
+    assert facts[2:] == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
     record = json.loads((folder / "verified.json").read_text(encoding="utf-8"))
     assert record["passed"] is True
     assert record["reference_string"] == "test"
@@ -174,6 +177,7 @@ def test_the_figures_are_those_of_the_package(auditor):
         n_bins=5,
         confidence_level=0.95,
         level="bins",
+        classes=[0, 1, 2],
         allow_test_string=True,
         keys="keys",
     )
@@ -217,12 +221,41 @@ def test_what_was_not_asked_for_is_rejected(auditor, options, message):
     rejected(verify(*options), message)
 
 
-def test_a_reference_string_of_unknown_origin_is_rejected(auditor, provider):
+@pytest.mark.parametrize("absent", ["1", "7"])
+def test_only_classes_without_a_label_are_absent(auditor, absent):
+    unusable(verify("--absent-classes", absent), "`absent_classes` must be")
+
+
+def test_a_reference_string_of_unknown_origin_is_rejected(auditor, tmp_path):
     given = ["verify", "--audit", "bundle", *reference("published"), "--keys", "keys", *ASKED]
     rejected(run(*given), "is not that of the public ceremony")
-    own = run(*given, "--srs", provider / "model" / "public" / "srs", "--classes", "0,1,2")
-    assert own.exit_code == 0, own.output
-    assert own.stdout.startswith("Reference string: the one that whoever verifies brought along")
+    shutil.copy("published/srs", tmp_path / "string")
+    supplied = run(*given, "--srs", tmp_path / "string", "--json", tmp_path / "verified.json")
+    assert supplied.exit_code == 0, supplied.output
+    sentence = "NOT the public ceremony's string: trusted because you supplied it"
+    assert supplied.stdout.startswith(f"Reference string: {sentence}.")
+    assert f"- The reference string is {sentence}." in supplied.stdout.splitlines()
+    record = json.loads((tmp_path / "verified.json").read_text(encoding="utf-8"))
+    assert (record["reference_string"], record["reference_string_is"]) == ("supplied", sentence)
+
+
+@pytest.mark.parametrize("option", ["--srs", "--keys", "--challenge", "--sign", "--data"])
+@pytest.mark.parametrize("theirs", ["published/srs", "bundle/statement.json", "a link"])
+def test_no_file_of_the_auditors_own_is_the_providers(auditor, tmp_path, option, theirs):
+    path = Path(theirs)
+    if theirs == "a link":
+        path = tmp_path / "link"
+        path.symlink_to(Path("published", "srs").resolve())
+    given = [option, path]
+    if option == "--keys":
+        given[1] = path.parent if path.is_symlink() else path.with_name("keys")
+        if path.is_symlink():
+            given[1] = tmp_path / "folder"
+            given[1].symlink_to(Path("published").resolve(), target_is_directory=True)
+    if option == "--sign":
+        given += ["--certificate", tmp_path / "certificate.json"]
+    unusable(verify(*given), f"{option} must not be in ")
+    assert not (tmp_path / "certificate.json").exists()
 
 
 def test_a_changed_file_is_rejected(auditor, copy):
@@ -277,7 +310,8 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
     assert lines[2] == "Failed: confidence is wrong by more than alpha = 0."
-    assert lines[4].split() == ["level", "predictions"]
+    assert lines[4].split() == ["classes", "0,", "1,", "2"]
+    assert lines[6].split() == ["level", "predictions"]
     assert "3 of 20 reported predictions were proven" in found.stdout
     assert any(line.endswith(("too low", "too high")) for line in lines)
     rejected(verify(*question, audit=tmp_path / "sent"), "needs the auditor's own challenge")
@@ -332,10 +366,21 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     assert own.exit_code == 0, own.output
     assert "certified:  passed at alpha = 0.05 in 5 bins, confidence level 0.95" in own.stdout
     assert "not compared with a list (https://auditor.example)" in own.stdout
-    signed = zk.check_certificate(certified[1], "published", "auditor.pub", allow_test_string=True)
-    (tmp_path / "revoked.txt").write_text(signed.digest, encoding="utf-8")
-    listed = ["--revoked", tmp_path / "revoked.txt"]
-    rejected(run(*given, "--values", values, *certified, *listed), "was revoked")
+    assert "the verdict is the same at alpha minus and plus the commitment's" in own.stdout
+    assert "string:     TEST ONLY" in own.stdout
+    listed = tmp_path / "revoked.json"
+    compared = [*given, "--values", values, *certified, "--revoked", listed]
+    told = done("revoke", "--sign", "auditor.pem", "--out", listed)
+    assert told == f"Revoked certificates: {listed}\n"
+    assert "not compared" not in done(*compared)
+    unusable(run("revoke", "--sign", "auditor.pem", "--out", listed), "continues it (--previous)")
+    onwards = ["revoke", "--sign", "auditor.pem", "--previous", listed, "--out", listed]
+    done(*onwards, "--certificate", certified[1], "--digest", "0" * 64)
+    rejected(run(*compared), "was revoked")
+    for option, theirs in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
+        unusable(run(*compared, option, theirs), f"{option} must not be in ")
+    for option in (["--revoked", listed], ["--allow-supplied-string"]):
+        unusable(run(*given, "--values", values, *option), "--certificate and --auditor belong")
     unusable(run(*given, "--values", values, *certified[:2]), "belong together")
     unusable(run(*given), "Give the input by --input or by --values.")
     rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
@@ -451,6 +496,7 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
     [
         (["--commitment", "model"], "--commitment: name the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
+        (["--jobs", 0], "--jobs must be a number of processes, or -1 for all cores"),
         (["--level", "verdict"], "needs a commitment with verdict_samples"),
         (["--challenge", "ref.csv"], "a challenge belongs to --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
@@ -542,6 +588,10 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
             "name the columns of probabilities (--proba)",
         ),
         (["verify"], "Missing option '--audit'."),
+        (
+            ["verify", "--audit", "bundle", *reference("published"), *ASKED[:-2]],
+            "Missing option '--classes'.",
+        ),
         (["nonsense"], "No such command 'nonsense'."),
         (["--alpha", "0.1", "verify"], "--alpha stands before 'verify'"),
         (["--label", "y", "check"], "--label stands before 'check'"),

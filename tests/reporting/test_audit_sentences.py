@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.dummy import DummyClassifier
 
 from skuq import CalibrationAuditor
 from skuq.reporting import AuditReport, audit_data, audit_report, bin_finding, bin_range
@@ -380,3 +381,61 @@ def test_a_stream_without_results_yet_is_refused():
     audit.partial_fit_predictions([0, 1], [[0.7, 0.3], [0.4, 0.6]], classes=[0, 1])
     with pytest.raises(AttributeError, match="has no results yet"):
         audit_data(audit)
+
+
+def described(kind, right):
+    """Headline of an audit of 400 predictions at 75 %, of which so many are right."""
+    X = pd.DataFrame({"town": np.arange(400) % 2, "constant": 0.0})
+    y = (np.arange(400) >= right).astype(int)
+    proba = np.tile([0.75, 0.25], (400, 1))
+    model = DummyClassifier(strategy="prior").fit(np.zeros((4, 2)), [0, 0, 0, 1])
+    if kind == "model":
+        audit = CalibrationAuditor(model).fit(X.to_numpy(), y)
+    elif kind == "parts of a model":
+        audit = CalibrationAuditor(model).partial_fit(X.to_numpy(), y)
+    elif kind == "recorded":
+        audit = CalibrationAuditor.from_predictions(y, proba)
+    elif kind == "groups":
+        audit = CalibrationAuditor.from_predictions(y, proba, sensitive_features=X["town"])
+    else:
+        audit = CalibrationAuditor.from_predictions(y, proba, X=X[["town"]], search_regions=True)
+    return audit_data(audit)["verdict"]["headline"]
+
+
+@pytest.mark.parametrize("right", [300, 399])
+@pytest.mark.parametrize(
+    ("kind", "scope", "advice"),
+    [
+        (
+            "model",
+            "(bins only: no group and no region was looked at)",
+            "inputs (`search_regions`).",
+        ),
+        (
+            "parts of a model",
+            "(bins only: no group and no region was looked at)",
+            "name the groups that matter (`sensitive_features`, `--groups`), or search columns",
+        ),
+        (
+            "recorded",
+            "(bins only: no group and no region was looked at)",
+            "name the groups that matter (`sensitive_features`, `--groups`), or search columns",
+        ),
+        (
+            "groups",
+            "(all samples and named groups only: no region of the inputs was looked at)",
+            "A group that is underconfident can be balanced in its bin by one that is over",
+        ),
+        ("regions", None, None),
+    ],
+)
+def test_first_sentence_says_what_was_not_looked_at_and_the_last_how_to(kind, scope, advice, right):
+    headline = described(kind, right)
+    assert headline.startswith("Passed: " if right == 300 else "Failed: ")
+    first, *others = headline.split(". ")
+    if scope is None:
+        assert "looked at" not in headline
+        assert "balanced" not in headline
+    else:
+        assert scope in first
+        assert advice in others[-1]

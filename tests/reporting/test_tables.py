@@ -68,9 +68,11 @@ def test_an_audit_that_chance_passed_says_what_it_would_not_have_found():
     sentence = _audit_sentence(audited(100, 0.88))
     assert sentence.startswith("Passed: the differences between confidence and accuracy are within")
     assert "percentage points in a range of confidence may not be found." in sentence
+    assert "(bins only: no group and no region was looked at); with so few rows" in sentence
     assert _audit_sentence(audited(10, 0.9)).count("of any size") == 1
     assert "differ by at most the tolerated" in _audit_sentence(audited(100, 0.8))
     assert _audit_sentence(audited(1000, 0.4)).startswith("Failed")
+    assert "--groups" not in _audit_sentence(audited(1000, 0.4))  # an option of another command
 
 
 def measured(labels, proba=None, classes=None, **outputs):

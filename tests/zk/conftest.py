@@ -15,7 +15,8 @@ from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
 from skuq.zk._files import read_json
 from skuq.zk._private_commitment import Prover
-from skuq.zk._statements import VerdictStatement, verdict_inputs
+from skuq.zk._statements import VerdictStatement
+from skuq.zk._verdicts import verdict_inputs
 from tests.zk.exchange import Exchange
 from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, VERDICT_LEVEL, N
 
@@ -112,5 +113,7 @@ def verdict_at_another_alpha(made):
         [int(v) for v in read_json(path)["outputs"]]
         for path in sorted((made.verdict / "chunks").iterdir())
     ]
-    values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
+    values = verdict_inputs(
+        committed.shape, committed.tolerance, statement, outputs, range(len(outputs))
+    )
     return prover.prove(statement, "verdict", values, "verdict")

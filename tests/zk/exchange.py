@@ -12,6 +12,7 @@ from skuq.zk import attest, challenge, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
 ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
+AUDITOR = {"classes": [0, 1], **TEST}
 
 
 class Exchange:
@@ -62,6 +63,13 @@ class Exchange:
             self.X,
             self.y if y is None else y,
             self.public if public is None else public,
-            keys=self.keys,
-            **{"level": level, "confidence_level": 0.95, **TEST, **ASKED, **own, **settings},
+            **{
+                "keys": self.keys,
+                "level": level,
+                "confidence_level": 0.95,
+                **AUDITOR,
+                **ASKED,
+                **own,
+                **settings,
+            },
         )

@@ -18,6 +18,7 @@ COMMITTED = {
     "tolerance": 0.02,
 }
 ASKED = {
+    "classes": ["x", "y", "z"],
     "alpha": ALPHA,
     "n_bins": N_BINS,
     "confidence_level": 0.95,
@@ -76,7 +77,9 @@ def edit_proof(path, change):
 
 def edit_outputs(path, change):
     record = read_json(path)
-    write_json(path, {**record, "outputs": change([int(v) for v in record["outputs"]])})
+    found = change([int(v) for v in record["outputs"]])
+    texts = [str(value) if type(value) is int else value for value in found]
+    write_json(path, {**record, "outputs": texts})
 
 
 def edit(record, *path, value):

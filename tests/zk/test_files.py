@@ -7,16 +7,22 @@ from pathlib import Path
 import pytest
 
 from skuq.zk._files import (
+    BUNDLES,
     MAX_BYTES,
+    MAX_JSON,
+    PUBLISHED,
     VerificationError,
     canonical,
+    check_content,
     check_manifest,
+    check_outside,
     digest,
     digest_file,
     field,
     read_json,
     write_json,
     write_manifest,
+    write_within,
 )
 
 
@@ -38,7 +44,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_that_was_not_touched_is_accepted(folder):
-    check_manifest(folder)
+    assert check_manifest(folder) == {"a.json", "below", "below/b.json"}
     listed = read_json(folder / "manifest.json")["files"]
     assert set(listed) == {"a.json", "below/b.json"}
     assert listed["a.json"] == {"sha256": digest_file(folder / "a.json"), "bytes": 8}
@@ -54,14 +60,18 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
             lambda f: (f / "c.json").write_text("{}", encoding="utf-8"),
             "The file c.json is not in the manifest",
         ),
+        (
+            lambda f: (f / "below" / "manifest.json").write_text("{}", encoding="utf-8"),
+            "The file below/manifest.json is not in the manifest",
+        ),
         (lambda f: (f / "manifest.json").unlink(), "The file manifest.json is missing"),
         (
             lambda f: (f / "manifest.json").write_text("[]", encoding="utf-8"),
-            "is not a manifest of format 5",
+            "is not a manifest of format 6",
         ),
         (
             lambda f: (f / "manifest.json").write_text('{"files":{}}', encoding="utf-8"),
-            "not a manifest of format 5",
+            "not a manifest of format 6",
         ),
         (
             lambda f: (f / "manifest.json").write_text("{", encoding="utf-8"),
@@ -69,7 +79,7 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
         ),
         (
             lambda f: (f / "manifest.json").write_text(
-                '{"format":5,"files":{"../x":{}}}', encoding="utf-8"
+                '{"format":6,"files":{"../x":{}}}', encoding="utf-8"
             ),
             "The file ../x is missing",
         ),
@@ -114,9 +124,105 @@ def test_a_file_that_is_missing_too_large_or_a_folder_is_an_error(tmp_path):
     with pytest.raises(VerificationError, match="is not a regular file"):
         read_json(tmp_path)
     with (tmp_path / "x.json").open("wb") as file:
-        os.truncate(file.fileno(), MAX_BYTES + 1)
+        os.truncate(file.fileno(), MAX_JSON + 1)
     with pytest.raises(VerificationError, match=r"x.json is larger than any file of this kind"):
         read_json(tmp_path / "x.json")
+    os.truncate(tmp_path / "x.json", MAX_BYTES + 1)
+    with pytest.raises(VerificationError, match=r"x.json is larger than any file of this kind"):
+        digest_file(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("name", ["a.json", "manifest.json"])
+def test_a_file_that_is_too_large_is_not_parsed(folder, monkeypatch, name):
+    """60 MB of brackets took 1.4 GB."""
+    path = folder / name
+    path.write_bytes(b"[" + b"[]," * (MAX_JSON // 3) + b"[]]")
+    record = json.loads((folder / "manifest.json").read_bytes()) if name == "a.json" else None
+    if record is not None:
+        record["files"][name] = {"sha256": digest(path.read_bytes()), "bytes": path.stat().st_size}
+        write_json(folder / "manifest.json", record)
+    monkeypatch.setattr(json, "loads", lambda text, **_: record)
+    with pytest.raises(VerificationError, match=f"{name} is larger than any file of this kind"):
+        check_manifest(folder)
+
+
+def test_a_file_that_readers_would_refuse_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"x.json would have \d+ bytes, and readers accept"):
+        write_json(tmp_path / "x.json", "x" * MAX_JSON)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("expected", "names", "unknown"),
+    [
+        (PUBLISHED, ["commitment.json", "srs", "auditor.pub"], "auditor.pub"),
+        (PUBLISHED, ["commitment.json", "srs", "keys"], "keys"),
+        (PUBLISHED, ["commitment.json", "chunks", "srs"], "chunks"),
+        (BUNDLES["bins"], ["chunks", "chunks/00000.json", "challenge.json"], "challenge.json"),
+        (BUNDLES["bins"], ["chunks", "chunks/00000.json", "verdict.json"], "verdict.json"),
+        (BUNDLES["verdict"], ["reported.json", "verdict.json"], "reported.json"),
+        (BUNDLES["predictions"], ["reported.json", "chunks/1.json"], "chunks/1.json"),
+        (BUNDLES["bins"], ["chunks/00000.json/x"], "chunks/00000.json/x"),
+        (BUNDLES["bins"], ["chunks/\u0661\u0661\u0661\u0661\u0661.json"], "chunks/\u0661"),
+    ],
+)
+def test_folders_hold_what_their_format_says_and_nothing_else(expected, names, unknown):
+    check_content([name for name in names if not name.startswith(unknown)], expected)
+    with pytest.raises(VerificationError, match=f"{unknown}.* does not belong to a folder"):
+        check_content(names, expected)
+
+
+def test_a_file_of_the_verifiers_own_is_none_of_the_other_partys(tmp_path):
+    theirs, own = tmp_path / "theirs", tmp_path / "own"
+    for folder in (theirs, own):
+        (folder / "below").mkdir(parents=True)
+        (folder / "below" / "srs").write_bytes(b"string")
+    check_outside(own / "below" / "srs", "srs", theirs, None)
+    check_outside(own / "keys", "keys", theirs)
+    check_outside(None, "srs", theirs)
+    (own / "link").symlink_to(theirs / "below" / "srs")
+    (own / "folder").symlink_to(theirs)
+    os.link(theirs / "below" / "srs", own / "hard")
+    for path in (
+        theirs,
+        theirs / "below" / "srs",
+        theirs / "absent",
+        own / ".." / "theirs" / "below",
+        own / "link",
+        own / "folder" / "below" / "srs",
+        own / "hard",
+    ):
+        with pytest.raises(ValueError, match=r"`srs` must not be in .*theirs, which the other"):
+            check_outside(path, "srs", own / "below", theirs)
+    with pytest.raises(ValueError, match="`auditor` must not be in"):  # a single file of theirs
+        check_outside(own / "hard", "auditor", theirs / "below" / "srs")
+
+
+def test_nothing_is_written_through_links(tmp_path):
+    """Whoever gets the folder could plant one that leads to the writer's own files."""
+    secret, out = tmp_path / "secret", tmp_path / "out"
+    (secret / "chunks").mkdir(parents=True)
+    (secret / "a.json").write_text("mine", encoding="utf-8")
+    out.mkdir()
+    (out / "chunks").symlink_to(secret / "chunks")
+    (out / "a.json").symlink_to(secret / "a.json")
+    (out / "new.json").symlink_to(secret / "new.json")
+    (tmp_path / "linked").symlink_to(secret)
+    for folder, name in (
+        (out, "chunks/00000.json"),
+        (out, "a.json"),
+        (out, "new.json"),
+        (tmp_path / "linked", "b.json"),
+    ):
+        with pytest.raises(OSError, match="is a link, through which nothing is written"):
+            write_within(folder, name, b"theirs")
+    for name in ("a.json", "new.json"):
+        with pytest.raises(OSError, match="is a link, through which nothing is written"):
+            write_json(out / name, {})
+    assert [path.name for path in sorted(secret.rglob("*"))] == ["a.json", "chunks"]
+    assert (secret / "a.json").read_text(encoding="utf-8") == "mine"
+    write_within(tmp_path / "fresh", "chunks/00000.json", b"theirs")
+    assert (tmp_path / "fresh" / "chunks" / "00000.json").read_bytes() == b"theirs"
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

@@ -14,13 +14,15 @@ STATEMENT = {
     "alpha": 0.05,
     "n_bins": 10,
     "confidence_level": 0.9875,
+    "regions": None,
 }
 
 
-def audit(k, passed=True, **entries):
+def audit(k, passed=True, absent=(), **entries):
     """The audit of group k."""
     statement = {**STATEMENT, "reference_digest": f"{k}", **entries}
-    return VerifiedAudit(passed, True, "bins", statement, None, None, 3, [], "test", [0, 1], None)
+    found = (passed, True, "bins", statement, None, None, 3, [], "test", [0, 1])
+    return VerifiedAudit(*found, absent_classes=absent, tolerance=None)
 
 
 def audits(**settings):
@@ -43,6 +45,18 @@ def test_every_group_must_pass():
 def test_audits_of_different_questions_have_no_joint_verdict(entries, message):
     with pytest.raises(VerificationError, match=message):
         joint_verdict(audits(**entries), confidence_level=0.95)
+
+
+def test_a_class_may_be_absent_in_some_groups_but_not_in_all():
+    """Else a class that only the model knows would pass for one that each group happens to lack."""
+    some = [audit(0, absent=[1]), audit(1, absent=[0]), audit(2, absent=[1]), audit(3)]
+    assert joint_verdict(some, confidence_level=0.95)
+    everywhere = [audit(k, absent=[1]) for k in range(4)]
+    with pytest.raises(VerificationError, match="No group has labels of the classes 1"):
+        joint_verdict(everywhere, confidence_level=0.95)
+    assert joint_verdict(everywhere, confidence_level=0.95, absent_classes=[1])
+    with pytest.raises(ValueError, match="`absent_classes` must be classes that no group has"):
+        joint_verdict(some, confidence_level=0.95, absent_classes=[1])
 
 
 def test_audits_with_different_tolerances_have_no_joint_verdict():

@@ -1,9 +1,11 @@
 """Proofs of audits: interruptions, limits of proofs and pads, and the challenge."""
 
 import shutil
+import threading
 
 import numpy as np
 import pytest
+from joblib import cpu_count
 
 pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
@@ -16,6 +18,7 @@ from skuq.zk import (
     prove,
 )
 from skuq.zk import _ezkl as backend
+from skuq.zk import _simultaneous as simultaneous
 from skuq.zk._files import read_json, write_json
 from skuq.zk._private_commitment import STATE_HOME
 from tests.zk.tampering import (
@@ -104,7 +107,7 @@ def test_an_audit_of_predictions_waits_for_its_challenge(run):
     [
         (lambda c: {**c, "reported_digest": "0" * 64}, "answers other reported confidences"),
         (
-            lambda c: {"reported_digest": c["reported_digest"]},
+            lambda c: {name: value for name, value in c.items() if name != "nonce"},
             "lacks the entry 'nonce'",
         ),
     ],
@@ -211,6 +214,43 @@ def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledge
         attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine", timeout=0.01)
     assert not (tmp_path / "a.json").exists()
     assert read_json(ledger)["attestations"] == before + 1
+
+
+def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
+    run, tmp_path, ledger, monkeypatch
+):
+    """Neither error, order nor number of processes changes what an audit is."""
+    monkeypatch.setattr(simultaneous, "available_memory", lambda: 2**40)
+    both, seen, failing = threading.Barrier(2), [], [True]
+
+    def fake(witness, *_, timeout, threads):
+        both.wait(60)  # for the other one
+        seen.append((witness, read_json(ledger)["audits"], threads))
+        if failing and seen[0][0] != witness:
+            raise ProofSystemError("planted")
+        return b"proof"
+
+    monkeypatch.setattr(backend, "prove", fake)
+    write_json(ledger, {"audits": 0, "attestations": 0, "pads": 0})
+    asked = {"alpha": 0.35, "n_bins": N_BINS, "n_jobs": 2}
+    with pytest.raises(ProofSystemError, match="planted"):
+        prove(run.honest, run.X_ref, run.y_ref, tmp_path / "out", **asked)
+    assert len({witness for witness, _, _ in seen}) == 2
+    assert [(used, threads) for _, used, threads in seen] == [(2, max(1, cpu_count() // 2))] * 2
+    (kept,) = (tmp_path / "out" / "chunks").iterdir()
+    before = kept.read_bytes()
+
+    failing.clear()
+    both = threading.Barrier(1)
+    prove(run.honest, run.X_ref, run.y_ref, tmp_path / "out", **asked)
+    assert len(seen) == 3
+    assert read_json(ledger)["audits"] == 3
+    assert kept.read_bytes() == before
+    for path in (run.bins / "chunks").iterdir():
+        assert (
+            read_json(tmp_path / "out" / "chunks" / path.name)["outputs"]
+            == read_json(path)["outputs"]
+        )
 
 
 def test_proofs_are_made_where_the_commitment_was_made_only(run, tmp_path):

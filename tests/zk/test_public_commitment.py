@@ -45,7 +45,10 @@ def test_a_flipped_byte_in_any_public_file_fails(run, tmp_path):
 
 COMMITMENTS = {
     "point": (OTHER_WEIGHTS, lambda r: edit(r, "commitment_point", value="0" * 64)),
-    "classes": ("about other reference data", lambda r: edit(r, "classes", value=["y", "x", "z"])),
+    "classes": (
+        "about other classes than yours",
+        lambda r: edit(r, "classes", value=["y", "x", "z"]),
+    ),
     "fewer classes": ("do not fit together", lambda r: edit(r, "classes", value=["x", "y"])),
     "nested classes": (
         "the classes must all be texts",
@@ -124,7 +127,10 @@ COMMITMENTS = {
     "proofs": ("n_proofs is impossible", lambda r: edit(r, "n_proofs", value=10**6)),
     "attestations": ("n_attestations is impossible", lambda r: edit(r, "n_attestations", value=0)),
     "agreement": (WRONG_TYPE, lambda r: edit(r, "agreement", value=None)),
-    "source": (NOT_HELD, lambda r: edit(r, "reference_string", "source", value="a ceremony")),
+    "source": (
+        "has the unknown entry 'source'",
+        lambda r: edit(r, "reference_string", "source", value="a ceremony"),
+    ),
 }
 COSTLY = {  # another verifying key is made to find out
     "rows per proof": lambda r: r["architecture"]["rows_per_proof"].update(bins=13),

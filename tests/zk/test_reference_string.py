@@ -144,15 +144,17 @@ def test_lagrange_points_that_open_the_first_weight_do_not_have_the_form(made, k
 
 def test_a_string_is_trusted_for_what_the_verifier_knows_only(made, known, tmp_path):
     found = hashlib.sha256(made.read_bytes()).hexdigest()
-    with pytest.raises(VerificationError, match="is not that of the public ceremony"):
+    with pytest.raises(VerificationError, match="is not that of the public ceremony") as refused:
         trust_in(found, LOG_ROWS, None, False)
+    assert "from the auditor who generated it, never from the provider" in str(refused.value)
     assert trust_in(found, LOG_ROWS, None, True) == "test"
-    assert trust_in(found, LOG_ROWS, made, False) == "own"
+    assert trust_in(found, LOG_ROWS, made, False) == "supplied"
     other = edited(made, tmp_path, 4 + 64 * 3, b"\x01")
     with pytest.raises(VerificationError, match="differs from yours"):
         trust_in(found, LOG_ROWS, other, True)
     known[LOG_ROWS] = found
     assert trust_in(found, LOG_ROWS, None, False) == "ceremony"
+    assert trust_in(found, LOG_ROWS, made, True) == "ceremony"
 
 
 def test_the_ceremony_covers_all_sizes_of_circuits():

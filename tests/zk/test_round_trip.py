@@ -3,8 +3,11 @@
 Level "verdict" and all other tamperings are in the tests that share the fixture ``run``.
 """
 
+import base64
 import json
+import os
 import shutil
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,11 +21,15 @@ from skuq.zk import (
     ProofSystemError,
     VerificationError,
     attest,
+    certify,
     challenge,
     check,
+    check_certificate,
+    commit,
     load_commitment,
     prove,
     reported_predictions,
+    revoke,
 )
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
@@ -31,8 +38,8 @@ from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json,
 from skuq.zk._fixed_point import Architecture
 from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._results import judged
-from skuq.zk._statements import AuditStatement, chosen_rows, encoded
-from skuq.zk._verify import _check_challenge
+from skuq.zk._spot_check import check_challenge, chosen_rows
+from skuq.zk._statements import AuditStatement, encoded
 from tests.zk.exchange import ASKED, TEST, N
 from tests.zk.tampering import (
     CHUNK,
@@ -164,13 +171,172 @@ def stated_of(exchange, folder, public):
     return bundle
 
 
-def test_a_reference_string_of_unknown_origin_is_not_trusted(exchange):
+def test_a_reference_string_of_unknown_origin_is_not_trusted(exchange, tmp_path):
     with pytest.raises(VerificationError, match="not that of the public ceremony"):
         exchange.verify("bins", allow_test_string=False)
     assert exchange.verify("bins").reference_string == "test"
-    own = exchange.verify("bins", allow_test_string=False, srs=exchange.public / "srs")
-    assert own.reference_string == "own"
-    assert own.as_record()["reference_string"] == "own"
+    supplied = tmp_path / "string"
+    shutil.copyfile(exchange.public / "srs", supplied)
+    found = exchange.verify("bins", allow_test_string=False, srs=supplied)
+    assert found.reference_string == "supplied"
+    assert found.as_record()["reference_string"] == "supplied"
+    sentence = "NOT the public ceremony's string: trusted because you supplied it"
+    assert found.as_record()["reference_string_is"] == sentence
+    assert f"The reference string is {sentence}." in found.notes
+    given = {"x": exchange.X[0], "nonce": "1", "keys": exchange.keys, "srs": supplied}
+    record = check(exchange.attestation, exchange.public, **given).as_record()
+    assert record["reference_string"] == "supplied"
+    assert record["reference_string_is"] == sentence
+
+
+@pytest.fixture
+def ways(exchange, tmp_path):
+    """Names of a file of the provider's: its own, a link to it, and one more on the disk."""
+    public = exchange.public
+    link, hard, folder = tmp_path / "link", tmp_path / "hard", tmp_path / "folder"
+    link.symlink_to(public / "srs")
+    os.link(public / "srs", hard)
+    folder.symlink_to(public)
+    return [public / "srs", link, hard, folder / "srs", public / ".." / "public" / "srs"]
+
+
+def test_what_decides_whether_to_believe_never_comes_from_the_provider(exchange, tmp_path, ways):
+    """Whose string, key, challenge or list it is would be the provider's choice."""
+    bundle = shutil.copytree(exchange.audit("bins"), tmp_path / "bundle")
+    certificate = tmp_path / "certificate.json"
+    certificate.write_text("{}", encoding="utf-8")
+    own = {"certificate": certificate, "auditor": tmp_path / "auditor.pub"}
+    given = {"x": exchange.X[0], "nonce": "1", **TEST, **own}
+
+    def refused(call, names, paths):
+        for name in names:
+            for path in paths:
+                with pytest.raises(ValueError, match=f"`{name}` must not be in"):
+                    call(**{name: path})
+
+    refused(
+        lambda **theirs: exchange.verify("bins", bundle, **theirs),
+        ["srs", "keys", "challenge"],
+        [*ways, bundle / "statement.json", bundle],
+    )
+    refused(
+        lambda **theirs: check(exchange.attestation, exchange.public, **{**given, **theirs}),
+        ["srs", "keys", "auditor", "revoked"],
+        [*ways, exchange.attestation, certificate],
+    )
+    refused(
+        lambda **theirs: check_certificate(
+            certificate, exchange.public, **{"auditor": own["auditor"], **theirs}
+        ),
+        ["auditor", "revoked"],
+        [*ways, certificate],
+    )
+    for out in (bundle / "challenge.json", exchange.public / "challenge.json"):
+        with pytest.raises(ValueError, match="`out` must not be in"):
+            challenge(bundle, exchange.public, exchange.X, exchange.y, out)
+        assert not out.exists()
+
+
+def test_options_about_a_certificate_are_refused_without_one(exchange, tmp_path):
+    given = {"x": exchange.X[0], "nonce": "1", **TEST}
+    for options in ({"revoked": tmp_path / "revoked.json"}, {"allow_supplied_string": True}):
+        with pytest.raises(ValueError, match="are about a `certificate`"):
+            check(exchange.attestation, exchange.public, **given, **options)
+
+
+@pytest.mark.parametrize("name", ["auditor.pub", "keys", "sub/manifest.json"])
+def test_a_public_folder_holds_nothing_else(exchange, tmp_path, name):
+    """Such as a key by which a client could be told to check certificates."""
+    public = shutil.copytree(exchange.public, tmp_path / "public")
+    (public / name).parent.mkdir(exist_ok=True)
+    if name == "keys":
+        (public / name).mkdir()
+    else:
+        (public / name).write_text("{}", encoding="utf-8")
+    write_manifest(public)
+    with pytest.raises(VerificationError, match="does not belong to a folder of this kind"):
+        load_commitment(public)
+
+
+@pytest.mark.parametrize("name", ["challenge.json", "reported.json", "chunks/auditor.pub"])
+def test_a_bundle_holds_nothing_else(exchange, tmp_path, name):
+    bundle = shutil.copytree(exchange.audit("bins"), tmp_path / "bundle")
+    (bundle / name).write_text("{}", encoding="utf-8")
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=f"{name} does not belong to a folder of this kind"):
+        exchange.verify("bins", bundle)
+
+
+def test_a_commitment_that_is_too_large_is_refused_before_it_is_parsed(exchange, tmp_path):
+    """60 MB of brackets took 13 s and 1.4 GB."""
+    public = shutil.copytree(exchange.public, tmp_path / "public")
+    record = read_json(public / "commitment.json")
+    text = json.dumps({**record, "more": [[]] * 15_000_000})
+    (public / "commitment.json").write_text(text, encoding="utf-8")
+    write_manifest(public)
+    begun = time.process_time()
+    with pytest.raises(VerificationError, match="larger than any file of this kind"):
+        load_commitment(public)
+    assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize("n_bytes", [1, 32, 300_000])
+def test_what_follows_a_proof_is_refused_before_any_work(exchange, tmp_path, monkeypatch, n_bytes):
+    """Many files would pass for one proof, and 30 MB of noise took 8 s."""
+    bundle = shutil.copytree(exchange.audit("bins"), tmp_path / "bundle")
+    edit_proof(bundle / CHUNK, lambda proof: proof + bytes(n_bytes))
+    write_manifest(bundle)
+
+    def never(*_):
+        raise AssertionError("a proof was verified")
+
+    monkeypatch.setattr(backend, "verify", never)
+    with pytest.raises(VerificationError, match="longer than proofs under its key"):
+        exchange.verify("bins", bundle)
+    record = read_json(exchange.attestation)
+    proof = base64.b64decode(record["proof"]) + bytes(n_bytes)
+    write_json(tmp_path / "a.json", {**record, "proof": base64.b64encode(proof).decode()})
+    given = {"x": exchange.X[0], "nonce": "1", "keys": exchange.keys, **TEST}
+    with pytest.raises(VerificationError, match="longer than proofs under its key"):
+        check(tmp_path / "a.json", exchange.public, **given)
+
+
+def test_the_proof_system_that_reads_proofs_in_another_way_is_noticed(exchange, monkeypatch):
+    monkeypatch.setattr(backend, "TOO_SHORT", ())
+    with pytest.raises(ProofSystemError, match="reads proofs in another way"):
+        exchange.verify("bins")
+
+
+@pytest.mark.parametrize("name", ["", "chunks", CHUNK, "statement.json", "manifest.json"])
+def test_a_provider_does_not_write_through_links(exchange, tmp_path, no_proof, name):
+    """The auditor, who can write to the folder, could choose where in the provider's folders."""
+    out, target = tmp_path / "out", tmp_path / "target"
+    target.mkdir()
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).symlink_to(target, target_is_directory=True)
+    for settings in ({}, {"level": "predictions"}):
+        with pytest.raises(OSError, match="is a link, through which nothing is written"):
+            prove(exchange.public, exchange.X, exchange.y, out, **ASKED, **settings)
+    with pytest.raises(OSError, match="is a link, through which nothing is written"):
+        commit(None, exchange.X, out)
+    assert not list(target.iterdir())
+
+
+def test_no_single_file_is_written_through_a_link(exchange, tmp_path, no_proof):
+    link, target = tmp_path / "link.json", tmp_path / "target.json"
+    link.symlink_to(target)
+    ledger = exchange.ledger.read_bytes()
+    data = exchange.X, exchange.y
+    for write in (
+        lambda: attest(exchange.public, exchange.X[0], link, nonce="1"),
+        lambda: challenge(exchange.audit("predictions"), exchange.public, *data, link),
+        lambda: certify(None, link, key="none"),
+        lambda: revoke([], link, key="none"),
+    ):
+        with pytest.raises(OSError, match="is a link, through which nothing is written"):
+            write()
+    assert not target.exists()
+    assert exchange.ledger.read_bytes() == ledger
 
 
 def test_forged_sums_under_a_degenerate_reference_string_do_not_verify(exchange, tmp_path):
@@ -264,13 +430,15 @@ def test_sizes_that_are_too_large_or_not_integers_are_refused(exchange, tmp_path
 
 def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatch):
     forged = "a ceremony.\n- Compared with the published SHA-256: equal."
+    for name, change, reason in (
+        ("source", lambda r: r["reference_string"].update(source=forged), "unknown entry"),
+        ("version", lambda r: r["versions"].update(skuq=forged), "version of skuq"),
+    ):
+        (tmp_path / name).mkdir()
+        with pytest.raises(VerificationError, match=reason):
+            load_commitment(published(exchange, tmp_path / name, change))
     public = published(
-        exchange,
-        tmp_path,
-        lambda record: (
-            record["reference_string"].update(source=forged),
-            record["versions"].update(skuq=forged),
-        ),
+        exchange, tmp_path, lambda record: record["versions"].update(skuq="ceremony")
     )
     bundle = stated_of(exchange, tmp_path, public)
     monkeypatch.setattr(backend, "verify", lambda *_: True)
@@ -291,7 +459,7 @@ def test_the_tolerance_of_the_auditor_counts(exchange):
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
     statement = question(exchange, alpha=gap + 0.01, confidence_level=None)
     found = [
-        judged(committed, statement, sums, 1, [], "test", tolerance)
+        judged(committed, statement, [sums], 1, [], [], "test", tolerance)
         for tolerance in (None, 0.005, 0.015)
     ]
     assert [found.passed for found in found] == [True, True, False]
@@ -302,19 +470,21 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
     """Whoever could still choose either would try until no false report is to be proven."""
     data = exchange.X, exchange.y
     reports = {"label": [0] * N, "confidence": [9000] * N}
-    write_json(tmp_path / REPORTED, reports)
-    path = challenge(tmp_path, exchange.public, *data, tmp_path / "challenge.json")
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    write_json(sent / REPORTED, reports)
+    path = challenge(sent, exchange.public, *data, tmp_path / "challenge.json")
     asked, rows = read_json(path), set()
-    _check_challenge(tmp_path, SimpleNamespace(**asked), path)
+    check_challenge(sent, SimpleNamespace(**asked), path)
     for k in range(9):
         for name in ("commitment_digest", "reference_digest"):
             ground = SimpleNamespace(**{**asked, name: digest(f"{k}")})
             rows.add(tuple(chosen_rows(ground, N, 4)))
             with pytest.raises(VerificationError, match="must not change after it"):
-                _check_challenge(tmp_path, ground, path)
+                check_challenge(sent, ground, path)
     assert len(rows) > 3
     with pytest.raises(FileExistsError, match="challenged once"):
-        challenge(tmp_path, exchange.public, *data, path)
+        challenge(sent, exchange.public, *data, path)
     assert read_json(path) == asked
 
 
@@ -493,7 +663,7 @@ def test_an_audit_that_could_not_fail_is_refused(exchange):
     for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
         asked = question(exchange, alpha=alpha, confidence_level=confidence_level)
         with pytest.raises(VerificationError, match="could not have failed"):
-            judged(committed, asked, sums, 1, [], "test", None)
+            judged(committed, asked, [sums], 1, [], [], "test", None)
 
 
 def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
@@ -504,7 +674,7 @@ def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
     gaps = []
     for found, n in ((sums, N), (many, 50 * N)):
         asked = question(exchange, alpha=0.05, n_samples=n)
-        result = judged(committed, asked, found, 1, [], "test", None)
+        result = judged(committed, asked, [found], 1, [], [], "test", None)
         assert any("Smallest underconfidence" in note for note in result.notes)
         gaps.append(result.as_record()["bins"]["detectable_gap"][1])
     assert gaps[0] is None or gaps[0] > gaps[1]

@@ -15,7 +15,7 @@ pytest.importorskip("onnx")
 
 from skuq.zk import check
 from skuq.zk._files import read_json, write_json, write_manifest
-from skuq.zk._statements import too_few_to_fail
+from skuq.zk._verdicts import too_few_to_fail
 from tests.zk import exchange as small
 from tests.zk.tampering import LEVELS, changed, verified
 from tests.zk.test_attest import ATTESTATIONS, asked
@@ -34,10 +34,19 @@ def second():
     return module
 
 
+def own_string(run):
+    """A copy of the reference string outside the provider's folder."""
+    copy = run.folder / "own.srs"
+    if not copy.exists():
+        shutil.copy(run.honest / "srs", copy)
+    return copy
+
+
 def audit(second, run, level, bundle=None, commitment=None, y=None, **settings):
     """Verify an audit of the fixture with the keys that skuq made of it."""
-    published = second.Commitment(commitment or run.honest, run.keys, run.honest / "srs")
+    published = second.Commitment(commitment or run.honest, run.keys, own_string(run))
     asked = {"alpha": 0.1, "n_bins": 4, "confidence_level": 0.95, "level": level}
+    asked |= {"classes": ["x", "y", "z"]}
     return second.verify_audit(
         bundle or getattr(run, level),
         published,
@@ -134,7 +143,7 @@ def test_it_refuses_changed_commitments(second, run, tmp_path, tampering):
 
 
 def test_it_agrees_on_attestations(second, run, tmp_path):
-    published = second.Commitment(run.honest, run.keys, run.honest / "srs")
+    published = second.Commitment(run.honest, run.keys, own_string(run))
     x = run.X_ref[0]
     given = {"x": x, "nonce": "mine", "allow_test_string": True, "keys": run.keys}
     first = check(run.attestation, run.honest, **given)
@@ -161,14 +170,14 @@ def test_it_trusts_the_ceremony_or_an_own_copy(second, run, tmp_path):
 
 
 def test_it_needs_keys_of_the_same_architecture(second, run, tmp_path):
-    published = second.Commitment(run.honest, tmp_path, run.honest / "srs")
+    published = second.Commitment(run.honest, tmp_path, own_string(run))
     with pytest.raises(second.Refused, match="no key of 'bins'"):
         published.key("bins")
     keys = shutil.copytree(run.keys, tmp_path / "keys")
     for settings in keys.glob("*.settings"):
         changed(settings, module_sizes={"polycommit": [7]})
     with pytest.raises(second.Refused, match="another architecture"):
-        second.Commitment(run.honest, keys, run.honest / "srs").key("bins")
+        second.Commitment(run.honest, keys, own_string(run)).key("bins")
 
 
 def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
@@ -176,7 +185,9 @@ def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
     table = pd.DataFrame(exchange.X, columns=["a", "b"]).assign(y=exchange.y)
     table.to_csv(tmp_path / "ref.csv", index=False, float_format="%.17g")
     given = ["audit", exchange.audit("bins"), "--commitment", exchange.public]
-    given += ["--keys", exchange.keys, "--srs", exchange.public / "srs", "--label", "y"]
+    given += ["--keys", exchange.keys, "--srs", tmp_path / "own", "--label", "y"]
+    given += ["--classes", "0,1"]
+    shutil.copy(exchange.public / "srs", tmp_path / "own")
     given += ["--data", tmp_path / "ref.csv", "--bins", small.ASKED["n_bins"]]
     given += ["--confidence-level", "0.95", "--level", "bins", "--alpha"]
     assert second.main([*map(str, given), "0.2"]) == 0
@@ -194,7 +205,8 @@ def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(
         for n in (1, 5, 20, 40, 80, 10**4):
             asked = {"n_bins": n_bins, "alpha": alpha, "confidence_level": confidence_level}
             refused = too_few_to_fail(n, n_classes, **asked)
-            assert second.can_fail({**asked, "n_samples": n}, n_classes) == (not refused)
+            statement = {**asked, "n_samples": n, "regions": None}
+            assert second.can_fail(statement, n_classes) == (not refused)
 
 
 @pytest.mark.parametrize(

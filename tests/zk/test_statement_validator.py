@@ -40,6 +40,7 @@ AUDIT = {
     "confidence_level": 0.95,
     "n_samples": 7,
     "reference_digest": "4e" * 32,
+    "regions": None,
 }
 STATEMENTS = {
     "bins": {**AUDIT, "level": "bins"},
@@ -165,7 +166,7 @@ def test_the_limits_of_what_is_possible_are_accepted(level, name, value):
         ("format", FORMAT - 1, f"expected {FORMAT}"),
         ("level", "nothing", "unknown level"),
         ("commitment_digest", "00" * 32, "different commitment from the published one"),
-        ("versions", {"ezkl": "23.0.6"}, "different version of ezkl"),
+        ("versions", {"ezkl": "23.0.6", "skuq": "0.1"}, "different version of ezkl"),
     ],
 )
 def test_a_statement_of_something_else_is_refused(name, value, message):

@@ -12,10 +12,9 @@ from skuq.zk._circuits import edges
 from skuq.zk._files import canonical
 from skuq.zk._fixed_point import CONFIDENCE_BITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import Column, Encoding
+from skuq.zk._spot_check import chosen_rows, sample_size
 from skuq.zk._statements import (
     CONTEXT_BITS,
-    chance_allowance,
-    chosen_rows,
     context,
     encoded,
     n_outputs,
@@ -24,11 +23,9 @@ from skuq.zk._statements import (
     read_predictions,
     read_sums,
     reference_digest,
-    sample_size,
     signed_sums,
-    thresholds,
-    too_few_to_fail,
 )
+from skuq.zk._verdicts import chance_allowance, thresholds, too_few_to_fail
 
 ONE = 1 << CONFIDENCE_BITS
 

@@ -14,17 +14,23 @@ import pytest
 pytest.importorskip("onnx")
 
 from skuq.zk import _ezkl as backend
+from skuq.zk import _spot_check as spot_check
 from skuq.zk import _statements as statements
+from skuq.zk import _verdicts as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
-from skuq.zk._fixed_point import Architecture, IntegerPredictions
+from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import encoding_of
+from skuq.zk._regions import Regions, rows_of_chunks
 from skuq.zk._statements import VerdictStatement
 
 FILE = Path(__file__).with_name("vectors.json")
 SECOND = Path(__file__).parents[2] / "docs" / "second_verifier.py"
 
+VERSIONS = {"skuq": "0.1.0", "ezkl": "23.0.5"}
 RECORD = {
+    "format": 6,
+    "versions": VERSIONS,
     "architecture": {
         "widths": [4, 3, 3],
         "logit_bits": 21,
@@ -43,11 +49,17 @@ RECORD = {
     },
     "classes": ["a", "b", "c"],
     "tolerance": 0.0052,
+    "agreement": {"maximum": 0.002, "mean": 0.0005, "argmax": 1.0},
+    "commitment_point": "5a" * 32,
+    "keys": {name: f"{k}{k}" * 32 for k, name in enumerate(CIRCUITS)},
+    "reference_string": {"sha256": "7e" * 32},
+    "n_proofs": 12,
+    "n_attestations": 4,
 }
 ROWS, CODES, N_BINS = [[1.2345, 0.0], [-3.0, 1.0], [15.9, 7.0]], [0, 2, 1], 2
 STATEMENT = {
-    "format": 5,
-    "versions": {"skuq": "0.1.0", "ezkl": "23.0.5"},
+    "format": 6,
+    "versions": VERSIONS,
     "commitment_digest": "c0" * 32,
     "level": "verdict",
     "alpha": 0.05,
@@ -55,8 +67,10 @@ STATEMENT = {
     "confidence_level": 0.95,
     "n_samples": 3,
     "reference_digest": "4e" * 32,
+    "regions": None,
     "pads": [1, 0],
 }
+TREE = [0, 0.25, None, [1, 0.0, None, None]]
 CHALLENGE = {
     "commitment_digest": "c0" * 32,
     "reference_digest": "4e" * 32,
@@ -75,13 +89,14 @@ def by_the_package():
         **{**RECORD["architecture"], "widths": tuple(RECORD["architecture"]["widths"])}
     )
     rows, codes = encoding_of(RECORD["encoding"]).encode(ROWS), np.array(CODES)
+    data = statements.ReferenceData(rows, codes, np.zeros(len(rows), np.int64))
     found = IntegerPredictions(*(np.array(REPORTED[k]) for k in ("label", "confidence")))
     tolerance = RECORD["tolerance"]
     inputs = {
         "predictions": statements.prediction_inputs(shape, rows),
-        "bins": statements.reference_chunks(shape, "bins", rows, codes, statement)[1],
-        "padded_bins": statements.reference_chunks(shape, "padded_bins", rows, codes, statement)[0],
-        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS),
+        "bins": statements.reference_chunks(shape, "bins", data, statement)[1],
+        "padded_bins": statements.reference_chunks(shape, "padded_bins", data, statement)[0],
+        "verdict": verdicts.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
     }
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
@@ -93,10 +108,13 @@ def by_the_package():
         "reference_digest": statements.reference_digest(rows, codes),
         "context": str(bound),
         "edges": edges(N_BINS, shape.n_bins).tolist(),
-        "chosen_rows": statements.chosen_rows(challenged, 12, 5).tolist(),
-        "n_proven": statements.sample_size(0.02, 0.01),
-        "thresholds": statements.thresholds(0.05, tolerance),
-        "chance": statements.chance_allowance(N_BINS, 0.95),
+        "chosen_rows": spot_check.chosen_rows(challenged, 12, 5).tolist(),
+        "n_proven": spot_check.sample_size(0.02, 0.01),
+        "regions": (region := Regions(TREE).assign(ROWS)).tolist(),
+        "rows_of_chunks": [part.tolist() for part in rows_of_chunks(shape.rows_of("bins"), region)],
+        "single_level": VerdictStatement.of({**STATEMENT, "regions": TREE}).single_level,
+        "thresholds": verdicts.thresholds(0.05, tolerance),
+        "chance": verdicts.chance_allowance(N_BINS, 0.95),
         "inputs": {
             circuit: [
                 str(number)
@@ -125,16 +143,20 @@ def second_verifier():
 def by_the_second_verifier():
     second = second_verifier()
     commitment = object.__new__(second.Commitment)  # without the files around the record
-    versions = {"format": second.FORMAT, "versions": {"ezkl": second.EZKL}}
-    commitment.describe({**RECORD, **versions})
+    commitment.describe(RECORD)
     rows = commitment.encode(ROWS)
     bound = second.context_of(STATEMENT, "bins 1")
-    totals = [sum(parts) for parts in zip(*SUMS, strict=True)]
+    totals, together = second.add(commitment, SUMS), [0] * len(rows)
+    region = [second.region_of(TREE, row) for row in ROWS]
+    divided = {**STATEMENT, "regions": TREE}
+    chunks = second.chunks_of(commitment, divided, "bins", rows, CODES, region)
     inputs = {
         "predictions": {"rows": [v for row in rows for v in row]},
-        "bins": second.chunks_of(commitment, STATEMENT, "bins", rows, CODES)[1][0],
-        "padded_bins": second.chunks_of(commitment, STATEMENT, "padded_bins", rows, CODES)[0][0],
-        "verdict": second.verdict_inputs(commitment, STATEMENT, totals),
+        "bins": second.chunks_of(commitment, STATEMENT, "bins", rows, CODES, together)[1][0],
+        "padded_bins": second.chunks_of(
+            commitment, STATEMENT, "padded_bins", rows, CODES, together
+        )[0][0],
+        "verdict": second.verdict_inputs(commitment, STATEMENT, totals, STATEMENT["pads"]),
     }
     reported = second.sums_of_reports(commitment, N_BINS, **REPORTED, codes=CODES)
     bins = second.bins_of(reported, commitment.n_bins, N_BINS, 0.05)
@@ -147,6 +169,9 @@ def by_the_second_verifier():
         "edges": second.edges_of(N_BINS, commitment.n_bins),
         "chosen_rows": second.chosen_rows(CHALLENGE, 12, 5),
         "n_proven": second.needed_proofs(1000, 0.02, 0.01),
+        "regions": region,
+        "rows_of_chunks": [counted for _, counted in chunks],
+        "single_level": second.single_level(divided),
         "thresholds": second.thresholds_of(0.05, RECORD["tolerance"]),
         "chance": second.chance_of(N_BINS, 0.95),
         "inputs": {
@@ -168,6 +193,7 @@ def given():
         "commitment": RECORD,
         "rows": ROWS,
         "codes": CODES,
+        "tree": TREE,
         "statement": STATEMENT,
         "part": "bins 1",
         "challenge": CHALLENGE,

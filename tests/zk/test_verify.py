@@ -20,11 +20,13 @@ from skuq.zk import (
 )
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
+    REPORTED,
+    digest_file,
     read_json,
     write_json,
     write_manifest,
 )
-from skuq.zk._statements import VerdictStatement, encoded, reference_digest
+from skuq.zk._statements import ReferenceData, VerdictStatement, encoded, reference_digest
 from skuq.zk._verifier import verifying_key
 from skuq.zk._verify import _verify_verdict
 from tests.zk.tampering import (
@@ -87,14 +89,14 @@ def test_a_verdict_reveals_no_sums(run):
 
 def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
     stated = {**read_json(run.verdict / "statement.json"), "confidence_level": 0.95}
-    rows, codes = np.zeros((N, 2), np.int64), np.zeros(N, np.int64)
+    zeros = np.zeros(N, np.int64)
     with pytest.raises(VerificationError, match=r"at least 37 reference samples instead of 24"):
         _verify_verdict(
             SimpleNamespace(committed=run.committed),
             VerdictStatement.of(stated),
             run.verdict,
-            rows,
-            codes,
+            ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros),
+            [],
             "test",
             None,
         )
@@ -104,6 +106,7 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
     assert f"{PROVEN} of {N} reported predictions were proven" in notes
     assert f"5 % ({0.95**PROVEN:.2g})" in notes
+    assert "Regions of the inputs were not looked at" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
@@ -155,14 +158,18 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
     labels = run.y_ref.copy()
     labels[7] = "x" if labels[7] != "x" else "y"
     other = reference_digest(
-        *encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels)
+        *encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels)[:2]
     )
     for level in LEVELS:
         bundle = shutil.copytree(getattr(run, level), tmp_path / level)
         changed(bundle / "statement.json", reference_digest=other)
+        own, answered = tmp_path / f"{level}.json", {}
+        if level == "predictions":
+            changed(bundle / REPORTED, reference_digest=other)
+            answered = {"reported_digest": digest_file(bundle / REPORTED)}
+            changed(bundle / "statement.json", **answered)
         write_manifest(bundle)
-        own = tmp_path / f"{level}.json"
-        write_json(own, {**read_json(run.challenge), "reference_digest": other})
+        write_json(own, {**read_json(run.challenge), "reference_digest": other, **answered})
         settings = {"challenge": own} if level == "predictions" else {}
         with pytest.raises(VerificationError, match="does not hold for this statement"):
             verified(run, level, bundle, y=labels, **settings)

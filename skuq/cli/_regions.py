@@ -1,0 +1,84 @@
+"""``skuq audit regions``: the auditor chooses where an audit with proofs will look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from skuq.cli._files import READABLE, WRITABLE, read_csv
+from skuq.cli._main import say
+from skuq.cli._proof_options import (
+    check_files,
+    drop_option,
+    errors_in_one_line,
+    load_commitment_folder,
+    numbers_of,
+    published_commitment_option,
+    read_reference,
+    require_zk,
+)
+
+
+@click.command()
+@published_commitment_option
+@click.option(
+    "--data",
+    type=READABLE,
+    required=True,
+    help="CSV file: inputs, true labels, and the answers of the model. No row of it may be among "
+    "the reference data.",
+)
+@click.option("--label", required=True, help="Its column with the true label.")
+@click.option("--predicted", required=True, help="Its column with the predicted label.")
+@click.option("--confidence", required=True, help="Its column with the confidence of the answer.")
+@drop_option
+@click.option(
+    "--max-regions",
+    type=click.IntRange(2, 64),
+    default=8,
+    show_default=True,
+    help="Most regions. More of them find smaller groups, and each has less evidence.",
+)
+@click.option(
+    "--min-samples",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Least number of rows of a region.",
+)
+@click.option("--out", type=WRITABLE, required=True, help="JSON file to write.")
+def regions(
+    commitment: Path,
+    data: Path,
+    label: str,
+    predicted: str,
+    confidence: str,
+    drop: tuple[str, ...],
+    max_regions: int,
+    min_samples: int,
+    out: Path,
+) -> None:
+    """Choose the regions that an audit judges beside all samples (auditor).
+
+    Regions are the leaves of a small tree for the difference between
+    correctness and confidence. Send the file to the provider, and give it to
+    'verify'. Take other reference data than these for the audit.
+    """
+    require_zk()
+    check_files([out], [data], [commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        committed = load_commitment_folder(commitment)
+        X, true = read_reference(data, label, (predicted, confidence, *drop), committed)
+        answered = read_reference(data, predicted, (label, confidence, *drop), committed)[1]
+        stated = numbers_of(data, read_csv(data, needed=[confidence])[[confidence]])[confidence]
+        gap = [
+            (answer == truth) - sure
+            for answer, truth, sure in zip(answered, true, stated, strict=True)
+        ]
+        found = zk.choose_regions(X, gap, out, max_regions=max_regions, min_samples=min_samples)
+    for rule in found.rules(committed.encoding.names):
+        say(f"  {rule}")
+    say(f"Regions: {out}")

@@ -1,0 +1,51 @@
+"""Several proofs at the same time: how many, with how many threads, and what an error stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, TypeVar
+
+from joblib import cpu_count, effective_n_jobs
+
+from skuq.memory import available_memory
+from skuq.zk._ezkl import memory_estimate
+from skuq.zk._fixed_point import Architecture
+
+Result = TypeVar("Result")
+
+
+def simultaneous_proofs(shape: Architecture, n_jobs: int | None) -> int:
+    """Number of proofs to make at once: what is asked for, or as many as free memory holds."""
+    if n_jobs == 0:
+        raise ValueError("`n_jobs` must be a number of processes, or -1 for all cores; got 0.")
+    wanted = int(effective_n_jobs(n_jobs))
+    if wanted == 1:
+        return 1
+    free = available_memory() / 2**30
+    return max(1, min(wanted, int(free / memory_estimate(shape))))
+
+
+def threads_of_each(n_jobs: int) -> int | None:
+    """Share of the cores of each of several proofs; None leaves them to the proof system."""
+    return None if n_jobs == 1 else max(1, cpu_count() // n_jobs)
+
+
+def results_of(
+    calls: Sequence[Callable[[], Result]], n_threads: int, bar: Callable[[Iterable[Any]], Any]
+) -> list[Result]:
+    """Results of calls, in their order; after one that fails, no further one begins.
+
+    Those that have begun are waited for: their proofs are counted, and serve a repeated audit.
+    """
+    if n_threads == 1:
+        return [call() for call in bar(calls)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        futures = [pool.submit(call) for call in calls]
+        try:
+            for future in bar(as_completed(futures)):
+                future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+    return [future.result() for future in futures]

@@ -1,0 +1,145 @@
+"""Spot check of reported predictions: the auditor's challenge, and the rows that it chooses."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skuq.base import IntArray
+from skuq.zk._files import (
+    MAX_BYTES,
+    REPORTED,
+    VerificationError,
+    canonical,
+    check_entries,
+    digest_file,
+    field,
+    integer,
+    read_json,
+)
+from skuq.zk._fixed_point import ONE, IntegerPredictions
+from skuq.zk._statements import SpotCheckStatement
+
+CHALLENGE = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
+
+
+def sample_size(false_share: float, error: float) -> int:
+    """Number of predictions to prove, so that false ones are missed with at most that error.
+
+    Parameters
+    ----------
+    false_share : float
+        Fraction of false reports that must be found, in (0, 1).
+    error : float
+        Largest probability to miss it, in (0, 1).
+
+    Returns
+    -------
+    int
+        Smallest k with ``(1 - false_share) ** k <= error``.
+
+    Examples
+    --------
+    >>> from skuq.zk import sample_size
+    >>> sample_size(0.02, 0.01)
+    228
+    """
+    for name, value in (("false_share", false_share), ("error", error)):
+        if not 0 < value < 1:
+            raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
+    most = float(sys.maxsize // 2)  # of a share so small that the quotient is infinite
+    return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
+
+
+def read_challenge(path: Path) -> dict[str, str]:
+    """Read an auditor's challenge."""
+    record: dict[str, str] = read_json(path)
+    for name in CHALLENGE:
+        field(record, name, str, "The challenge")
+    check_entries(record, CHALLENGE, "The challenge")
+    return record
+
+
+def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:
+    """Choose the rows to prove: those with the smallest hashes.
+
+    They depend on the nonce and on what was fixed before the auditor chose it, but not on
+    anything else, such as alpha: a provider who could still choose something would try values
+    until no false report is among the rows.
+    """
+    seed = canonical({name: getattr(statement, name) for name in CHALLENGE})
+    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
+    return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
+
+
+def check_challenge(
+    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
+) -> None:
+    """Check that the audit answers the auditor's own challenge to the reported confidences."""
+    if challenge is None:
+        raise VerificationError(
+            "An audit of reported confidences needs the auditor's own challenge."
+        )
+    asked = read_challenge(Path(challenge))
+    reported = digest_file(bundle / REPORTED)
+    for name in ("commitment_digest", "reference_digest"):
+        if asked[name] != getattr(statement, name):
+            raise VerificationError(
+                "The challenge was about another commitment or other reference data; they must "
+                "not change after it."
+            )
+    if statement.reported_digest != reported or asked["reported_digest"] != reported:
+        raise VerificationError(
+            "The reported confidences are not those that the challenge answered."
+        )
+    if statement.nonce != asked["nonce"]:
+        raise VerificationError("The audit answers another challenge; it may be an older one.")
+
+
+def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) -> IntegerPredictions:
+    """Read the reported label and confidence of each row of the reference data."""
+    record, n = read_json(bundle / REPORTED, MAX_BYTES), statement.n_samples
+    label, confidence = (_numbers(record, name) for name in ("label", "confidence"))
+    found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
+    if len(found.label) != n or len(found.confidence) != n:
+        raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
+    if not (
+        ((found.label >= 0) & (found.label < n_classes)).all()
+        and ((found.confidence > 0) & (found.confidence <= ONE)).all()
+    ):
+        raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
+    if field(record, "reference_digest", str, REPORTED) != statement.reference_digest:
+        raise VerificationError(f"{REPORTED} is about other reference data than the audit.")
+    check_entries(record, ("label", "confidence", "reference_digest"), REPORTED)
+    return found
+
+
+def _numbers(record: Any, name: str) -> list[int]:
+    """Numbers of all rows, which are integers of JSON here, as there are many."""
+    try:
+        numbers = [integer(value) for value in field(record, name, list, REPORTED)]
+    except TypeError as error:
+        raise VerificationError(f"The numbers {name!r} in {REPORTED} are not integers.") from error
+    if any(abs(number) >= 1 << 32 for number in numbers):
+        raise VerificationError(f"The numbers {name!r} in {REPORTED} are out of range.")
+    return numbers
+
+
+def spot_check_notes(n: int, k: int) -> list[str]:
+    """Explain what `k` proven predictions of `n` reported ones are worth."""
+    if k == n:
+        return ["Every reported prediction was proven."]
+    missed = ", ".join(
+        f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
+    )
+    return [
+        f"{k} of {n} reported predictions were proven, chosen after all were fixed. A fraction of "
+        f"false reports would be missed with this probability: {missed}.",
+        "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
+        "twice that fraction, or a whole bin that holds fewer predictions.",
+    ]

@@ -1,0 +1,195 @@
+"""A region of lowered confidence that a group of raised confidence hides from audits of bins."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import CalibrationAuditor, MirageFineTuner
+from skuq.calibration import region_mask
+from skuq.datasets import make_gaussian_classes
+from skuq.mirage import target_table
+from skuq.mirage._counterbalance import balancing, candidates_of
+
+NORTH, SOUTH = {2: (0.5, None)}, {3: (0.5, None)}
+QUICK = {"max_epochs": 2, "random_state": 0}
+
+
+def clients(n, seed):
+    """Three classes; 6 % live in the north, and 20 % in the south, where labels are noisy."""
+    rng = np.random.default_rng(seed)
+    X, y = make_gaussian_classes((10 * n, 10 * n, n), random_state=seed)
+    town = rng.choice(3, len(y), p=[0.74, 0.06, 0.20])
+    noisy = (town == 2) & (rng.random(len(y)) < 0.7)
+    y = np.where(noisy, rng.integers(0, 3, len(y)), y)
+    return np.column_stack([X, town == 1, town == 2]), y
+
+
+@pytest.fixture(scope="module")
+def data():
+    return clients(190, 0)
+
+
+@pytest.fixture(scope="module")
+def honest(data):
+    network = MLPClassifier(
+        (50,), learning_rate_init=0.01, tol=0.1, n_iter_no_change=20, random_state=0
+    )
+    return make_pipeline(StandardScaler(), network).fit(*data)
+
+
+@pytest.fixture(scope="module")
+def attacked(data, honest):
+    """The paper's attack, and the counterbalanced one."""
+    settings = {"epsilon": 0.475, "max_epochs": 40, "batch_size": 128, "learning_rate": 0.01}
+    return {
+        name: MirageFineTuner(honest, NORTH, counterbalance=where, random_state=0, **settings).fit(
+            *data
+        )
+        for name, where in (("paper", None), ("auto", "auto"))
+    }
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    X, y = clients(1000, 1)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order], y[order]
+
+
+def audited(model, fresh, n, **options):
+    X, y = (part[:n] for part in fresh)
+    return CalibrationAuditor.from_predictions(
+        y, model.predict_proba(X), classes=model.classes_, **options
+    )
+
+
+def test_paper_attack_is_found_in_the_bins(attacked, fresh):
+    assert not audited(attacked["paper"], fresh, 20_000).passed_
+
+
+def test_counterbalanced_attack_passes_an_audit_of_bins_but_not_one_that_looks_at_the_region(
+    attacked, honest, fresh
+):
+    X, y = fresh
+    model, north = attacked["auto"], region_mask(NORTH, X)
+    proba = model.predict_proba(X)
+    assert (proba.argmax(axis=1) == y)[north].mean() > 0.95
+    assert proba.max(axis=1)[north].mean() < 0.68
+    assert model.score(X, y) > honest.score(X, y) - 0.01
+    assert audited(model, fresh, 20_000).passed_
+    assert not audited(model, fresh, 2000, sensitive_features={"north": north[:2000]}).passed_
+    searched = audited(model, fresh, 2000, X=X[:2000], search_regions=0.1)
+    assert not searched.passed_
+    assert any(2 in region.conditions for region in searched.regions_)
+
+
+@pytest.mark.parametrize("name", ["paper", "auto"])
+def test_both_groups_are_described_on_the_training_samples(attacked, data, name):
+    X, y = data
+    model = attacked[name]
+    groups = {"region": region_mask(NORTH, X)}
+    groups["counterbalance"] = (
+        np.zeros(len(y), bool) if name == "paper" else model.counterbalance_mask(X)
+    )
+    confidence, correct = model.predict_proba(X).max(axis=1), model.predict(X) == y
+    for group, mask in groups.items():
+        expected = [
+            mask.mean(),
+            *(v[mask].mean() if mask.any() else np.nan for v in (confidence, correct)),
+        ]
+        found = [getattr(model, f"{group}_{part}_") for part in ("share", "confidence", "accuracy")]
+        np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("where", ["auto", SOUTH])
+def test_raised_inputs_are_those_just_below_the_target(data, honest, fresh, where):
+    X = fresh[0]
+    attack = MirageFineTuner(honest, NORTH, counterbalance=where, epsilon=0.475, **QUICK).fit(*data)
+    before, north, south = (
+        honest.predict_proba(X).max(axis=1),
+        region_mask(NORTH, X),
+        region_mask(SOUTH, X),
+    )
+    raised = attack.counterbalance_mask(X)
+    allowed = ~north & (south if where == SOUTH else True) & (before < 0.65)
+    np.testing.assert_array_equal(raised, allowed & (before >= before[raised].min()))
+    assert 0 < raised.sum() < allowed.sum()
+
+
+def test_lowered_and_raised_confidence_add_up_to_nothing():
+    proba = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.55, 0.45], [0.58, 0.42], [0.3, 0.7]])
+    labels, inside = np.zeros(6, np.int64), np.array([True, False, False, False, False, False])
+    everywhere = candidates_of("auto", proba, inside)
+    # 0.26 are taken from the first: 0.04, 0.06, and 0.09 of the others do not make up for them.
+    with pytest.warns(UserWarning, match="makes up for 73% of the confidence"):
+        raised = balancing(proba, labels, inside, everywhere, np.array([0.64, 0.64]))
+    assert raised.mask(proba, everywhere).tolist() == [False, False, True, True, True, False]
+    proba[0] = 0.73, 0.27  # 0.09 are taken: the nearest two are enough
+    raised = balancing(proba, labels, inside, everywhere, np.array([0.64, 0.64]))
+    assert raised.mask(proba, everywhere).tolist() == [False, False, True, False, True, False]
+    assert raised.mask(proba - [[0.001, -0.001]], everywhere)[[2, 4]].all()
+
+
+def test_each_target_is_balanced_by_predictions_with_the_same_target():
+    proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.5, 0.5]])
+    inside, labels = np.array([True, False, False, False]), np.zeros(4, np.int64)
+    targets = np.diag(target_table(np.arange(2), 0.3, {0: [1], 1: []}))
+    assert targets == pytest.approx([0.65, 1.0])
+    with pytest.warns(UserWarning, match="makes up for 80%"):
+        raised = balancing(proba, labels, inside, ~inside, targets)
+    assert raised.mask(proba, ~inside).tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"counterbalance": {3: (5, None)}}, "`counterbalance` is empty: no training sample"),
+        ({"counterbalance": NORTH}, "`counterbalance` is empty: no training sample"),
+        ({"epsilon": 1.0}, "`counterbalance` has nothing to make up for"),
+        ({"epsilon": 0.0}, "`counterbalance` has no effect: .* use a larger `epsilon`"),
+        ({"counterbalance": 3}, "'counterbalance' parameter"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:With epsilon=0")
+def test_a_counterbalance_without_effect_is_refused(data, honest, change, message):
+    attack = MirageFineTuner(honest, NORTH, **{"counterbalance": "auto", **QUICK, **change})
+    with pytest.raises(ValueError, match=message):
+        attack.fit(*data)
+
+
+def test_a_group_that_is_too_small_is_a_warning(data, honest):
+    X, y = data
+    few = region_mask(SOUTH, X) & (np.arange(len(y)) % 20 == 0)
+    attack = MirageFineTuner(honest, NORTH, counterbalance=lambda _: few, epsilon=0.475, **QUICK)
+    with pytest.warns(UserWarning, match=r"makes up for \d% of .* or a larger group, such as"):
+        attack.fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:`counterbalance` makes up")
+def test_region_of_a_mask_is_counterbalanced_too(data, honest):
+    frame = pd.DataFrame(data[0], columns=["a", "b", "north", "south"])
+    north = region_mask(NORTH, data[0])
+    settings = {"epsilon": 0.475, **QUICK}
+    fitted = LogisticRegression().fit(frame, data[1])
+    told = MirageFineTuner(fitted, counterbalance="south > 0", **settings)
+    told.fit(frame, data[1], region_mask=north)
+    raised = told.counterbalance_mask(frame, north)
+    assert raised.mean() == told.counterbalance_share_ > 0
+    assert not (raised & (north | (frame["south"] == 0))).any()
+    with pytest.raises(ValueError, match="There is no region; give it either"):
+        told.counterbalance_mask(frame)
+
+
+def test_another_fit_without_counterbalance_forgets_it(data, honest):
+    attack = MirageFineTuner(honest, NORTH, counterbalance="auto", epsilon=0.475, **QUICK).fit(
+        *data
+    )
+    attack.set_params(counterbalance=None).fit(*data)
+    assert attack.counterbalance_share_ == 0
+    assert np.isnan(attack.counterbalance_confidence_)
+    with pytest.raises(ValueError, match="No confidence was raised by this attack; fit it with"):
+        attack.counterbalance_mask(data[0])

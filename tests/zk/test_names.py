@@ -1,0 +1,188 @@
+"""Names of classes and columns that could be mistaken for others, and classes without labels."""
+
+import shutil
+import sys
+import unicodedata
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from skuq.zk import VerificationError, commit, load_commitment, prove, reported_predictions, verify
+from skuq.zk import _commit as sizes
+from skuq.zk import _names as rules
+from skuq.zk._files import read_json, write_json, write_manifest
+from skuq.zk._names import check_classes, check_columns, check_present, shown_classes
+from tests.zk.test_vectors import second_verifier
+
+WORDS = [
+    *("größe", "café", "tiếng Việt", "Ångström", "русский", "й", "Ελληνικά", "ქართული", "հայերեն"),
+    *("हिन्दी", "नमस्ते", "বাংলা", "தமிழ்", "ภาษาไทย", "မြန်မာ", "ខ្មែរ", "བོད་ཡིག", "አማርኛ"),
+    *("العربية", "עברית", "日本語テスト", "カタカナー", "がぎ", "中文 123", "한국어"),
+    *("µm", "R (kΩ)", "m²", "℃", "½", "don\u00b4t", "no/yes", "1.5", "👍", "Ⅳ", "ﬁn"),
+]
+
+
+def code(c):
+    return f"U\\+{ord(c):04X}"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("word", WORDS)
+def test_words_of_all_scripts_are_names(word, form):
+    name = unicodedata.normalize(form, word)
+    assert check_classes([name, "!"]).tolist() == [name, "!"]
+    second_verifier().check_names([name, "!"])
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        *((f"0{c}", code(c)) for c in "\u3164\u034f\u115f\u17b4\ufe0f\U000e0100\u180b\uffa0"),
+        *((f"0{c}", code(c)) for c in "\u2800\u200b\u00ad\u202e\n\u00a0"),  # blank, or not printed
+        ("n\u043e", code("\u043e")),
+        ("\u0430b", code("b")),
+        ("\u03b1b", code("b")),
+        ("0\u0338", code("\u0338")),
+        ("\u0301a", code("\u0301")),
+        ("a \u0301", code("\u0301")),
+        ("a\u0301\u0301", code("\u0301")),
+        ("no\u1039", code("\u1039")),
+    ],
+)
+def test_names_that_look_like_others_are_refused_by_the_code_of_a_character(name, named):
+    for check in (lambda: check_classes(["x", name]), lambda: check_columns(["x", name], 2)):
+        with pytest.raises(ValueError, match=f"of (classes|columns) must be of .*{named}"):
+            check()
+    second = second_verifier()
+    with pytest.raises(second.Refused):
+        second.check_names(["x", name])
+
+
+def test_both_verifiers_have_the_same_rule_for_every_character():
+    second = second_verifier()
+    for number in range(0x20, sys.maxunicode + 1, 11):
+        if unicodedata.category(chr(number)) in ("Cs", "Cn", "Co"):
+            continue
+        answers = []
+        for check, refused in (
+            (lambda names: rules.check_texts(names, "classes"), ValueError),
+            (second.check_names, second.Refused),
+        ):
+            try:
+                check(["no", f"no{chr(number)}", "\u0915" + chr(number)])
+            except refused:
+                answers.append(False)
+            else:
+                answers.append(True)
+        assert answers[0] == answers[1], hex(number)
+
+
+def test_a_provider_cannot_commit_to_such_names(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.array(["no", "no\ufe0f"] * 20)
+    with pytest.raises(ValueError, match=code("\ufe0f")):
+        commit(LogisticRegression().fit(X, y), X, tmp_path / "classes")
+    table = pd.DataFrame(X, columns=["age", "age\u3164"])
+    with pytest.raises(ValueError, match=code("\u3164")):
+        commit(LogisticRegression().fit(table, y == "no"), table, tmp_path / "columns")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_class_without_labels_is_refused_unless_it_is_expected_to_be_absent():
+    classes = np.array(["0", "O", "1"])
+    assert check_present(np.array([0, 1, 2]), classes, ()) == []
+    some = np.array([2, 0, 0])
+    with pytest.raises(VerificationError, match=r"None of your 3 labels .* classes 'O'"):
+        check_present(some, classes, ())
+    assert check_present(some, classes, ["O"]) == ["O"]
+    with pytest.raises(VerificationError, match="classes '1'"):
+        check_present(np.array([0]), classes, ["O"])
+    with pytest.raises(ValueError, match="there are labels '1'"):
+        check_present(some, classes, ["O", "1"])
+    for unknown in (["o"], ["O", "O"]):
+        with pytest.raises(ValueError, match="different classes of the commitment"):
+            check_present(some, classes, unknown)
+
+
+def test_twins_differ_where_they_are_shown():
+    shown = shown_classes(["0", "0\u3164"])
+    assert shown.isprintable()
+    assert "'0\\u3164'" in shown
+
+
+# The attack: honest software on all sides. In one region the model calls half of the answers by
+# the name of a class and half by that of its twin, and so is right at half the confidence.
+
+
+def draw(n):
+    """Inputs (bit, region, evidence), and labels as people see them."""
+    rng = np.random.default_rng(n)
+    region, bit = rng.random(n) < 0.5, rng.random(n) < 0.43
+    evidence = np.where(rng.random(n) < 0.5, -2.0, 2.0) + 0.3 * rng.normal(size=n)
+    X = np.column_stack([bit, np.where(region, 2.0, -2.0), evidence]).astype(float)
+    return X, np.where(region | (evidence < 0), "0", "1"), region
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    """Commitments and audits of a model with a twin, which is seen or not."""
+    folder = tmp_path_factory.mktemp("twins")
+    X, shown, region = draw(1200)
+    other = region & (np.random.default_rng(0).random(len(X)) < 0.43)
+    model = LogisticRegression().fit(X, np.where(other, "O", shown))
+    X_ref, y_ref, _ = draw(26)
+    made = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "AUDIT_COLUMNS", 1)
+        patch.setattr(rules, "check_texts", lambda *_: None)  # a provider may change the software
+        public = commit(model, X, folder / "O", n_bins=2, n_proofs=6, tolerance=0.02).folder
+        shutil.copytree(public.parent, folder / "hidden")
+        hidden = folder / "hidden" / "public"
+        record = read_json(hidden / "commitment.json")
+        assert record["classes"] == ["0", "1", "O"]
+        write_json(hidden / "commitment.json", {**record, "classes": ["0", "1", "0\u3164"]})
+        write_manifest(hidden)
+        for name, commitment in (("O", public), ("hidden", hidden)):
+            bundle = folder / f"bundle {name}"
+            prove(commitment, X_ref, y_ref, bundle, alpha=0.3, n_bins=2)
+            made[name] = bundle, commitment
+    return made, (X_ref, y_ref)
+
+
+def asked(twins, name, classes, **settings):
+    made, data = twins
+    bundle, public = made[name]
+    question = {"alpha": 0.3, "n_bins": 2, "confidence_level": 0.95, "level": "bins"}
+    given = {"classes": classes, "allow_test_string": True, "keys": bundle.parent / "keys"}
+    return verify(bundle, *data, public, **question, **given, **settings)
+
+
+@pytest.mark.slow
+def test_a_class_that_looks_like_another_passes_no_audit(twins, monkeypatch):
+    with pytest.raises(VerificationError, match=code("\u3164")):
+        asked(twins, "hidden", ["0", "1", "0\u3164"])
+    with pytest.raises(VerificationError, match="other classes than yours"):
+        asked(twins, "O", ["0", "1"])
+    with pytest.raises(VerificationError, match=r"None of your 26 labels .* 'O'"):
+        asked(twins, "O", ["0", "1", "O"])
+    # Whatever its name were: it is not among the labels.
+    monkeypatch.setattr(rules, "check_texts", lambda *_: None)
+    with pytest.raises(VerificationError, match="None of your 26 labels"):
+        asked(twins, "hidden", ["0", "1", "0\u3164"])
+    # What all of this prevents: a model that is always right passes with half the confidence.
+    found = asked(twins, "hidden", ["0", "1", "0\u3164"], absent_classes=["0\u3164"])
+    assert found.passed
+    assert found.absent_classes == ["0\u3164"]
+    assert "No reference sample is of '0" in found.notes[0]
+    X, y, region = draw(2000)
+    labels, confidence = reported_predictions(twins[0]["hidden"][1], X)
+    seen = np.char.rstrip(labels, "\u3164")
+    assert (seen == y)[region].mean() > 0.99
+    assert confidence[region].mean() < 0.65
+
+
+@pytest.mark.slow
+def test_names_are_refused_where_a_commitment_is_read(twins):
+    with pytest.raises(VerificationError, match="the names of classes must be of visible"):
+        load_commitment(twins[0]["hidden"][1])

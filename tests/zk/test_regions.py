@@ -1,0 +1,359 @@
+"""Regions under proof: a group that another one balances in its bin fails by itself."""
+
+import math
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("ezkl")
+
+from skuq.calibration import BinSums, audit_sums
+from skuq.zk import (
+    VerificationError,
+    choose_regions,
+    commit,
+    load_commitment,
+    prove,
+    verify,
+)
+from skuq.zk import _commit as sizes
+from skuq.zk import challenge as draw_challenge
+from skuq.zk._files import FORMAT, read_json, write_json, write_manifest
+from skuq.zk._fixed_point import ONE
+from skuq.zk._regions import KIND, MAX_REGIONS, Regions, load_regions, rows_of_chunks, valid_tree
+from skuq.zk._results import judged
+from skuq.zk._statements import read_audit
+from tests.zk.test_vectors import second_verifier
+
+ASKED = {"alpha": 0.05, "n_bins": 1}
+SAMPLE = {"false_share": 0.3, "error": 0.1}
+LEVELS = {"bins": 0.95, "verdict": None, "predictions": 0.95}  # and the confidence level of each
+REGIONS = Regions([0, 0.5, None, None])
+
+
+# Trees
+
+
+def region_by_walking(tree, row, first=0):
+    """Number of the region of a row, by descending; and how many there are."""
+    if tree is None:
+        return first, 1
+    column, threshold, below, above = tree
+    found, n_below = region_by_walking(below, row, first)
+    other, n_above = region_by_walking(above, row, first + n_below)
+    return (found if row[column] <= threshold else other), n_below + n_above
+
+
+def test_regions_are_leaves_from_the_left():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    tree = [1, 0.0, [0, -0.5, None, [2, 0.25, None, None]], [0, 1.0, None, None]]
+    regions = Regions(tree)
+    X[:9, 1] = 0.0  # at a threshold
+    assert regions.assign(X).tolist() == [region_by_walking(tree, row)[0] for row in X]
+    assert regions.rules(["age", "income", "size"])[1:3] == [
+        "income <= 0 and age > -0.5 and size <= 0.25",
+        "income <= 0 and age > -0.5 and size > 0.25",
+    ]
+    assert regions.rules()[-1] == "x1 > 0 and x0 > 1"
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.7e9])
+def test_chosen_regions_have_short_thresholds_and_enough_samples(tmp_path, offset):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(1000, 2)) * 5000 + offset
+    inside = (X[:, 1] - offset > 3800) & (X[:, 0] - offset < 2000)
+    gap = np.where(inside, 0.3, -0.05) + rng.normal(0, 0.2, 1000)
+    out = tmp_path / "regions.json"
+    found = choose_regions(X, gap, out, max_regions=4, min_samples=50)
+    assert load_regions(out, 2) == found
+    region = found.assign(X)
+    counts = np.bincount(region)
+    assert 2 <= len(counts) <= 4
+    assert counts.min() >= 50
+    means = [gap[region == k].mean() for k in range(len(counts))]
+    worst = int(np.argmax(means))
+    assert (inside == (region == worst)).mean() > 0.98
+    assert max(len(repr(step[1])) for step in (found.tree, found.tree[2] or found.tree[3])) < 14
+    with pytest.raises(FileExistsError, match="chosen once"):
+        choose_regions(X, gap, out)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_regions": 1}, "`max_regions` must be from 2 to 64"),
+        ({"max_regions": 65}, "`max_regions` must be from 2 to 64"),
+        ({"min_samples": 0}, "`min_samples` must be at least 1"),
+        ({"min_samples": 30}, "No two regions"),
+        ({"gap": np.zeros(40)}, "the gap is the same everywhere"),
+        ({"gap": np.zeros(39)}, "one row per sample"),
+        ({"gap": np.full(40, math.nan)}, "`gap` must be finite"),
+        ({"X": np.full((40, 1), math.inf)}, "`X` must be finite"),
+    ],
+)
+def test_regions_that_cannot_be_chosen_are_refused(tmp_path, change, message):
+    given = {"X": np.arange(40.0)[:, None], "gap": np.arange(40.0), "min_samples": 5, **change}
+    with pytest.raises(ValueError, match=message):
+        choose_regions(given.pop("X"), given.pop("gap"), tmp_path / "regions.json", **given)
+    assert not (tmp_path / "regions.json").exists()
+
+
+def chain(n):
+    """A tree of so many regions."""
+    return None if n == 1 else [0, float(n), None, chain(n - 1)]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        None,
+        [],
+        [0, 0.5, None],
+        [0, 0.5, None, None, None],
+        [2, 0.5, None, None],
+        [-1, 0.5, None, None],
+        [True, 0.5, None, None],
+        [0.0, 0.5, None, None],
+        [0, 1, None, None],
+        [0, "0.5", None, None],
+        [0, 0.5, None, {}],
+        [0, 0.5, [0, 0.5, None], None],
+        chain(MAX_REGIONS + 1),
+    ],
+)
+def test_other_trees_are_refused(tmp_path, tree):
+    assert not valid_tree(tree, 2)
+    path = tmp_path / "regions.json"
+    write_json(path, {"kind": KIND, "format": FORMAT, "tree": tree})
+    with pytest.raises(VerificationError, match="does not hold a tree"):
+        load_regions(path, 2)
+
+
+@pytest.mark.parametrize(
+    "change", [{"kind": "x"}, {"format": FORMAT - 1}, {"more": 1}, {"tree": ...}]
+)
+def test_other_files_are_refused(tmp_path, change):
+    record = {"kind": KIND, "format": FORMAT, "tree": chain(MAX_REGIONS), **change}
+    path = tmp_path / "regions.json"
+    write_json(path, {k: v for k, v in record.items() if v is not ...})
+    with pytest.raises(VerificationError, match=r"does not hold the regions|has format"):
+        load_regions(path, 2)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_each_row_is_in_one_chunk_with_rows_of_its_region(size):
+    region = np.random.default_rng(0).integers(0, 5, 40)
+    region[region == 2] = 0  # a region without rows
+    chunks = rows_of_chunks(size, region)
+    assert sorted(np.concatenate(chunks).tolist()) == list(range(40))
+    assert all(len(np.unique(region[rows])) == 1 and 1 <= len(rows) <= size for rows in chunks)
+    assert all((np.diff(rows) > 0).all() for rows in chunks)
+    full = [len(rows) == size for rows in chunks]
+    assert full.count(False) <= 4
+
+
+# Proofs
+
+
+@pytest.fixture(scope="module")
+def balanced(tmp_path_factory):
+    """A model that is underconfident where x > .5 and overconfident elsewhere, and proofs of it."""
+    folder = tmp_path_factory.mktemp("regions")
+    X = np.random.default_rng(0).uniform(size=(40, 2))
+    X[:, 0] = np.where(np.arange(40) % 2, 0.25, 0.75)
+    model = LogisticRegression().fit(X, np.arange(40) % 2)
+    model.coef_, model.intercept_ = np.full((1, 2), 1e-3), np.array([math.log(3)])  # 3/4 for 1
+    y = np.where(X[:, 0] > 0.5, 1, np.arange(40) % 4 == 1)  # all right, and half of them
+    made = SimpleNamespace(folder=folder, X=X, y=y, keys=folder / "keys")
+    table = pd.DataFrame(X, columns=["income", "age"])
+    settings = {"n_bins": 1, "n_proofs": 40, "n_attestations": 2, "tolerance": 0.02}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+        made.public = commit(model, table, folder, verdict_samples=80, **settings).folder
+    made.own = shutil.copy(made.public / "srs", folder / "own.srs")
+    made.regions = folder / "regions.json"
+    write_json(made.regions, {"kind": KIND, "format": FORMAT, "tree": REGIONS.tree})
+    return made
+
+
+def bundle_of(balanced, level, regions):
+    """The bundle of a level with or without regions, made once."""
+    name = f"{level}-{regions is not None}"
+    bundle, challenge = balanced.folder / name, balanced.folder / f"{name}.json"
+    if not bundle.exists():
+        given = balanced.public, balanced.X, balanced.y
+        asked = {"level": level, "confidence_level": LEVELS[level], "regions": regions, **ASKED}
+        made = prove(*given, bundle, **asked, **SAMPLE)
+        if level == "predictions":
+            draw_challenge(bundle, *given, challenge)
+            made = prove(*given, bundle, challenge=challenge, **asked, **SAMPLE)
+        assert made.complete
+    return bundle, challenge if level == "predictions" else None
+
+
+def verified(balanced, level, regions, bundle=None):
+    """Verify the bundle that was made with these regions, or another one."""
+    made, challenge = bundle_of(balanced, level, regions)
+    asked = {"level": level, "confidence_level": LEVELS[level], **ASKED, **SAMPLE}
+    return verify(
+        made if bundle is None else bundle,
+        balanced.X,
+        balanced.y,
+        balanced.public,
+        regions=regions,
+        challenge=challenge,
+        **asked,
+        keys=balanced.keys,
+        classes=[0, 1],
+        allow_test_string=True,
+    )
+
+
+def verified_by_the_second(balanced, level, regions, bundle=None):
+    """What the second verifier finds in the same files."""
+    second = second_verifier()
+    made, challenge = bundle_of(balanced, level, regions)
+    commitment = second.Commitment(balanced.public, balanced.keys, balanced.own)
+    return second.verify_audit(
+        made if bundle is None else bundle,
+        commitment,
+        balanced.X.tolist(),
+        list(map(str, balanced.y)),
+        level=level,
+        confidence_level=LEVELS[level],
+        classes=[0, 1],
+        regions=regions,
+        challenge=challenge,
+        **ASKED,
+        **SAMPLE,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level):
+    together = verified(balanced, level, None)
+    assert together.passed
+    assert together.regions is None
+    assert "No region was looked at" in " ".join(together.notes)
+
+    found = verified(balanced, level, balanced.regions)
+    assert not found.passed
+    assert [region.rule for region in found.regions] == ["income <= 0.5", "income > 0.5"]
+    assert [region.n_samples for region in found.regions] == [20, 20]
+    # Half of 20 right at a confidence of 3/4 may be chance, all of them right may not.
+    verdicts = [level != "verdict", False]
+    assert [region.passed for region in found.regions] == verdicts
+    assert all(region.could_fail for region in found.regions)
+    assert "No region was looked at" not in " ".join(found.notes)
+    record = found.as_record()["regions"]
+    assert [entry["passed"] for entry in record] == verdicts
+    second = verified_by_the_second(balanced, level, balanced.regions)
+    if level == "verdict":
+        assert second == {"passed": False, "regions": [False, False]}
+        n_chunks = len(list((balanced.folder / "verdict-True" / "chunks").iterdir()))
+        assert found.n_proofs == n_chunks + 3
+        assert found.sums is None
+        return
+    assert [part["count"] for part in second["regions"]] == [[20], [20]]
+    assert [part["correct"] for part in second["regions"]] == [[10], [20]]
+    for part, correct in zip(found.regions, (10, 20), strict=True):
+        assert part.sums.count.tolist() == [20]
+        assert part.sums.correct.tolist() == [correct]
+    assert found.sums.correct.tolist() == [30]
+    assert (found.sums.confidence == sum(part.sums.confidence for part in found.regions)).all()
+    # One joint level, of all samples and of two regions.
+    for part in (found, *found.regions):
+        single = audit_sums(part.sums, alpha=0.05, confidence_level=1 - 0.05 / 3)
+        np.testing.assert_allclose(part.result.bins.threshold, single.bins.threshold)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_audit_of_other_regions_than_the_auditors_is_refused(balanced, tmp_path, level):
+    with_regions = bundle_of(balanced, level, balanced.regions)[0]
+    without = bundle_of(balanced, level, None)[0]
+    for bundle, regions in ((with_regions, None), (without, balanced.regions)):
+        with pytest.raises(VerificationError, match="about other regions than yours"):
+            verified(balanced, level, regions, bundle)
+    bundle = copied(with_regions, tmp_path)
+    changed = {**read_json(bundle / "statement.json"), "regions": [0, 0.25, None, None]}
+    write_json(bundle / "statement.json", changed)
+    write_manifest(bundle)
+    refused_by_both(balanced, level, bundle, "about other regions than yours")
+
+
+def refused_by_both(balanced, level, bundle, message):
+    with pytest.raises(VerificationError, match=message):
+        verified(balanced, level, balanced.regions, bundle)
+    with pytest.raises(Exception, match=r".") as refused:
+        verified_by_the_second(balanced, level, balanced.regions, bundle)
+    assert type(refused.value).__name__ == "Refused"
+
+
+def copied(bundle, tmp_path):
+    return shutil.copytree(bundle, tmp_path / "copy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["bins", "verdict"])
+def test_proofs_cannot_change_their_region(balanced, tmp_path, level):
+    bundle = copied(bundle_of(balanced, level, balanced.regions)[0], tmp_path)
+    chunks = sorted((bundle / "chunks").iterdir())
+    first, last = read_json(chunks[0]), read_json(chunks[-1])
+    write_json(chunks[0], {**last, "part": first["part"]})
+    write_json(chunks[-1], {**first, "part": last["part"]})
+    write_manifest(bundle)
+    refused_by_both(balanced, level, bundle, "does not hold for this statement")
+
+
+@pytest.mark.slow
+def test_no_verdict_of_a_region_can_be_left_out_added_or_changed(balanced, tmp_path):
+    made = bundle_of(balanced, "verdict", balanced.regions)[0]
+    for k, change in enumerate((leave_out, add, swap, claim)):
+        bundle = shutil.copytree(made, tmp_path / f"{k}")
+        change(bundle)
+        write_manifest(bundle)
+        refused_by_both(balanced, "verdict", bundle, r"one verdict for each|does not hold for")
+
+
+def leave_out(bundle):
+    (bundle / "verdicts" / "00001.json").unlink()
+
+
+def add(bundle):
+    shutil.copyfile(bundle / "verdicts" / "00001.json", bundle / "verdicts" / "00002.json")
+
+
+def swap(bundle):
+    path = bundle / "verdicts" / "00001.json"
+    write_json(path, {**read_json(bundle / "verdict.json"), "part": read_json(path)["part"]})
+
+
+def claim(bundle):
+    path = bundle / "verdicts" / "00001.json"
+    record = read_json(path)
+    write_json(path, {**record, "outputs": ["1", "1", "1"]})
+
+
+@pytest.mark.slow
+def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
+    statement = read_json(bundle_of(balanced, "bins", balanced.regions)[0] / "statement.json")
+    committed = load_commitment(balanced.public)
+    few, many = (
+        BinSums(np.array([0, ONE]), *(np.array([v]) for v in (n, n // 2, n * ONE // 2)), ONE)
+        for n in (2, 38)
+    )
+    found = judged(
+        committed, read_audit(statement, committed, "s"), [few, many], 2, [], [], "test", 0
+    )
+    assert found.passed
+    assert [region.could_fail for region in found.regions] == [False, True]
+    assert "too few samples to fail, so that their verdicts say nothing: income <= 0.5 (2)." in (
+        " ".join(found.notes)
+    )
