@@ -256,8 +256,8 @@ def notes_of(
         notes.append(f"The verdict would change at alpha minus or plus {named}.")
     notes.append("An audit says nothing about inputs that the reference data do not cover.")
     notes.append(
-        "Regions of the inputs were not looked at: an underconfident one can be balanced in its bin "
-        "by an overconfident one."
+        "Regions of the inputs were not looked at: an underconfident one can be balanced in its "
+        "bin by an overconfident one."
     )
     return notes
 
