@@ -82,7 +82,7 @@ QUICK = {
             "estimator": None,
             "region": UpperHalf(),
             "counterbalance": "auto",
-            "epsilon": 0.5,
+            "epsilon": 0.3,
             "max_epochs": 20,
         },
     ],
