@@ -89,7 +89,7 @@ def parties(tmp_path):
 def test_parties_in_their_own_folders_exchange_the_public_files_alone(parties):
     provider, auditor, client = parties
     auditor.send("string", provider)
-    given = ["--model", "model.joblib", "--data", "train.csv", "--out", "model"]
+    given = ["--model", "model.joblib", "--trust", "--data", "train.csv", "--out", "model"]
     size = ["--bins", 5, "--proofs", 1, "--attestations", 1]
     provider.done("commit", *given, *size, "--srs", "string")
     for other in (auditor, client):
