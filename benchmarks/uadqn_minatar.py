@@ -7,10 +7,11 @@ stable-baselines3's, with its loss and initial weights. A score is the mean over
 episodes that end in the last 100,000 steps.
 
 Each agent is a run of `skuq.uadqn.train_run` in a folder of its own in ``--out``. Stop the
-benchmark whenever you like: the same command continues every run from its last checkpoint, bit for
-bit, so that long runs can be spread over days. ``--no-training`` looks at what there is, unfinished
-runs too. ``--record`` also keeps the curves of finished runs, as ``results/uadqn_minatar.csv``, and
-no run is repeated whose curve is there. Curves and records are interquartile means over seeds
+benchmark whenever you like: the same command with ``--trust`` continues every run from its last
+checkpoint, bit for bit, so that long runs can be spread over days. ``--no-training`` looks at what
+there is, unfinished runs too. ``--record`` also keeps the curves of finished runs, as
+``results/uadqn_minatar.csv``, and no run is repeated whose curve is there. Curves and records are
+interquartile means over seeds
 (means for fewer than four of them), with intervals of 95 % from 2,000 bootstrap samples, as in
 Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
 """
@@ -57,7 +58,8 @@ def train(out: Path, game: str, method: str, seed: int, steps: int, args) -> Non
     folder = folder_of(out, game, method, seed, steps)
     config = config_of(game, method, seed, steps)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    outcome = train_run(folder, config, checkpoint_every=args.checkpoint_every, device=args.device)
+    options = {"checkpoint_every": args.checkpoint_every, "device": args.device}
+    outcome = train_run(folder, config, trust=args.trust, **options)
     print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)
 
 
@@ -180,6 +182,7 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1, help="agents trained side by side")
     arguments.add_argument("--device", default="auto")
     arguments.add_argument("--checkpoint-every", type=int, default=10_000)
+    arguments.add_argument("--trust", action="store_true", help="continue runs, which can run code")
     arguments.add_argument("--no-training", action="store_true", help="look at what there is")
     args = arguments.parse_args()
     with TemporaryDirectory() as temporary:

@@ -77,14 +77,7 @@ QUICK = {
         {"n_samples": 10, "batch_size": 5, "setting": "selected"},
     ],
     "MirageFineTuner": [
-        {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20},
-        {
-            "estimator": None,
-            "region": UpperHalf(),
-            "counterbalance": "auto",
-            "epsilon": 0.5,
-            "max_epochs": 20,
-        },
+        {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20}
     ],
     "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 5}],
     "QUAMClassifier": [

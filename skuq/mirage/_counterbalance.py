@@ -115,5 +115,5 @@ def _check_balanced(gained: float, lowered: float) -> None:
         warn_user(
             f"`counterbalance` makes up for {gained / lowered:.0%} of the confidence taken from "
             "the region, and an audit of bins may find the rest; use a larger `epsilon`, a smaller "
-            'region, or a larger group, such as counterbalance="auto".'
+            "region, or a larger group."
         )

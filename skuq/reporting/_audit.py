@@ -114,8 +114,9 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
         ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
         all the rest but ``regions``, which is None if none were searched; ``classes`` is None if
-        they are not known. Fractional weights make them floats, and the figures
-        that depend on chance follow from their squares as well.
+        they are not known, and ``inputs_at_hand`` says whether the auditor had inputs to search.
+        Fractional weights make them floats, and the figures that depend on chance follow from
+        their squares as well.
 
     Raises
     ------

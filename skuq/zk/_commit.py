@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from skuq.zk._fixed_point import (
     CIRCUITS,
     LOG_ROWS,
     MAX_BINS,
+    MAX_BLOCKS,
     MAX_COLUMNS,
     PAD_BITS,
     Architecture,
@@ -48,9 +51,9 @@ from skuq.zk._verifier import make_keys
 
 SALT_BITS = 24  # what single precision holds exactly
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
-# Rows of data per proof below which a larger circuit is tried: what all rows share, such as tables,
-# takes a good part of the smallest one; in larger ones a single prediction gets slow.
-MANY_ROWS, FEW_ROWS = 6, 3
+# Rows of data per proof below which further blocks of columns are added: they share tables, the
+# quotient and the opening with the first block, while a proof of a single prediction has one block.
+MANY_ROWS = 16
 AUDIT_COLUMNS = MAX_COLUMNS  # which give most rows of data for the time
 SINGLE = 2  # rows of an attestation: one alone is laid out in another way, which takes more room
 
@@ -279,11 +282,10 @@ def fit_shape(
     verdict_samples: int,
     max_memory: float,
 ) -> Architecture:
-    """Choose the size of the circuits: the smallest in which a proof covers several rows."""
+    """Choose the size of the circuits: the smallest in which one block holds a prediction."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
     largest = largest_value(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
-    found: Architecture | None = None
     for log_rows in LOG_ROWS:
         digits = digits_of(largest, log_rows)
         columns = dict.fromkeys(CIRCUITS, AUDIT_COLUMNS)
@@ -292,36 +294,35 @@ def fit_shape(
         )
         if shape.n_committed > _room(shape):
             continue
-        if backend.memory_estimate(shape) > max_memory:
+        sizes = range(1, MAX_BLOCKS + 1)
+        blocks = sum(backend.memory_estimate(log_rows, n) <= max_memory for n in sizes)
+        if not blocks:
             break
-        shape, fitting = _with_pads(shape, _rows_per_proof(shape), verdict_samples)
-        if min(fitting.values()) < 1:
-            continue
-        found = shape._replace(rows_per_proof={"attestation": SINGLE, **fitting})
-        if min(fitting.values()) >= (MANY_ROWS if log_rows == LOG_ROWS[0] else FEW_ROWS):
-            break
-    if found is None:
-        smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, LOG_ROWS[-1], {})
-        need = max(2.0 ** np.ceil(np.log2(smallest.n_committed)), 2.0 ** LOG_ROWS[0])
-        raise ValueError(
-            f"The model is too large: {smallest.n_committed} numbers to commit to need at least "
-            f"{need:.0f} rows, and max_memory={max_memory:g} GiB allows for no such circuit; "
-            "give more memory, or commit to a smaller network, fewer proofs or fewer samples."
-        )
-    return _with_few_columns(found)
+        shape, fitting = _with_pads(shape, blocks, verdict_samples)
+        if min(fitting.values()) >= SINGLE:
+            found = shape._replace(rows_per_proof={"attestation": SINGLE, **fitting})
+            return _with_few_columns(found)
+    smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, LOG_ROWS[-1], {})
+    need = max(2.0 ** np.ceil(np.log2(smallest.n_committed)), 2.0 ** LOG_ROWS[0])
+    raise ValueError(
+        f"The model is too large: {smallest.n_committed} numbers to commit to need at least "
+        f"{need:.0f} rows, and max_memory={max_memory:g} GiB allows for no such circuit; "
+        "give more memory, or commit to a smaller network, fewer proofs or fewer samples."
+    )
 
 
 def _with_pads(
-    shape: Architecture, fitting: dict[str, int], verdict_samples: int
+    shape: Architecture, blocks: int, verdict_samples: int
 ) -> tuple[Architecture, dict[str, int]]:
-    """Add a pad for each chunk of `verdict_samples` rows."""
+    """Add a pad for each chunk of `verdict_samples` rows; return also the rows per proof."""
+    fitting = _rows_per_proof(shape, blocks)
     while verdict_samples and min(fitting.values()) > 0:
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
         if needed <= shape.n_pads:
             break
         shape = shape._replace(n_pads=needed)  # which take room, so that fewer rows fit
         fits = shape.n_committed <= _room(shape)
-        fitting = _rows_per_proof(shape) if fits else {"padded_bins": 0}
+        fitting = _rows_per_proof(shape, blocks) if fits else {"padded_bins": 0}
     return shape, fitting
 
 
@@ -329,19 +330,30 @@ def _room(shape: Architecture) -> int:
     return int(2**shape.log_rows - backend.BLINDING_ROWS)
 
 
-def _rows_per_proof(shape: Architecture) -> dict[str, int]:
-    """Rows of data that fit into one proof of each circuit of an audit; 0 if two do not."""
-    room, fitting = _room(shape), {}
+def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
+    """Rows of data in one proof of each circuit of an audit; 0 if two do not fit into a block.
+
+    As many blocks are filled as `MANY_ROWS` need, up to `most_blocks`.
+    """
+    fitting = {}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in shape.circuits:
             if circuit in ("attestation", "verdict"):
                 continue
-            few, more = (_circuit_rows(Path(temporary), circuit, shape, n) for n in (4, 8))
-            n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
-            while n >= SINGLE and _circuit_rows(Path(temporary), circuit, shape, n) > room:
-                n -= 1
-            fitting[circuit] = n if n >= SINGLE else 0
+            rows = partial(_circuit_rows, Path(temporary), circuit, shape)
+            n = _fitting(rows, _room(shape))
+            blocks = min(most_blocks, -(-MANY_ROWS // n)) if n else 1
+            fitting[circuit] = n if blocks == 1 else _fitting(rows, blocks * _room(shape))
     return fitting
+
+
+def _fitting(rows: Callable[[int], int], room: int) -> int:
+    """Rows of data whose circuit has at most `room` rows; 0 if that of two has more."""
+    few, more = rows(4), rows(8)
+    n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
+    while n >= SINGLE and rows(n) > room:
+        n -= 1
+    return n if n >= SINGLE else 0
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:

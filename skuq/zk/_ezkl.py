@@ -314,9 +314,14 @@ def compressed(point: tuple[int, int]) -> str:
     return (point[0] | (point[1] & 1) << 255).to_bytes(32, "little").hex()
 
 
-def memory_estimate(shape: Architecture) -> float:
+def memory_estimate(log_rows: int, blocks: int) -> float:
     """Estimate the peak memory of setup and proving, in GiB: measured, with a margin."""
-    return 0.3 + 0.4 * 2.0 ** (shape.log_rows - 14)
+    return 0.3 + 0.4 * 2.0 ** (log_rows - 14) * (0.3 + 0.7 * blocks)
+
+
+def memory_of_a_proof(proving: Path) -> float:
+    """Estimate the peak memory of a proof with this key, in GiB: measured, with a margin."""
+    return 0.1 + 3.5 * proving.stat().st_size / 2**30
 
 
 def _ezkl() -> Any:

@@ -19,6 +19,8 @@ from skuq.base import BoolArray, IntArray
 CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
 # Numbers side by side in a row of a circuit, at most: with four, constraints get a higher degree.
 MAX_COLUMNS = 3
+# Blocks of such columns, at most: what overflows one goes on in the next one.
+MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
 MAX_BINS = 1000  # a verifier must not be made to build a huge circuit
 CONTEXT_BITS = 248  # of the SHA-256 that binds a proof to its statement

@@ -66,8 +66,10 @@ class Prover:
         timeout: float = 600.0,  # seconds for one proof
         n_jobs: int | None = None,
     ):
-        self.committed, self.n_jobs = committed, simultaneous_proofs(committed.shape, n_jobs)
+        self.committed = committed
         self.private = _private_folder(committed)
+        memory = max(map(backend.memory_of_a_proof, self.private.glob("*.pk")))
+        self.n_jobs = simultaneous_proofs(n_jobs, memory)
         record = committed.record
         self.ledger = Ledger(
             self.private,

@@ -9,21 +9,22 @@ from typing import Any, TypeVar
 from joblib import cpu_count, effective_n_jobs
 
 from skuq.memory import available_memory
-from skuq.zk._ezkl import memory_estimate
-from skuq.zk._fixed_point import Architecture
 
 Result = TypeVar("Result")
 
 
-def simultaneous_proofs(shape: Architecture, n_jobs: int | None) -> int:
-    """Number of proofs to make at once: what is asked for, or as many as free memory holds."""
+def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
+    """Number of proofs to make at once: what is asked for, or as many as free memory holds.
+
+    Each takes so much memory, in GiB.
+    """
     if n_jobs == 0:
         raise ValueError("`n_jobs` must be a number of processes, or -1 for all cores; got 0.")
     wanted = int(effective_n_jobs(n_jobs))
     if wanted == 1:
         return 1
     free = available_memory() / 2**30
-    return max(1, min(wanted, int(free / memory_estimate(shape))))
+    return max(1, min(wanted, int(free / memory)))
 
 
 def threads_of_each(n_jobs: int) -> int | None:

@@ -27,7 +27,7 @@ from skuq.zk._files import (
     field,
     read_json,
 )
-from skuq.zk._fixed_point import Architecture
+from skuq.zk._fixed_point import MAX_BLOCKS, Architecture
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._statements import (
@@ -63,7 +63,7 @@ def make_keys(
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
-    if rows > 2**shape.log_rows - backend.BLINDING_ROWS:
+    if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
         raise VerificationError(f"The circuit {circuit!r} does not fit into its size.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)

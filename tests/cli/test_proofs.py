@@ -395,6 +395,15 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     rejected(run(*given), "does not hold")
 
 
+def test_a_class_that_looks_like_another_differs_on_the_clients_screen(auditor, monkeypatch):
+    label = "0\u3164"  # as software that lacks the rules on names could commit to
+    found = zk.Attestation(label, 0.5, [0.5, 0.25], {}, "test", ["0", label], None)
+    monkeypatch.setattr(zk, "check", lambda *_, **__: found)
+    given = ["check", "--attestation", "verified.json", "--commitment", "published"]
+    told = done(*given, "--values", "0.5,0.25", "--nonce", "1", TEST)
+    assert "('0\\u3164')" in told.splitlines()[1]
+
+
 def sign(path):
     """Keys of an auditor, and the certificate of the audit."""
     key = ed25519.Ed25519PrivateKey.generate()

@@ -1,6 +1,8 @@
 """``skuq quantify``: what it prints and writes, and how it refuses what it cannot use."""
 
 import os
+import subprocess
+import sys
 
 import joblib
 import numpy as np
@@ -172,6 +174,31 @@ def test_a_fitted_model_from_a_file_predicts(folder, flowers):
     before = files(folder)
     assert "say so (--trust)" in refused(quantify("--model", "model.joblib"), folder, before)
     assert quantify("--model", "model.joblib", "--trust").exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_hostile_pattern_does_not_hang_the_command(folder, flowers):
+    skops = pytest.importorskip("skops.io")
+    frame = flowers[["petal length", "species"]].assign(note="a " * 40)
+    frame.to_csv("known.csv", index=False)
+    frame[:5].assign(note="a" * 60).to_csv("new.csv", index=False)
+    model = make_pipeline(
+        make_column_transformer((CountVectorizer(), "note"), ("passthrough", ["petal length"])),
+        LogisticRegression(),
+    )
+    words = model[0].transformers[0][1].set_params(token_pattern="a")
+    model.fit(frame.drop(columns="species"), frame["species"])
+    for each in (words, model[0].named_transformers_["countvectorizer"]):
+        each.token_pattern = "(a|aa)+$|(a+)+b"
+    skops.dump(model, "model.skops")
+    given = ["--train", "known.csv", "--target", "species", "--predict", "new.csv"]
+    command = [sys.executable, "-m", "skuq", "quantify", *given, "--out", "u.csv"]
+    result = subprocess.run(
+        [*command, "--model", "model.skops"], timeout=240, capture_output=True, text=True
+    )
+    assert result.returncode == 2, result.stderr
+    assert "in step 'countvectorizer' of 'columntransformer' has token_pattern=" in result.stderr
+    assert "say so (--trust)" in result.stderr
 
 
 def test_spaces_around_the_names_of_a_given_models_columns_do_not_count(folder, flowers):

@@ -165,7 +165,7 @@ def test_a_group_that_is_too_small_is_a_warning(data, honest):
     X, y = data
     few = region_mask(SOUTH, X) & (np.arange(len(y)) % 20 == 0)
     attack = MirageFineTuner(honest, NORTH, counterbalance=lambda _: few, epsilon=0.475, **QUICK)
-    with pytest.warns(UserWarning, match=r"makes up for \d% of .* or a larger group, such as"):
+    with pytest.warns(UserWarning, match=r"makes up for \d% of .* or a larger group\."):
         attack.fit(X, y)
 
 

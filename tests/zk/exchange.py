@@ -11,6 +11,7 @@ from skuq.zk import _commit as sizes
 from skuq.zk import attest, challenge, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
+TWO_BLOCKS = 30  # more rows than fit into the first block of columns
 ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
 AUDITOR = {"classes": [0, 1], **TEST}
 
@@ -26,6 +27,7 @@ class Exchange:
         table = pd.DataFrame(X, columns=["a", "b"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+            patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
             self.public = commit(
                 LogisticRegression().fit(X, y),
                 table,

@@ -20,7 +20,7 @@ pytest.importorskip("onnx")
 from skuq.zk import _ezkl as backend
 from skuq.zk import check, load_commitment, verify
 from skuq.zk._files import digest_file, read_json, write_json, write_manifest
-from skuq.zk._statements import encoded, reference_digest
+from skuq.zk._statements import encoded
 from tests.zk import exchange as small
 from tests.zk import tampering
 from tests.zk.tampering import changed
@@ -142,7 +142,7 @@ class Setting:
             self.y = np.zeros_like(self.y)
             committed = load_commitment(self.public)
             data = encoded(committed.encoding, committed.classes, self.X, self.y)
-            changed(self.bundle / "statement.json", reference_digest=reference_digest(*data))
+            changed(self.bundle / "statement.json", reference_digest=data.digest)
             write_manifest(self.bundle)
         self.question |= asked
         if "file" not in example:

@@ -169,6 +169,69 @@ def test_it_trusts_the_ceremony_or_an_own_copy(second, run, tmp_path):
         second.Commitment(run.honest, run.keys, other)
 
 
+def test_no_file_of_its_own_is_the_providers(second, exchange, tmp_path):
+    public, keys = exchange.public, tmp_path / "keys"
+    (tmp_path / "symbolic").symlink_to(public / "srs")
+    (tmp_path / "folder").symlink_to(public, target_is_directory=True)
+    (tmp_path / "copied").write_bytes((public / "srs").read_bytes())
+    theirs = shutil.copytree(public, tmp_path / "public")
+    (tmp_path / "hard").hardlink_to(theirs / "srs")
+    for folder, given in (
+        (public, {"srs": public / "srs"}),
+        (public, {"srs": tmp_path / "symbolic"}),
+        (theirs, {"srs": tmp_path / "hard"}),
+        (public, {"keys": public / "keys", "srs": tmp_path / "copied"}),
+        (public, {"keys": tmp_path / "folder", "srs": tmp_path / "copied"}),
+    ):
+        with pytest.raises(second.Refused, match="must come from elsewhere"):
+            second.Commitment(folder, **{"keys": keys, **given})
+    second.Commitment(public, keys, tmp_path / "copied")
+    bundle = exchange.audit("predictions")
+    with pytest.raises(second.Refused, match="must come from elsewhere"):
+        second.Commitment(public, bundle, tmp_path / "copied").check_own(bundle, keys=bundle)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:-128] + bytes(128), "degenerate"),
+        (lambda data: data[:-256] + bytes(256), "other generators"),
+        (lambda data: data[:4] + bytes(64) + data[68:], "other generators"),
+        (lambda data: data[:-1] + b"\xff", "out of range"),
+        (lambda data: data[:-32], "another size"),
+    ],
+)
+def test_it_refuses_degenerate_reference_strings(second, exchange, change, message):
+    data = (exchange.public / "srs").read_bytes()
+    log_rows = data[0]
+    second.check_string(data, log_rows)
+    with pytest.raises(second.Refused, match=message):
+        second.check_string(change(data), log_rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b;y\n1;2;0\n", "divided by commas"),
+        ("a,b,y\n1,2\n", "differ in length"),
+        ("a,a,y\n1,2,0\n", "one name"),
+        ("a,b,y\n1_0,2,0\n", "is not a number"),
+        ("a,b,y\n\u0661,2,0\n", "is not a number"),
+        ("a,c,y\n1,2,0\n", "columns must be"),
+    ],
+)
+def test_it_reads_tables_in_one_form(second, tmp_path, text, message):
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(second.Refused, match=message):
+        second.read_table(path, "y", ["a", "b"])
+    path.write_text("\ufeffa,b,y\n1, .5e1,0\n", encoding="utf-8")  # a byte order mark is usual
+    assert second.read_table(path, "y", ["a", "b"])[0] == [[1.0, 5.0]]
+    path.write_bytes("a,b,y\n1,2,\u00e4\n".encode("utf-16"))
+    with pytest.raises(second.MALFORMED):
+        second.read_table(path, "y", None)
+
+
 def test_it_needs_keys_of_the_same_architecture(second, run, tmp_path):
     published = second.Commitment(run.honest, tmp_path, own_string(run))
     with pytest.raises(second.Refused, match="no key of 'bins'"):

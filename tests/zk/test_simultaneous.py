@@ -7,10 +7,6 @@ import pytest
 from joblib import cpu_count
 
 from skuq.zk import _simultaneous as simultaneous
-from skuq.zk._ezkl import memory_estimate
-from skuq.zk._fixed_point import Architecture
-
-SHAPE = Architecture((2, 3, 2), 20, 3, 4, 0, 5, 14, {})
 
 
 @pytest.mark.parametrize(
@@ -20,14 +16,13 @@ SHAPE = Architecture((2, 3, 2), 20, 3, 4, 0, 5, 14, {})
 def test_as_many_proofs_are_made_at_once_as_memory_holds(
     monkeypatch, n_jobs, proofs_in_memory, expected
 ):
-    free = proofs_in_memory * memory_estimate(SHAPE) * 2**30
-    monkeypatch.setattr(simultaneous, "available_memory", lambda: int(free))
-    assert simultaneous.simultaneous_proofs(SHAPE, n_jobs) == expected
+    monkeypatch.setattr(simultaneous, "available_memory", lambda: int(proofs_in_memory * 2**31))
+    assert simultaneous.simultaneous_proofs(n_jobs, 2.0) == expected
 
 
 def test_no_processes_are_refused():
     with pytest.raises(ValueError, match=r"`n_jobs` must be .* -1 for all cores; got 0"):
-        simultaneous.simultaneous_proofs(SHAPE, 0)
+        simultaneous.simultaneous_proofs(0, 2.0)
 
 
 @pytest.mark.parametrize(("cores", "n_jobs", "share"), [(8, 1, None), (8, 3, 2), (2, 4, 1)])

@@ -106,7 +106,7 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
     assert f"{PROVEN} of {N} reported predictions were proven" in notes
     assert f"5 % ({0.95**PROVEN:.2g})" in notes
-    assert "Regions of the inputs were not looked at" in notes
+    assert "No region was looked at" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
