@@ -1,8 +1,7 @@
-"""Challenge and verification of an audit, by the auditor, and of a prediction, by a client."""
+"""Verification of an audit, by the auditor, and of a prediction, by a client."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.files import check_unlinked
 from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
     BUNDLES,
-    REPORTED,
     STATEMENT,
     VERDICT,
     VERDICTS,
@@ -24,10 +21,8 @@ from skuq.zk._files import (
     check_entries,
     check_manifest,
     check_outside,
-    digest_file,
     field,
     read_json,
-    write_json,
 )
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
 from skuq.zk._names import check_present, shown_classes
@@ -71,56 +66,6 @@ from skuq.zk._verdicts import (
     verdict_inputs,
 )
 from skuq.zk._verifier import Verifier, read_proof
-
-
-def challenge(
-    bundle: str | Path,
-    commitment: str | Path,
-    X_ref: ArrayLike,
-    y_ref: ArrayLike,
-    out: str | Path,
-) -> Path:
-    """Answer reported confidences with a random nonce, which decides which ones are proven.
-
-    Parameters
-    ----------
-    bundle : str or Path
-        Folder with the reported confidences, as `prove` wrote them at level "predictions".
-    commitment : str or Path
-        The public folder as it was published. The challenge is about this commitment alone.
-    X_ref, y_ref : array-like
-        The auditor's own reference data. The challenge is about these alone.
-    out : str or Path
-        JSON file to write. The auditor keeps it: `verify` accepts no other challenge.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    FileExistsError
-        If `out` exists: a second challenge would be another chance for false reports.
-    OSError
-        If `out` is a link.
-    ValueError
-        If `out` is in a folder of the provider.
-    """
-    check_outside(out, "out", bundle, commitment)
-    check_unlinked(out)
-    committed = load_commitment(commitment)
-    data = encoded(committed.encoding, committed.classes, X_ref, y_ref)
-    record = {
-        "commitment_digest": committed.digest,
-        "reference_digest": data.digest,
-        "reported_digest": digest_file(Path(bundle) / REPORTED),
-        "nonce": secrets.token_hex(16),
-    }
-    if Path(out).exists():
-        raise FileExistsError(f"{out} exists already; each audit is challenged once.")
-    write_json(Path(out), record)
-    return Path(out)
 
 
 def verify(
