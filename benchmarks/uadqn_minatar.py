@@ -8,11 +8,12 @@ episodes that end in the last 100,000 steps.
 
 Each agent is a run of `skuq.uadqn.train_run` in a folder of its own in ``--out``. Stop the
 benchmark whenever you like: the same command with ``--trust`` continues every run from its last
-checkpoint, bit for bit, so that long runs can be spread over days. ``--no-training`` looks at what there is, unfinished
-runs too. ``--record`` also keeps the curves of finished runs, as ``results/uadqn_minatar.csv``, and
-no run is repeated whose curve is there. Curves and records are interquartile means over seeds
-(means for fewer than four of them), with intervals of 95 % from 2,000 bootstrap samples, as in
-Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
+checkpoint, bit for bit, so that long runs can be spread over days. ``--no-training`` looks at what
+there is, unfinished runs too. ``--record`` also keeps the curves of finished runs, as
+``results/uadqn_minatar.csv``, and no run is repeated whose curve is there. Curves and records are
+interquartile means over seeds (means for fewer than four of them), with intervals of 95 % from
+2,000 bootstrap samples, as in Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice", 2021.
 """
 
 import json
