@@ -645,8 +645,9 @@ def verify_audit(
     demand(possible, "The question is impossible.")
     check_present(codes, commitment.classes, absent_classes)
     if level == "predictions":
-        needed = needed_proofs(len(rows), false_share, error)
-        reports = _spot_check(bundle, commitment, statement, rows, challenge, needed)
+        largest = max(region.count(k) for k in set(region))
+        needed = needed_proofs(largest, false_share, error)
+        reports = _spot_check(bundle, commitment, statement, rows, region, challenge, needed)
         parts = [
             sums_of_reports(commitment, n_bins, *(take(v, region, k) for v in (*reports, codes)))
             for k in range(n_regions(tree))
@@ -890,11 +891,14 @@ def needed_proofs(n: int, false_share: float, error: float) -> int:
     return min(n, math.ceil(math.log(error) / math.log1p(-false_share)))
 
 
-def chosen_rows(asked: dict[str, Any], n: int, k: int) -> list[int]:
-    """Rows that a challenge chooses: those with the smallest hashes."""
-    seed = canonical({name: asked[name] for name in CHALLENGE})
-    order = sorted(range(n), key=lambda i: hashlib.sha256(seed + b"\nrow %d" % i).digest())
-    return sorted(order[:k])
+def chosen_rows(asked: dict[str, Any], region: list[int], k: int) -> list[int]:
+    """Rows that a challenge chooses: in each region the `k` with the smallest hashes, or all."""
+    seed, chosen = canonical({name: asked[name] for name in CHALLENGE}), []
+    for number in set(region):
+        inside = take(range(len(region)), region, number)
+        inside.sort(key=lambda i: hashlib.sha256(seed + b"\nrow %d" % i).digest())
+        chosen += inside[:k]
+    return sorted(chosen)
 
 
 def _spot_check(
@@ -902,6 +906,7 @@ def _spot_check(
     commitment: Commitment,
     statement: dict[str, Any],
     rows: list[list[int]],
+    region: list[int],
     challenge: Path | None,
     needed: int,
 ) -> tuple[list[int], list[int]]:
@@ -928,7 +933,7 @@ def _spot_check(
     n_classes = len(commitment.classes)
     valid = all(0 <= label < n_classes for label in labels)
     demand(valid and all(0 < c <= ONE for c in confidences), "A report is impossible.")
-    chosen = chosen_rows(statement, n, k)
+    chosen = chosen_rows(statement, region, k)
     size = commitment.rows_per_proof["predictions"]
     n_chunks = -(-len(chosen) // size)
     for c in range(n_chunks):

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 2**22  # of each file that are searched for names
+MAX_MEMBERS = 100  # of an archive
 N_SHOWN = 5
 # Packages whose names say little about a file: those of models and of their arrays.
 _USUAL = {"sklearn", "numpy", "scipy", "pandas", "torch", "joblib", "skuq", "gymnasium", "_codecs"}
-_USUAL |= {"__builtin__", "builtins", "copy_reg", "copyreg", "collections"}
+_USUAL |= {"copy_reg", "copyreg", "collections"}
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 # Files of stable-baselines3 hold JSON, and there pickles in base64.
 _SERIALISED = re.compile(rb'":serialized:":\s*"([A-Za-z0-9+/=]+)')
@@ -64,7 +65,13 @@ def pickled_names(path: Path) -> set[str]:
 
     Those that a pickle composes while it is loaded, or that stand behind its arrays, are not found.
     """
-    return {name for content in _contents(path) for name in _names(content)}
+    found: set[str] = set()
+    try:
+        for content in _contents(path):
+            found.update(_names(content))
+    except Exception:  # whatever a damaged or forged archive leads to
+        return found
+    return found
 
 
 def _contents(path: Path) -> Iterator[bytes]:
@@ -74,7 +81,7 @@ def _contents(path: Path) -> Iterator[bytes]:
             yield from _contents(inner)
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
+            for name in archive.namelist()[:MAX_MEMBERS]:
                 with archive.open(name) as member:
                     content = member.read(MAX_BYTES)
                 yield content

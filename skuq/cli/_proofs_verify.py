@@ -178,6 +178,8 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     explained = " and chance explain" if level is not None else ""
     limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
     where = "" if found.regions is None else " of all samples and of each region"
+    if found.regions is not None and not all(region.could_fail for region in found.regions):
+        where += " with samples enough to fail"
     headline = (
         f"Passed: confidence is in no bin{where} {limit}."
         if found.passed
@@ -212,9 +214,8 @@ def _say_regions(regions: Sequence[RegionAudit]) -> None:
     """Print the verdict on each region, and where it is known its accuracy and confidence."""
     say("Regions:", bold=True)
     for region in regions:
-        verdict = "passed" if region.passed else "FAILED"
-        if not region.could_fail:
-            verdict = "too few samples to fail"
+        passed = "passed" if region.could_fail else "too few samples to fail"
+        verdict = passed if region.passed else "FAILED"
         means = ""
         if region.sums is not None and region.n_samples:
             sums, n = region.sums, region.n_samples
@@ -412,8 +413,13 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
     if record["regions"] is None:
         say("regions:    none was looked at")
     else:
-        rules = zk.Regions(record["regions"]).rules(names)
-        say(f"regions:    {visible('; '.join(rules))}")
+        regions = record["regions"]
+        rules = zk.Regions(regions["tree"]).rules(names)
+        for rule, size, could_fail in zip(
+            rules, regions["n_samples"], regions["could_fail"], strict=True
+        ):
+            said = "" if could_fail else ": too few samples to fail"
+            say(f"region:     {visible(rule)} ({size} samples){said}")
     if record["absent_classes"]:
         say(f"no labels:  of {zk.shown_classes(record['absent_classes'])} in the audit")
     stable = "the same" if record["robust"] else "NOT the same, too close to call,"

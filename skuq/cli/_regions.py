@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, read_csv
+from skuq.cli._files import READABLE, WRITABLE, InputError, read_csv
 from skuq.cli._main import say
 from skuq.cli._proof_options import (
     check_files,
@@ -74,6 +74,11 @@ def regions(
         X, true = read_reference(data, label, (predicted, confidence, *drop), committed)
         answered = read_reference(data, predicted, (label, confidence, *drop), committed)[1]
         stated = numbers_of(data, read_csv(data, needed=[confidence])[[confidence]])[confidence]
+        if not stated.between(0, 1, inclusive="right").all():
+            raise InputError(
+                f"--confidence: {confidence!r} must hold probabilities above 0 and up to 1, got "
+                f"{stated.min():g} to {stated.max():g}."
+            )
         gap = [
             (answer == truth) - sure
             for answer, truth, sure in zip(answered, true, stated, strict=True)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from skuq.files import check_unlinked
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import VerificationError, check_outside, digest
+from skuq.zk._files import VerificationError, check_entries, check_outside, digest, field
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
-from skuq.zk._regions import valid_tree
+from skuq.zk._regions import Regions, valid_tree
 from skuq.zk._results import VerifiedAudit
 from skuq.zk._revocations import check_not_revoked
 from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
@@ -77,7 +77,7 @@ def certify(
     Raises
     ------
     ValueError
-        If the key is none that can be used, or an argument is out of range.
+        If the key cannot be used, or an argument is out of range.
     OSError
         If `out` exists, or is a link.
     ImportError
@@ -91,15 +91,21 @@ def certify(
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
     # What the provider wrote freely in the statement is not signed.
-    question = ("alpha", "n_bins", "confidence_level", "regions")
+    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    n = audit.statement["n_samples"]
+    sizes, regions = [n], None
+    if audit.regions is not None:
+        sizes = [region.n_samples for region in audit.regions]
+        could_fail = [region.could_fail for region in audit.regions]
+        tree = audit.statement["regions"]
+        regions = {"tree": tree, "n_samples": sizes, "could_fail": could_fail}
+    # A spot check proves some samples of each region.
+    n_proven = sum(min(audit.statement.get("n_proven", n), size) for size in sizes)
     record = {
-        **{
-            name: audit.statement[name]
-            for name in ("commitment_digest", "reference_digest", *question)
-        },
-        "n_samples": audit.statement["n_samples"],
-        # Of the samples: a spot check proves some of them.
-        "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),
+        **{name: audit.statement[name] for name in asked},
+        "regions": regions,
+        "n_samples": n,
+        "n_proven": n_proven,
         "level": audit.level,
         "absent_classes": audit.absent_classes,
         "tolerance": audit.tolerance,
@@ -179,9 +185,8 @@ def checked_certificate(
     found = Certificate(record, digest(record))
     if record["commitment_digest"] != committed.digest:
         raise VerificationError("The certificate is about another commitment.")
-    tree = record["regions"]
-    if tree is not None and not valid_tree(tree, len(committed.encoding.columns)):
-        raise VerificationError("The certificate names regions that cannot be.")
+    if record["regions"] is not None:
+        _check_regions(record["regions"], len(committed.encoding.columns))
     if not found.passed:
         raise VerificationError("The certificate says that the audit was failed.")
     trust = record["reference_string"]
@@ -193,3 +198,16 @@ def checked_certificate(
     if revoked is not None:
         check_not_revoked(found.digest, record, Path(revoked), public)
     return found
+
+
+def _check_regions(record: dict[str, Any], n_columns: int) -> None:
+    """Check the entries about regions: their tree, sizes, and which of them could fail."""
+    check_entries(record, ("tree", "n_samples", "could_fail"), "The certificate's 'regions'")
+    sizes, could_fail = (
+        field(record, name, list, "The certificate") for name in ("n_samples", "could_fail")
+    )
+    tree = record.get("tree")
+    n = len(Regions(tree).paths) if valid_tree(tree, n_columns) else 0
+    typed = all(type(size) is int for size in sizes) and all(type(b) is bool for b in could_fail)
+    if not (n and typed and len(sizes) == len(could_fail) == n):
+        raise VerificationError("The certificate names regions that cannot be.")

@@ -42,7 +42,7 @@ ENTRIES: dict[Name, dict[str, type | tuple[type, ...]]] = {
         "alpha": float,
         "n_bins": int,
         "confidence_level": (float, type(None)),
-        "regions": (list, type(None)),
+        "regions": (dict, type(None)),
         "tolerance": (float, type(None)),
         "n_samples": int,
         "n_proven": int,

@@ -189,7 +189,7 @@ def test_a_hostile_pattern_does_not_hang_the_command(folder, flowers):
     words = model[0].transformers[0][1].set_params(token_pattern="a")
     model.fit(frame.drop(columns="species"), frame["species"])
     for each in (words, model[0].named_transformers_["countvectorizer"]):
-        each.token_pattern = "(a|aa)+$|(a+)+b"
+        each.token_pattern = "(?:a|aa)+b"
     skops.dump(model, "model.skops")
     given = ["--train", "known.csv", "--target", "species", "--predict", "new.csv"]
     command = [sys.executable, "-m", "skuq", "quantify", *given, "--out", "u.csv"]

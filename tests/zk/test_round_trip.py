@@ -479,7 +479,7 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
     for k in range(9):
         for name in ("commitment_digest", "reference_digest"):
             ground = SimpleNamespace(**{**asked, name: digest(f"{k}")})
-            rows.add(tuple(chosen_rows(ground, N, 4)))
+            rows.add(tuple(chosen_rows(ground, np.zeros(N, np.int64), 4)))
             with pytest.raises(VerificationError, match="must not change after it"):
                 check_challenge(sent, ground, path)
     assert len(rows) > 3

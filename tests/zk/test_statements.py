@@ -210,7 +210,7 @@ def stated(nonce, **others):
 
 @pytest.mark.parametrize("k", [1, 7, 50])
 def test_chosen_rows_are_distinct_and_in_order(k):
-    rows = chosen_rows(stated("a"), 50, k)
+    rows = chosen_rows(stated("a"), np.zeros(50, np.int64), k)
     assert len(set(rows.tolist())) == k
     assert rows.tolist() == sorted(rows.tolist())
     assert 0 <= rows.min() <= rows.max() < 50
@@ -218,27 +218,32 @@ def test_chosen_rows_are_distinct_and_in_order(k):
 
 @pytest.mark.parametrize("name", sorted(vars(stated(""))))
 def test_chosen_rows_depend_on_all_that_was_fixed_before(name):
-    first, same = (chosen_rows(stated("a"), 200, 20).tolist() for _ in range(2))
+    first, same = (chosen_rows(stated("a"), np.zeros(200, np.int64), 20).tolist() for _ in range(2))
     assert first == same
-    assert chosen_rows(stated(**{"nonce": "a", name: "other"}), 200, 20).tolist() != first
+    assert (
+        chosen_rows(stated(**{"nonce": "a", name: "other"}), np.zeros(200, np.int64), 20).tolist()
+        != first
+    )
 
 
 @pytest.mark.parametrize("name", ["alpha", "confidence_level", "versions", "anything"])
 def test_chosen_rows_do_not_depend_on_what_the_provider_may_write_after_the_challenge(name):
     # Else it could try many statements until the rows suit it.
-    first = chosen_rows(stated("a"), 200, 20).tolist()
-    assert chosen_rows(stated("a", **{name: "c"}), 200, 20).tolist() == first
+    first = chosen_rows(stated("a"), np.zeros(200, np.int64), 20).tolist()
+    assert chosen_rows(stated("a", **{name: "c"}), np.zeros(200, np.int64), 20).tolist() == first
 
 
 def test_a_larger_sample_holds_the_smaller_one():
-    few, many = (set(chosen_rows(stated("a"), 100, k).tolist()) for k in (10, 30))
+    few, many = (
+        set(chosen_rows(stated("a"), np.zeros(100, np.int64), k).tolist()) for k in (10, 30)
+    )
     assert few < many
 
 
 def test_no_row_is_chosen_more_often_than_chance_allows():
     counts = np.zeros(20)
     for nonce in range(1000):
-        counts[chosen_rows(stated(nonce), 20, 5)] += 1
+        counts[chosen_rows(stated(nonce), np.zeros(20, np.int64), 5)] += 1
     # Each is binomial with mean 250 and deviation 13.7.
     assert counts.min() > 190
     assert counts.max() < 310

@@ -470,12 +470,14 @@ def test_a_false_report_among_the_proven_is_named_when_all_else_holds(run, monke
     """Were the proofs fresh ones of the false report, its row would give it away."""
     bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
     statement = SpotCheckStatement.of(read_json(bundle / "statement.json"))
-    row = int(chosen_rows(statement, N, PROVEN)[5])
+    row = int(chosen_rows(statement, np.zeros(N, np.int64), PROVEN)[5])
     report(bundle, row, confidence=9000)
     asked = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}
     write_json(tmp_path / "challenge.json", asked)
     write_manifest(bundle)
-    monkeypatch.setattr(auditor, "chosen_rows", lambda *_: chosen_rows(statement, N, PROVEN))
+    monkeypatch.setattr(
+        auditor, "chosen_rows", lambda *_: chosen_rows(statement, np.zeros(N, np.int64), PROVEN)
+    )
     monkeypatch.setattr(backend, "verify", lambda *_: True)
     with pytest.raises(
         VerificationError, match=f"The reported confidence of row {row} is not the model's"
