@@ -3,6 +3,7 @@
 import base64
 import shutil
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ezkl")

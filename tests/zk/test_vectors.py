@@ -111,6 +111,9 @@ def by_the_package():
         "chosen_rows": spot_check.chosen_rows(challenged, np.zeros(12, np.int64), 5).tolist(),
         "n_proven": spot_check.sample_size(0.02, 0.01),
         "regions": (region := Regions(TREE).assign(ROWS)).tolist(),
+        "chosen_rows_of_regions": spot_check.chosen_rows(
+            challenged, np.array([0, 1, 1] * 4), 3
+        ).tolist(),
         "rows_of_chunks": [part.tolist() for part in rows_of_chunks(shape.rows_of("bins"), region)],
         "single_level": VerdictStatement.of({**STATEMENT, "regions": TREE}).single_level,
         "thresholds": verdicts.thresholds(0.05, tolerance),
