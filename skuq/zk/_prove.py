@@ -174,7 +174,7 @@ def prove(
         _check_verdict(committed, statement)
     run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
-        return _prove_predictions(run, data.rows, challenge, false_share, error)
+        return _prove_predictions(run, data, challenge, false_share, error)
     return _prove_sums(run, data)
 
 
@@ -336,17 +336,17 @@ def _prove_sums(run: _AuditRun, data: ReferenceData) -> Bundle:
 
 def _prove_predictions(
     run: _AuditRun,
-    rows: IntArray,
+    data: ReferenceData,
     challenge: str | Path | None,
     false_share: float,
     error: float,
 ) -> Bundle:
     """Report all confidences, then prove those that the challenge chooses."""
     if challenge is None:
-        return run.await_challenge(rows)
-    reported = run.reported(rows)
+        return run.await_challenge(data.rows)
+    reported = run.reported(data.rows)
     asked = read_challenge(Path(challenge))
-    n_proven = min(len(rows), sample_size(false_share, error))
+    n_proven = min(data.largest_region, sample_size(false_share, error))
     entries = {"reported_digest": digest(reported), "nonce": asked["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
@@ -357,12 +357,12 @@ def _prove_predictions(
             )
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")
-    run.begin(-(-n_proven // size))
+    chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
+    run.begin(-(-len(chosen) // size))
     run.file(REPORTED, dict)  # made above
-    chosen = rows[chosen_rows(statement, len(rows), n_proven)]
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])
-        for start in range(0, n_proven, size)
+        for start in range(0, len(chosen), size)
     ]
     return run.finish(len(run.chunks("predictions", values)))
 

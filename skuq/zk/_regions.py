@@ -159,7 +159,7 @@ def load_regions(path: str | Path, n_columns: int) -> Regions:
     entries = set(record) if isinstance(record, dict) else None
     if entries != {"kind", "format", "tree"} or record["kind"] != KIND:
         raise VerificationError(f"{path.name} does not hold the regions of an audit.")
-    if record["format"] != FORMAT:
+    if type(record["format"]) is not int or record["format"] != FORMAT:
         raise VerificationError(f"{path.name} has format {record['format']}, expected {FORMAT}.")
     if not valid_tree(record["tree"], n_columns):
         raise VerificationError(

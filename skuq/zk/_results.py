@@ -15,7 +15,7 @@ from skuq.zk._names import shown_classes
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._regions import Regions, group_confidence_level
-from skuq.zk._statements import AuditStatement, SpotCheckStatement
+from skuq.zk._statements import AuditStatement
 
 POWER = 0.8  # probability of a finding, for the smallest gap that is reported
 COULD_NOT_FAIL = (
@@ -234,7 +234,7 @@ def judged(
             for rule, part, each in zip(rules, parts, judgements[1:], strict=True)
         ]
     robust = all(each.robust for each in judgements)
-    notes = [*region_notes(statement, regions), *extra]
+    notes = [*region_notes(regions), *extra]
     notes += _power_notes(together.result, statement.alpha)
     return VerifiedAudit(
         passed=all(each.passed(tolerance) for each in judgements),
@@ -260,11 +260,13 @@ def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgeme
         for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
     ]
     result = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
-    could_fail = not all(_passes(extreme, alpha, level) for extreme in _extremes(sums))
+    could_fail = not verdicts[1] or not all(
+        _passes(extreme, alpha, level) for extreme in _extremes(sums)
+    )
     return _Judgement(verdicts, result, could_fail)
 
 
-def region_notes(statement: AuditStatement, regions: list[RegionAudit] | None) -> list[str]:
+def region_notes(regions: list[RegionAudit] | None) -> list[str]:
     """Describe how the regions were judged, or that none were."""
     if regions is None:
         return [REGIONS_NOT_LOOKED_AT]
@@ -277,11 +279,6 @@ def region_notes(statement: AuditStatement, regions: list[RegionAudit] | None) -
         notes.append(
             "These regions have too few samples to fail, so that their verdicts say nothing: "
             f"{'; '.join(small)}."
-        )
-    if isinstance(statement, SpotCheckStatement) and statement.n_proven < statement.n_samples:
-        notes.append(
-            "The proven predictions were drawn from all samples: a small region may hold most of "
-            "the false reports."
         )
     return notes
 

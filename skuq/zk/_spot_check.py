@@ -121,16 +121,19 @@ def read_challenge(path: Path) -> dict[str, str]:
     return record
 
 
-def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:
-    """Choose the rows to prove: those with the smallest hashes.
+def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntArray:
+    """Choose the rows to prove: in each region the `k` with the smallest hashes, or all.
 
     They depend on the nonce and on what was fixed before the auditor chose it, but not on
     anything else, such as alpha: a provider who could still choose something would try values
     until no false report is among the rows.
     """
     seed = canonical({name: getattr(statement, name) for name in CHALLENGE})
-    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
-    return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
+    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(len(region))]
+    chosen: list[int] = []
+    for number in np.unique(region):
+        chosen += sorted(np.flatnonzero(region == number).tolist(), key=keys.__getitem__)[:k]
+    return np.array(sorted(chosen), np.int64)
 
 
 def check_challenge(
@@ -186,16 +189,17 @@ def _numbers(record: Any, name: str) -> list[int]:
     return numbers
 
 
-def spot_check_notes(n: int, k: int) -> list[str]:
-    """Explain what `k` proven predictions of `n` reported ones are worth."""
-    if k == n:
+def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[str]:
+    """Explain what `n_proven` of `n` predictions are worth, of which at least `k` in a region."""
+    if n_proven == n:
         return ["Every reported prediction was proven."]
     missed = ", ".join(
         f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
     )
+    within = f", in each region at least {k} or all" if has_regions else ""
     return [
-        f"{k} of {n} reported predictions were proven, chosen after all were fixed. A fraction of "
-        f"false reports would be missed with this probability: {missed}.",
+        f"{n_proven} of {n} reported predictions were proven, chosen after all were fixed"
+        f"{within}. A fraction of false reports would be missed with this probability: {missed}.",
         "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
         "twice that fraction, or a whole bin that holds fewer predictions.",
     ]

@@ -95,8 +95,8 @@ class AuditStatement(Statement):
     @property
     def single_level(self) -> float | None:
         """Confidence level of each of these audits."""
-        if self.confidence_level is None:
-            return None
+        if self.confidence_level is None or self.n_audits == 1:
+            return self.confidence_level
         return group_confidence_level(self.confidence_level, self.n_audits)
 
     def impossible(self, committed: Commitment) -> str | None:
@@ -112,6 +112,8 @@ class AuditStatement(Statement):
         tree = None if self.regions is None else list(self.regions)
         if tree is not None and not valid_tree(tree, len(committed.encoding.columns)):
             return "the tree of regions"
+        if self.single_level is not None and self.single_level >= 1:
+            return f"confidence_level={self.confidence_level} for {self.n_audits} verdicts"
         return None
 
 
@@ -143,7 +145,7 @@ class SpotCheckStatement(AuditStatement):
 
     reported_digest: str  # SHA-256 of the reported predictions
     nonce: str  # the auditor's random number, which chooses the rows that are proven
-    n_proven: int  # number of these rows
+    n_proven: int  # number of these rows in each region; smaller regions are proven wholly
 
     def impossible(self, committed: Commitment) -> str | None:
         """Name the first impossible value."""
@@ -313,6 +315,11 @@ class ReferenceData(NamedTuple):
     def digest(self) -> str:
         """SHA-256 of the encoded reference data."""
         return reference_digest(self.rows, self.codes)
+
+    @property
+    def largest_region(self) -> int:
+        """Number of rows of the largest region."""
+        return int(np.bincount(self.region).max())
 
     def region_of_chunks(self, size: int) -> IntArray:
         """Number of the region of each chunk of at most `size` rows."""

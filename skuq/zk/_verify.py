@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.base import IntArray
 from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
     BUNDLES,
@@ -17,6 +16,7 @@ from skuq.zk._files import (
     VERDICT,
     VERDICTS,
     VerificationError,
+    canonical,
     check_content,
     check_entries,
     check_manifest,
@@ -176,7 +176,8 @@ def verify(
             raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
     check_content(names, BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
-    if statement.regions != (None if chosen is None else tuple(chosen.tree)):
+    stated = statement.record()["regions"]
+    if canonical(stated) != canonical(None if chosen is None else chosen.tree):
         raise VerificationError("The audit is about other regions than yours.")
     _check_tolerance(tolerance, committed, level)
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
@@ -192,9 +193,9 @@ def verify(
     shape = committed.shape
     numbers = range(max(1, statement.n_audits - 1))
     if isinstance(statement, SpotCheckStatement):
-        needed = min(len(data.rows), sample_size(false_share, error))
+        needed = min(data.largest_region, sample_size(false_share, error))
         found, n_proofs, extra = _verify_predictions(
-            verifier, statement, bundle, data.rows, challenge, needed
+            verifier, statement, bundle, data, challenge, needed
         )
         totals = [
             signed_sums(found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins)
@@ -344,7 +345,7 @@ def _verify_verdict(
     outputs = verifier.sums(bundle, "padded_bins", data)
     verdicts = verdict_chunks(shape, statement, data)
     _check_names(bundle, verdicts)
-    judged = {}
+    verified: dict[str, tuple[bool, bool]] = {}
     for part, chunks in verdicts.items():
         flags, proof = read_proof(bundle / verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
@@ -353,16 +354,17 @@ def _verify_verdict(
         verifier.verify("verdict", part, values, flags, proof)
         # The flags are about the tolerance of the commitment, which is at least that asked for.
         passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
-        judged[part] = passed, len(set(flags)) == 1
-    passed, robust = (all(each) for each in zip(*judged.values(), strict=True))
+        verified[part] = passed, len(set(flags)) == 1
+    passed, robust = (all(each) for each in zip(*verified.values(), strict=True))
     regions = None
     if statement.regions is not None:
         regions = []
         for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
             n = int((data.region == k).sum())
-            found = judged.get(f"{VERDICT_PART} {k}", (True, True))
-            regions.append(RegionAudit(rule, n, *found, not too_few_to_fail(n, *asked), None, None))
-    extra = region_notes(statement, regions)
+            found = verified.get(f"{VERDICT_PART} {k}", (True, True))
+            could_fail = not found[0] or not too_few_to_fail(n, *asked)
+            regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
+    extra = region_notes(regions)
     return VerifiedAudit(
         passed=passed,
         robust=robust,
@@ -392,21 +394,22 @@ def _verify_predictions(
     verifier: Verifier,
     statement: SpotCheckStatement,
     bundle: Path,
-    rows: IntArray,
+    data: ReferenceData,
     challenge: str | Path | None,
     needed: int,
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
     shape = verifier.committed.shape
     check_challenge(bundle, statement, challenge)
-    n, k = len(rows), statement.n_proven
+    n, k = len(data.rows), statement.n_proven
     if k < needed:
-        raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
+        where = "" if statement.regions is None else " in each region"
+        raise VerificationError(f"{k} predictions were proven{where}, {needed} of {n} are needed.")
     found = read_reports(bundle, statement, shape.widths[-1])
-    chosen = chosen_rows(statement, n, k)
+    chosen = chosen_rows(statement, data.region, k)
     size = shape.rows_of("predictions")
-    parts = [chosen[start : start + size] for start in range(0, k, size)]
-    inputs = [prediction_inputs(shape, rows[part]) for part in parts]
+    parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+    inputs = [prediction_inputs(shape, data.rows[part]) for part in parts]
     outputs = verifier.chunks(bundle, "predictions", inputs)
     for part, proven in zip(parts, outputs, strict=True):
         truth = read_predictions(shape, proven, len(part))
@@ -414,4 +417,4 @@ def _verify_predictions(
         if not same.all():
             row = int(part[int((~same).argmax())])
             raise VerificationError(f"The reported confidence of row {row} is not the model's.")
-    return found, len(outputs), spot_check_notes(n, k)
+    return found, len(outputs), spot_check_notes(n, len(chosen), k, statement.regions is not None)
