@@ -40,6 +40,7 @@ def run(tmp_path_factory):
     made.honest, made.dishonest = folder / "honest" / "public", folder / "dishonest" / "public"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+        patch.setattr(sizes, "MANY_ROWS", 1)  # in two chunks
         made.committed = commit(model, X, made.honest.parent, **COMMITTED)
         reuse_keys(patch, made.honest.parent / "private")
         commit(shrunk, X, made.dishonest.parent, srs=made.committed.srs, **COMMITTED)
