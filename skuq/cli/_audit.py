@@ -27,7 +27,7 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
 )
-from skuq.cli._main import LazyGroup, exit_with_verdict, one_line, say, say_bins
+from skuq.cli._main import LazyGroup, as_options, exit_with_verdict, one_line, say, say_bins
 
 COMMANDS = {
     "attest": (
@@ -279,7 +279,11 @@ def _write(
 def _show(data: dict[str, Any]) -> None:
     """Print the verdict, the bins and the findings."""
     verdict = data["verdict"]
-    say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
+    say(
+        f"\n{as_options(verdict['headline'])}\n",
+        bold=True,
+        fg="green" if verdict["passed"] else "red",
+    )
     say_bins(data["bins"])
     say("")
     for sentence in verdict["sentences"]:

@@ -46,6 +46,8 @@ OPTIONS = {
     "proba": "--proba",
     "regions": "--regions",
     "revoked": "--revoked",
+    "search_regions": "--features",
+    "sensitive_features": "--groups",
     "sep": "--sep",
     "srs": "--srs",
     "strict": "--strict",

@@ -97,8 +97,8 @@ def _advice(figures: Figures) -> str:
         how = "search regions of the inputs (`search_regions`)"
     else:
         how = (
-            "name the groups that matter (`sensitive_features`, `--groups`), or search columns "
-            "that are recorded with the predictions (`search_regions`, `--features`)"
+            "name the groups that matter (`sensitive_features`), or search columns that are "
+            "recorded with the predictions (`search_regions`)"
         )
     return f" {found}{how}."
 

@@ -414,12 +414,12 @@ def described(kind, right):
         (
             "parts of a model",
             "(bins only: no group and no region was looked at)",
-            "name the groups that matter (`sensitive_features`, `--groups`), or search columns",
+            "name the groups that matter (`sensitive_features`), or search columns",
         ),
         (
             "recorded",
             "(bins only: no group and no region was looked at)",
-            "name the groups that matter (`sensitive_features`, `--groups`), or search columns",
+            "name the groups that matter (`sensitive_features`), or search columns",
         ),
         (
             "groups",
