@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from skuq import CalibrationAuditor, extras
-from skuq.cli._main import FAILED, main
+from skuq.cli._main import FAILED, as_options, main
 from skuq.reporting import audit_data
 from skuq.table_files import write_table
 
@@ -61,7 +61,10 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word):
         )
     )
     assert expected["verdict"]["headline"].startswith(f"{word}: ")
-    for sentence in (expected["verdict"]["headline"], *expected["verdict"]["sentences"]):
+    for sentence in (
+        as_options(expected["verdict"]["headline"]),
+        *expected["verdict"]["sentences"],
+    ):
         assert sentence in result.stdout
     assert "Columns of probabilities: p0 -> 0, p1 -> 1." in result.stdout
     filled = [row for row in expected["bins"] if row["count"]]
