@@ -294,7 +294,7 @@ def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(
 def test_it_refuses_audits_that_no_test_could_fail(second, level):
     rng, refused = np.random.default_rng(0), 0
     for n in (1, 2, 3, 5, 9, 20, 60):
-        for alpha in (0.0, 0.05, 0.3):
+        for alpha in (0.0, 0.05, 0.3, 0.97):
             count = rng.multinomial(n, [0.3, 0.3, 0.4])
             confidence = np.round(count * [0.55, 0.75, 0.95] * 1000).astype(int)
             sums = BinSums(np.array([500, 667, 833, 1000]), count, count, confidence, 1000)
