@@ -97,6 +97,18 @@ UNSEEN = (
     *((0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
     *((0x2800, 0x2800), (0x1D159, 0x1D159), (0x13441, 0x13446), (0x16FE4, 0x16FE4)),
 )
+# Letters with a dot that a mark replaces (Soft_Dotted, in the form NFKC), and i and j without one.
+DOTTED = "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
+# Characters that are drawn as ASCII ones; and Greek, then Cyrillic letters drawn as Latin ones.
+ALIKE = str.maketrans(
+    "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u01c3\u0261", "-------'''!g"
+)
+LETTERS = str.maketrans(
+    "\u0391\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7\u03a5\u0396\u03bf\u03bd"
+    "\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423"
+    "\u0430\u0441\u0435\u0456\u0458\u043e\u0440\u0455\u0445\u0443",
+    "ABEHIKMNOPTXYZovABCEHIJKMOPSTXYaceijopsxy",
+)
 EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO"}
 EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
 
@@ -252,11 +264,11 @@ def check_content(names: Iterable[str], expected: set[str]) -> None:
 
 
 def check_outside(path: Path | None, *sources: Path) -> None:
-    """Refuse a file of one's own that is in a folder of the other party, or is one of its files."""
+    """Refuse what is in a folder of the other party, one of its files, or a folder around it."""
     for source in sources if path is not None else ():
         assert path is not None
         real, theirs = path.resolve(), source.resolve()
-        inside = real == theirs or theirs in real.parents
+        inside = real == theirs or theirs in real.parents or real in theirs.parents
         for other in [source, *source.rglob("*")] if source.is_dir() else [source]:
             inside |= path.exists() and other.exists() and path.samefile(other)
         demand(not inside, f"{path} belongs to {source}: your own files must come from elsewhere.")
@@ -300,21 +312,35 @@ def decoded(text: Any) -> bytes:
 def check_names(names: Any) -> None:
     """Demand names that nobody can take for each other, nor overlook a part of."""
     seen: set[str] = set()
+    seen_as_latin: set[str] = set()
     for name in names:
         demand(isinstance(name, str) and 0 < len(name) <= 200, "A name is no text, empty or long.")
-        before = ""
         for c in name:
             unseen = any(first <= ord(c) <= last for first, last in UNSEEN)
             demand(c.isprintable() and not unseen, f"{name!a} has U+{ord(c):04X}, which is unseen.")
-            mark = unicodedata.category(c)[0] == "M"
-            demand(not mark or before not in ("", c), f"{name!a} has a loose or repeated mark.")
-            before = c if mark or unicodedata.category(c)[0] == "L" else ""
+        check_marks(name)
         scripts = {script_of(c) for c in unicodedata.normalize("NFKC", name)}
         demand(len(scripts - {""}) <= 1, f"{name!a} mixes scripts.")
-        once = unicodedata.normalize("NFKC", name).casefold()
-        folded = " ".join(unicodedata.normalize("NFKC", once).split())
-        demand(folded not in ("", *seen), f"{name!a} differs from another name by case or spaces.")
-        seen.add(folded)
+        plain = unicodedata.normalize("NFKD", name)
+        for written, others in ((plain, seen), (plain.translate(LETTERS), seen_as_latin)):
+            once = unicodedata.normalize("NFKC", written.casefold()).translate(ALIKE)
+            folded = " ".join("".join(str(unicodedata.decimal(c, c)) for c in once).split())
+            demand(folded not in ("", *others), f"{name!a} looks like another name.")
+            others.add(folded)
+
+
+def check_marks(name: str) -> None:
+    """Demand that each mark is on a letter, where it is seen."""
+    letter = before = ""
+    for c in unicodedata.normalize("NFD", name):
+        kind = unicodedata.category(c)[0]
+        if kind == "M":
+            demand(letter != "" and c != before, f"{name!a} has a loose or repeated mark.")
+            dotted = unicodedata.normalize("NFKC", letter) in DOTTED
+            demand(c != "\u0307" or not dotted, f"{name!a} has a dot on a letter that has one.")
+        else:
+            letter = c if kind == "L" else ""
+        before = c
 
 
 def script_of(c: str) -> str:
@@ -395,14 +421,16 @@ class Commitment:
         demand(same, "The reference string is not the one that was committed to.")
         check_string(data, self.log_rows)
         self.check_own(folder, keys=keys, srs=srs)
-        trusted = CEREMONY.get(self.log_rows) if srs is None else sha256(read(srs))
+        ceremony = CEREMONY[self.log_rows]
+        trusted = ceremony if srs is None else sha256(read(srs))
         demand(sha256(data) == trusted, "The reference string is not the ceremony's, nor yours.")
+        self.trust = "ceremony" if sha256(data) == ceremony else "supplied"
         self.lengths: dict[str, int] = {}  # of proofs of each circuit
 
     def check_own(self, source: Path, **own: Path | None) -> None:
         """Demand that files of the verifier's own are none of the provider's."""
         for path in own.values():
-            check_outside(path, source)
+            check_outside(path, source, self.folder)
 
     def describe(self, record: dict[str, Any]) -> None:
         """Check the record, and take over what it says."""
@@ -455,7 +483,8 @@ class Commitment:
         demand(self.log_rows in CEREMONY, "There are no circuits of this size.")
         demand(all(1 <= n <= 3 for n in shape["columns"].values()), "Columns are out of range.")
         base = 2**self.log_rows - 16
-        demand(base ** (shape["digits"] - 1) < 2**51, "There are too many digits.")
+        few = shape["digits"] <= 51  # before a power that no memory holds
+        demand(few and base ** (shape["digits"] - 1) < 2**51, "There are too many digits.")
         self.n_committed = (
             sum((a + 1) * b for a, b in zip(self.widths, self.widths[1:], strict=False))
             + shape["n_salts"]
@@ -613,8 +642,9 @@ def verify_audit(
 
     Return ``passed`` at level "verdict"; otherwise count, correct predictions and sum of
     confidences of each bin, and ``within_alpha``: whether each is within alpha, without an
-    allowance for chance. With regions, ``regions`` is a list of the same for each of them (None for
-    one without samples at level "verdict"), and ``passed`` is about all verdicts.
+    allowance for chance, which is not part of this verifier. With regions, ``regions`` is a list
+    of the same for each of them (None for one without samples at level "verdict"), and ``passed``
+    is about all verdicts.
     """
     commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
     demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
@@ -640,9 +670,7 @@ def verify_audit(
         demand(statement[name] == value, f"The statement has another {name} than yours.")
     same = canonical(statement["regions"]) == canonical(tree)  # 1 and 1.0 are not the same
     demand(same, "The statement has other regions than yours.")
-    possible = 0 <= alpha <= 1 and 1 <= n_bins <= commitment.n_bins
-    possible = possible and (confidence_level is None or 0 < confidence_level < 1)
-    demand(possible, "The question is impossible.")
+    check_question(statement, commitment.n_bins)
     check_present(codes, commitment.classes, absent_classes)
     if level == "predictions":
         largest = max(region.count(k) for k in set(region))
@@ -660,10 +688,19 @@ def verify_audit(
         parts = [add(commitment, take(*chunks, k)) for k in range(n_regions(tree))]
     found = bins_of(add(commitment, parts), commitment.n_bins, n_bins, alpha)
     demand(sum(found["count"]) == len(rows), "The sums do not add up to the number of samples.")
-    demand(could_fail(found, alpha), "This audit could not have failed.")
+    demand(could_fail(found, alpha, single_level(statement)), "This audit could not have failed.")
     if tree is not None:
         found["regions"] = [bins_of(part, commitment.n_bins, n_bins, alpha) for part in parts]
     return found
+
+
+def check_question(statement: dict[str, Any], most_bins: int) -> None:
+    """Demand an alpha, a number of bins and a confidence level that can be."""
+    level = statement["confidence_level"]
+    possible = 0 <= statement["alpha"] <= 1 and 1 <= statement["n_bins"] <= most_bins
+    demand(possible and (level is None or 0 < level < 1), "The question is impossible.")
+    single = single_level(statement)  # which rounding may make 1
+    demand(single is None or single < 1, "The confidence level is impossible for so many regions.")
 
 
 def read_regions(path: Path, n_columns: int) -> list[Any]:
@@ -721,12 +758,20 @@ def add(commitment: Commitment, parts: Sequence[Sequence[int]]) -> list[int]:
     return [sum(part[i] for part in parts) for i in range(3 * commitment.n_bins)]
 
 
-def could_fail(found: dict[str, Any], alpha: float) -> bool:
-    """Whether a bin would be beyond alpha if all of its predictions were right, or none."""
+def could_fail(found: dict[str, Any], alpha: float, level: float | None) -> bool:
+    """Whether a bin would be beyond alpha if all of its predictions were right, or none.
+
+    At a confidence level that must also be rarer than it allows for a model within alpha: otherwise
+    no test of this level fails any labels.
+    """
     tolerated = Fraction(str(alpha))
     sums = [Fraction(value) for value in found["confidence_sum"]]
-    pairs = list(zip(found["count"], sums, strict=True))
-    return any(max(c, n - c) > tolerated * n for n, c in pairs)
+    pairs = [(n, c) for n, c in zip(found["count"], sums, strict=True) if n]
+    if not any(max(c, n - c) > tolerated * n for n, c in pairs):
+        return False
+    all_right = math.prod(min(1.0, float(c / n) + alpha) ** n for n, c in pairs)
+    none_right = math.prod(min(1.0, 1 - float(c / n) + alpha) ** n for n, c in pairs)
+    return level is None or min(all_right, none_right) <= 1 - level
 
 
 def chunks_of(
@@ -1038,6 +1083,17 @@ def verify_attestation(
 # --- command line -------------------------------------------------------------------------------
 
 
+TRUST = {
+    "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
+    "supplied": "NOT the public ceremony's string: trusted because you supplied it",
+}
+NOT_JUDGED = (
+    "The judgement of these sums at a confidence level is not part of this verifier: within_alpha "
+    "allows nothing for chance, and skuq may refuse an audit as one that could not have failed "
+    "which is accepted here."
+)
+
+
 def read_table(
     path: Path, label: str, names: list[str] | None
 ) -> tuple[list[list[float]], list[str]]:
@@ -1096,6 +1152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             x = [float(number_of(value)) for value in given.values.split(",")]
             found = verify_attestation(given.path, commitment, x, given.nonce)
         else:
+            commitment.check_own(given.path, data=given.data)
             X, y = read_table(given.data, given.label, commitment.encoding["names"])
             chance = given.confidence_level
             found = verify_audit(
@@ -1117,6 +1174,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Refused, *MALFORMED) as error:
         print(f"Refused: {error!r}", file=sys.stderr)
         return 2
+    found |= {"reference_string": commitment.trust, "trust": TRUST[commitment.trust]}
+    if "within_alpha" in found and given.confidence_level != "none":
+        found["note"] = NOT_JUDGED
     print(json.dumps(found))
     return 0
 

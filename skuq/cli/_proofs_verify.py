@@ -36,7 +36,6 @@ from skuq.cli._proof_options import (
 if TYPE_CHECKING:
     from skuq.zk import Attestation, Commitment, RegionAudit, VerifiedAudit
 
-LONGEST_PLACE = 200  # characters of the place of revoked certificates
 WARNING: dict[str, Any] = {"bold": True, "fg": "red"}
 
 
@@ -430,7 +429,7 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
     say(f"string:     {reason}", **({} if trust == "ceremony" else WARNING))
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:
-        place = " ".join(record["revocations"].split())[:LONGEST_PLACE] or "no place is named"
+        place = record["revocations"].strip() or "no place is named"
         say(f"revoked:    not compared with a list ({place})")
 
 

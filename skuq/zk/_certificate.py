@@ -86,7 +86,7 @@ def certify(
     out = Path(out)
     check_unlinked(out)
     private = read_key(Path(key), "private")
-    if len(revocations) > MAX_PLACE or not revocations.isprintable():
+    if not _is_place(revocations):
         raise ValueError(f"`revocations` must be one line of at most {MAX_PLACE} characters.")
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
@@ -185,6 +185,11 @@ def checked_certificate(
     found = Certificate(record, digest(record))
     if record["commitment_digest"] != committed.digest:
         raise VerificationError("The certificate is about another commitment.")
+    if not _is_place(record["revocations"]):
+        raise VerificationError(
+            "The certificate's place of revoked ones is not one line of at most "
+            f"{MAX_PLACE} characters."
+        )
     if record["regions"] is not None:
         _check_regions(record["regions"], len(committed.encoding.columns))
     if not found.passed:
@@ -198,6 +203,10 @@ def checked_certificate(
     if revoked is not None:
         check_not_revoked(found.digest, record, Path(revoked), public)
     return found
+
+
+def _is_place(text: str) -> bool:
+    return len(text) <= MAX_PLACE and text.isprintable()
 
 
 def _check_regions(record: dict[str, Any], n_columns: int) -> None:

@@ -122,15 +122,22 @@ def write_within(folder: Path, name: str, content: bytes) -> None:
 
 
 def check_outside(path: str | Path | None, name: str, *sources: str | Path | None) -> None:
-    """Refuse a file of the verifier's own that is the other party's: in its folders, or its file.
+    """Refuse what should be the verifier's own, and is in files of the other party or around them.
 
     It decides what is believed, and whoever made the files of the other party would choose it.
     """
     for source in sources:
-        if path is not None and source is not None and is_within(path, source):
+        if path is None or source is None:
+            continue
+        if is_within(path, source):
             raise ValueError(
                 f"`{name}` must not be in {source}, which the other party made: what decides "
                 "whether you believe it has to come from elsewhere, and to be kept there."
+            )
+        if Path(source).resolve().is_relative_to(Path(path).resolve()):
+            raise ValueError(
+                f"`{name}` must not be a folder around {source}, which the other party made and "
+                "may have sent with other files beside it; give a folder of your own."
             )
 
 
@@ -244,9 +251,16 @@ def number(value: Any) -> float:
     return value
 
 
-def is_digest(text: str) -> bool:
-    """Whether a text is a SHA-256 or a point of the curve in 64 hexadecimal digits."""
-    return re.fullmatch("[0-9a-f]{64}", text) is not None
+def array(value: Any) -> list[Any]:
+    """Return an array of JSON; `TypeError` for anything else, such as a text or an object."""
+    if type(value) is not list:
+        raise TypeError(f"expected a list, got {value!r}")
+    return value
+
+
+def is_digest(value: Any) -> bool:
+    """Whether a value is a SHA-256 or a point of the curve in 64 hexadecimal digits."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def decoded(text: str) -> bytes:

@@ -59,6 +59,23 @@ EAST_ASIAN = (
     "BOPOMOFO",
 )
 UNITS = "\u03bc\u03a9"  # micro and ohm, which units have beside letters of other scripts
+# Letters that lose their dot under a mark, so that a dot above gives it back (Soft_Dotted of
+# PropList.txt, in the form NFKC), and those without a dot, which a dot above turns into them.
+DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
+# What is drawn as an ASCII character: dashes and minus, quotes, a click, the script g.
+ALIKE = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    **dict.fromkeys("\u2018\u2019\u02bc", "'"),
+    "\u01c3": "!",
+    "\u0261": "g",
+}
+# Latin letters, and those of the Greek and the Cyrillic script that are drawn as they are.
+LETTERS = str.maketrans(
+    "\u0391\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7\u03a5\u0396\u03bf\u03bd"
+    "\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423"
+    "\u0430\u0441\u0435\u0456\u0458\u043e\u0440\u0455\u0445\u0443",
+    "ABEHIKMNOPTXYZovABCEHIJKMOPSTXYaceijopsxy",
+)
 
 
 def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
@@ -91,8 +108,8 @@ def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
 
 
 def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that all of each text is seen, and that texts differ by more than case or spaces."""
-    folded: dict[str, str] = {}
+    """Check that all of each text is seen, and that no two are alike but for case or spaces."""
+    seen: dict[tuple[int, str], str] = {}
     for text in texts:
         if not 0 < len(text) <= MAX_NAME:
             raise ValueError(f"the names of {what} must neither be empty nor long")
@@ -101,11 +118,14 @@ def check_texts(texts: Sequence[str], what: str) -> None:
             raise ValueError(
                 f"the names of {what} must be of visible characters of one script: {found}"
             )
-        other = folded.setdefault(_folded(text), text)
-        if other is not text or not _folded(text):
+        forms = {*enumerate(_folded(text))}
+        others = [seen[form] for form in forms if form in seen]
+        if others or (0, "") in forms:
             raise ValueError(
-                f"the names of {what} must differ by more than case or spaces: {other!a}, {text!a}"
+                f"the names of {what} must differ by more than case, spaces or characters that "
+                f"look alike: {(*others, text)[0]!a}, {text!a}"
             )
+        seen |= dict.fromkeys(forms, text)
 
 
 def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any]) -> list[Any]:
@@ -133,9 +153,9 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
     if surprising:
         raise VerificationError(
             f"None of your {len(codes)} labels is of the committed classes "
-            f"{shown_classes(surprising)}. A class that only the model knows may be another "
-            "one's twin, and no audit. If your data have a good reason to lack it, name it "
-            "(`absent_classes`, --absent-classes)."
+            f"{shown_classes(surprising)}. With a class that only the model knows, it could split "
+            "one answer into two of half the confidence. If your data have a good reason to lack "
+            "it, name it (`absent_classes`, --absent-classes)."
         )
     return [label for label in committed if label in expected]
 
@@ -176,15 +196,19 @@ def _hidden(text: str) -> str:
 
 
 def _loose_mark(text: str) -> str:
-    """Name the first combining mark without a letter below it, or that repeats another."""
-    before = ""
-    for c in text:
+    """Name the first combining mark that is on no letter, or is not seen on its letter."""
+    letter = before = ""
+    for c in unicodedata.normalize("NFD", text):
         mark = unicodedata.category(c)[0] == "M"
-        if mark and not before:
+        if mark and not letter:
             return f"{text!a} has the mark {_code(c)} on no letter"
         if mark and before == c:
             return f"{text!a} has the mark {_code(c)} twice on one letter"
-        before = c if mark or unicodedata.category(c)[0] == "L" else ""
+        if c == DOT and unicodedata.normalize("NFKC", letter) in DOTTED:
+            return f"{text!a} has the mark {_code(c)} on {_code(letter)}, where it is not seen"
+        if not mark:
+            letter = c if unicodedata.category(c)[0] == "L" else ""
+        before = c
     return ""
 
 
@@ -213,6 +237,16 @@ def _code(c: str) -> str:
     return f"U+{ord(c):04X} ({unicodedata.name(c, 'without a name')})"
 
 
-def _folded(text: str) -> str:
-    once = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(unicodedata.normalize("NFKC", once).split())
+def _folded(text: str) -> list[str]:
+    """Forms by which a name is compared: in its own script, and with Latin letters where alike."""
+    plain, forms = unicodedata.normalize("NFKD", text), []
+    for written in (plain, plain.translate(LETTERS)):
+        once = unicodedata.normalize("NFKC", written.casefold())
+        forms.append(" ".join("".join(map(_alike, once)).split()))
+    return forms
+
+
+def _alike(c: str) -> str:
+    """The ASCII character that is drawn so, or of this digit; the character itself elsewhere."""
+    digit = unicodedata.decimal(c, None)
+    return ALIKE.get(c, c) if digit is None else str(digit)

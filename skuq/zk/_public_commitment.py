@@ -16,6 +16,7 @@ from skuq.zk._files import (
     PUBLISHED,
     REFERENCE_STRING,
     VerificationError,
+    array,
     check_content,
     check_entries,
     check_manifest,
@@ -214,7 +215,7 @@ def _architecture(record: dict[str, Any]) -> Architecture:
             if name not in ("widths", "rows_per_proof", "columns")
         }
         shape = Architecture(
-            widths=tuple(integer(width) for width in values["widths"]),
+            widths=tuple(integer(width) for width in array(values["widths"])),
             rows_per_proof={name: integer(n) for name, n in values["rows_per_proof"].items()},
             columns={name: integer(n) for name, n in values["columns"].items()},
             **numbers,
@@ -345,11 +346,11 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
     try:
         columns = tuple(
             Column(integer(levels), number(center), number(scale), number(limit))
-            for levels, center, scale, limit in record["columns"]
+            for levels, center, scale, limit in map(array, array(record["columns"]))
         )
         names = record["names"]
         if names is not None:
-            names = check_columns(names, len(columns))
+            names = check_columns(array(names), len(columns))
         encoding = Encoding(columns, integer(record["bits"]), names)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"The encoding of inputs is malformed: {error}") from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from skuq.files import check_unlinked, is_within
-from skuq.zk._files import VerificationError, digest
+from skuq.zk._files import VerificationError, digest, is_digest
 from skuq.zk._signatures import (
     check_dates,
     check_issued,
@@ -59,7 +58,7 @@ def revoke(
     TypeError
         If `certificates` is a single one.
     ValueError
-        If the key is none that can be used, an argument is out of range, or a certificate or the
+        If the key cannot be used, an argument is out of range, or a certificate or the
         previous list does not have its signature.
     OSError
         If `out` is a link, or exists and is not the previous list.
@@ -99,7 +98,7 @@ def revoke(
         )
     for certificate in certificates:
         named = str(certificate)
-        if not _is_digest(named):
+        if not is_digest(named):
             named = digest(read_signed(Path(certificate), "certificate", public))
         revoked.add(named)
     write_signed(out, "revocations", {"revoked": sorted(revoked)}, valid_days, private)
@@ -123,12 +122,8 @@ def check_not_revoked(certificate: str, record: Mapping[str, Any], path: Path, p
 def _digests(record: Mapping[str, Any], path: Path) -> list[str]:
     """Digests of a list, which are in their order, each once."""
     digests: list[str] = record["revoked"]
-    if not all(isinstance(text, str) and _is_digest(text) for text in digests):
+    if not all(map(is_digest, digests)):
         raise VerificationError(f"{path.name} names something else than digests of certificates.")
     if digests != sorted(set(digests)):
         raise VerificationError(f"{path.name} does not name each certificate once, in order.")
     return digests
-
-
-def _is_digest(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{64}", text) is not None

@@ -144,7 +144,7 @@ def verify(
         If anything does not hold; the message says what.
     ValueError
         If an argument is out of range, `absent_classes` names a class that a label has, or a file
-        of the auditor's own lies in a folder of the provider.
+        of the auditor's own lies in a folder of the provider, or `keys` is a folder around one.
 
     References
     ----------
@@ -260,8 +260,8 @@ def check(
     VerificationError
         If anything does not hold; the message says what.
     ValueError
-        If a file of the client's own lies in the provider's folder, or arguments do not fit
-        together.
+        If a file of the client's own lies in the provider's folder, `keys` is a folder around it,
+        or arguments do not fit together.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got none.")

@@ -217,6 +217,14 @@ def resigned(auditor, path, name="revocations", **entries):
     write_json(path, {name: record, "signature": base64.b64encode(signature).decode()})
 
 
+@pytest.mark.parametrize("place", ["two\nlines", "x" * 201])
+def test_a_place_of_revoked_ones_that_fills_a_report_is_refused(auditor, place):
+    path = auditor.sign()
+    resigned(auditor, path, "certificate", revocations=place)
+    with pytest.raises(VerificationError, match="not one line of at most 200 characters"):
+        checked(path, auditor)
+
+
 def changed_later(auditor, path):
     record = read_json(path)
     record["revocations"]["expires"] = "2999-01-01T00:00:00Z"

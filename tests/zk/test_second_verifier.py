@@ -1,20 +1,24 @@
 """The verifier that uses nothing of the package: it agrees on honest files, and on altered ones."""
 
 import importlib.util
+import json
 import re
 import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
 
-from skuq.zk import check
+from skuq.calibration import BinSums
+from skuq.zk import REFERENCE_STRINGS, check
 from skuq.zk._files import read_json, write_json, write_manifest
+from skuq.zk._results import _judge
 from skuq.zk._verdicts import too_few_to_fail
 from tests.zk import exchange as small
 from tests.zk.tampering import LEVELS, changed, verified
@@ -182,10 +186,13 @@ def test_no_file_of_its_own_is_the_providers(second, exchange, tmp_path):
         (theirs, {"srs": tmp_path / "hard"}),
         (public, {"keys": public / "keys", "srs": tmp_path / "copied"}),
         (public, {"keys": tmp_path / "folder", "srs": tmp_path / "copied"}),
+        (theirs, {"keys": tmp_path, "srs": tmp_path / "copied"}),
+        (theirs, {"keys": theirs / "..", "srs": tmp_path / "copied"}),
     ):
         with pytest.raises(second.Refused, match="must come from elsewhere"):
             second.Commitment(folder, **{"keys": keys, **given})
-    second.Commitment(public, keys, tmp_path / "copied")
+    published = second.Commitment(public, keys, tmp_path / "copied")
+    assert published.trust == "supplied"
     bundle = exchange.audit("predictions")
     with pytest.raises(second.Refused, match="must come from elsewhere"):
         second.Commitment(public, bundle, tmp_path / "copied").check_own(bundle, keys=bundle)
@@ -254,9 +261,20 @@ def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
     given += ["--data", tmp_path / "ref.csv", "--bins", small.ASKED["n_bins"]]
     given += ["--confidence-level", "0.95", "--level", "bins", "--alpha"]
     assert second.main([*map(str, given), "0.2"]) == 0
-    assert str(first.sums.count.tolist()) in capsys.readouterr().out
+    found = json.loads(capsys.readouterr().out)
+    assert found["count"] == first.sums.count.tolist()
+    assert found["reference_string"] == "supplied"
+    assert found["trust"] == REFERENCE_STRINGS["supplied"]
+    assert "allows nothing for chance" in found["note"]
     assert second.main([*map(str, given), "0.3"]) == 2
     assert "another alpha" in capsys.readouterr().err
+    shutil.copy(tmp_path / "ref.csv", exchange.folder / "bins.csv")
+    planted = shutil.copytree(exchange.audit("bins"), tmp_path / "theirs")
+    shutil.move(tmp_path / "ref.csv", planted / "ref.csv")
+    given = [planted if part == exchange.audit("bins") else part for part in given]
+    given = [planted / "ref.csv" if part == tmp_path / "ref.csv" else part for part in given]
+    assert second.main([*map(str, given), "0.2"]) == 2
+    assert "must come from elsewhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("confidence_level", [None, 0.5, 0.95])
@@ -270,6 +288,30 @@ def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(
             refused = too_few_to_fail(n, n_classes, **asked)
             statement = {**asked, "n_samples": n, "regions": None}
             assert second.can_fail(statement, n_classes) == (not refused)
+
+
+@pytest.mark.parametrize("level", [None, 0.5, 0.95, 0.999])
+def test_it_refuses_audits_that_no_test_could_fail(second, level):
+    rng, refused = np.random.default_rng(0), 0
+    for n in (1, 2, 3, 5, 9, 20, 60):
+        for alpha in (0.0, 0.05, 0.3, 0.97):
+            count = rng.multinomial(n, [0.3, 0.3, 0.4])
+            confidence = np.round(count * [0.55, 0.75, 0.95] * 1000).astype(int)
+            sums = BinSums(np.array([500, 667, 833, 1000]), count, count, confidence, 1000)
+            found = {"count": count.tolist(), "confidence_sum": (confidence / 1000).tolist()}
+            # The audit passes as it is, since as many predictions are right as should be.
+            right = np.minimum(count, np.round(confidence / 1000).astype(int))
+            asked = SimpleNamespace(alpha=alpha, single_level=level)
+            first = _judge(sums._replace(correct=right), asked, 0.0).could_fail
+            if not second.could_fail(found, alpha, level):
+                assert not first
+                refused += 1
+    assert refused >= 1
+    two = {"count": [0, 2], "confidence_sum": [0.0, 1.8]}
+    assert second.could_fail(two, 0.05, None)
+    assert second.could_fail(two, 0.05, 0.5)
+    assert not second.could_fail(two, 0.05, 0.999)
+    assert not second.could_fail({"count": [2], "confidence_sum": [1.4]}, 0.05, 0.95)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from skuq.zk import _verdicts as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
-from skuq.zk._public_commitment import encoding_of
+from skuq.zk._public_commitment import _architecture, encoding_of
 from skuq.zk._regions import Regions, rows_of_chunks
 from skuq.zk._statements import VerdictStatement
 
@@ -225,6 +225,49 @@ def test_neither_verifier_reads_two_entries_of_one_name(tmp_path):
             read(path)
         path.write_text('{"alpha": 0.05}', encoding="utf-8")
         assert read(path) == {"alpha": 0.05}
+
+
+@pytest.mark.parametrize(
+    "name", ["logit_bits", "digits", "n_salts", "n_pads", "n_bins", "log_rows", "widths"]
+)
+def test_both_verifiers_refuse_huge_numbers_before_they_compute_with_them(name):
+    second, huge = second_verifier(), 10**15
+    shape = RECORD["architecture"]
+    altered = {**shape, name: [*shape["widths"][:-1], huge] if name == "widths" else huge}
+    with pytest.raises(ValueError, match=r"the architecture is malformed|too many layers"):
+        _architecture(altered)
+    with pytest.raises(second.Refused):
+        object.__new__(second.Commitment).architecture(altered)
+
+
+@pytest.mark.parametrize(
+    ("level", "tree", "possible"),
+    [
+        (0.95, None, True),
+        (None, TREE, True),
+        (1 - 1e-14, None, True),  # taken as it is
+        (1 - 1e-14, TREE, False),  # that of each verdict is rounded to 1
+        (1 - 1e-11, TREE, True),
+        (1.0, None, False),
+        (0.0, TREE, False),
+    ],
+)
+def test_both_verifiers_refuse_confidence_levels_that_are_impossible(level, tree, possible):
+    second = second_verifier()
+    asked = {**STATEMENT, "confidence_level": level, "regions": tree}
+    committed = SimpleNamespace(
+        shape=SimpleNamespace(n_bins=3, n_pads=2, rows_of=lambda _: 2),
+        encoding=SimpleNamespace(columns=[0, 1]),
+    )
+    statement = VerdictStatement.of(asked)
+    assert (statement.impossible(committed) is None) == possible
+    if possible:
+        second.check_question(asked, 3)
+        assert second.single_level(asked) == statement.single_level
+        second.chance_of(2, second.single_level(asked))
+    else:
+        with pytest.raises(second.Refused, match="impossible"):
+            second.check_question(asked, 3)
 
 
 if __name__ == "__main__":
