@@ -27,6 +27,7 @@ PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is no better than guessing
 # Of parameters that messages of the package name in backticks, which may have a value.
 OPTIONS = {
+    "absent_classes": "--absent-classes",
     "TableModel.save": "--save",
     "allow_supplied_string": "--allow-supplied-string",
     "allow_test_string": "--test-string",

@@ -155,7 +155,7 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
             f"None of your {len(codes)} labels is of the committed classes "
             f"{shown_classes(surprising)}. With a class that only the model knows, it could split "
             "one answer into two of half the confidence. If your data have a good reason to lack "
-            "it, name it (`absent_classes`, --absent-classes)."
+            "it, name it (`absent_classes`)."
         )
     return [label for label in committed if label in expected]
 
