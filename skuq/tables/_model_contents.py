@@ -54,11 +54,12 @@ LARGEST = {
 }
 LARGEST_INTEGER = 10**7  # of an estimator, where nothing else is said
 # Integers that are no number of anything that is computed: seeds, values that stand for others,
-# limits of fitting, and numbers of rows.
+# limits of fitting, numbers of rows, and a place in memory.
 UNLIMITED = re.compile(
-    r"categories|classes|random_state|(random_)?seed|fill_value|missing_values|encoded_missing_value|unknown_value"
-    r"|(pos|neg)_label|constant|max_(depth|features|leaf_nodes|samples|fun)|min_\w+|subsample"
-    r"|batch_size|cache_size|n_samples\w*|stop_words_id|t"
+    r"categories|classes|random_state|(random_)?seed|fill_value|missing_values"
+    r"|encoded_missing_value|unknown_value|(pos|neg)_label|constant"
+    r"|max_(depth|features|leaf_nodes|samples|fun)|min_\w+|subsample|batch_size|cache_size"
+    r"|n_samples\w*|stop_words_id|t"
 )
 LARGEST_POLYNOMIAL = 10**6  # terms
 LARGEST_MODEL = 10**7  # objects, each counted as often as it is used
