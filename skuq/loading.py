@@ -7,18 +7,27 @@ which is ``--trust`` on the command line; what a file would call is found withou
 from __future__ import annotations
 
 import base64
+import os
 import pickletools
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_BYTES = 2**22  # of each file that are searched for names
-MAX_MEMBERS = 100  # of an archive
+BUDGET = 2**24  # bytes of all files together
+MAX_MEMBERS = 100  # of an archive, and files of a folder
 N_SHOWN = 5
+# Parts of names that run commands, or open files with such names, wherever they are reached from.
+_COMMANDS = {"eval", "exec", "execfile", "compile", "__import__", "getattr", "load", "loads"}
+_COMMANDS |= {"read_pickle", "_load_from_bytes", "open", "system", "popen", "os", "posix", "nt"}
+_COMMANDS |= {"subprocess", "runpy", "importlib", "shutil", "socket", "ctypes", "pty", "pickle"}
 # Packages whose names say little about a file: those of models and of their arrays.
 _USUAL = {"sklearn", "numpy", "scipy", "pandas", "torch", "joblib", "skuq", "gymnasium", "_codecs"}
 _USUAL |= {"copy_reg", "copyreg", "collections"}
@@ -48,7 +57,7 @@ def untrusted(path: str | PathLike[str], instead: str = "") -> str:
         If there is nothing at the path.
     """
     Path(path).stat()
-    names = sorted(pickled_names(Path(path)), key=lambda name: (_is_usual(name), name))
+    names = sorted(pickled_names(Path(path)), key=lambda name: (_rank(name), name))
     named = f" (it names {', '.join(names[:N_SHOWN])}, among others)" if names else ""
     return (
         f"{path} is loaded as pickled objects, which run code of whoever made them{named}. If you "
@@ -56,44 +65,70 @@ def untrusted(path: str | PathLike[str], instead: str = "") -> str:
     )
 
 
-def _is_usual(name: str) -> bool:
-    return name.partition(".")[0] in _USUAL
+def _rank(name: str) -> int:
+    """Place of a name among those that are shown: commands first, what is usual last."""
+    parts = name.split(".")
+    if not _COMMANDS.isdisjoint(parts):
+        return 0
+    return 2 if parts[0] in _USUAL else 1
 
 
 def pickled_names(path: Path) -> set[str]:
     """Names of functions and classes in the pickles of a path, which are not loaded.
 
-    Those that a pickle composes while it is loaded, or that stand behind its arrays, are not found.
+    Those that a pickle composes while it is loaded, that stand behind its arrays, or in files that
+    cannot be read or are too many or too long, are not found.
     """
     found: set[str] = set()
-    try:
-        for content in _contents(path):
-            found.update(_names(content))
-    except Exception:  # whatever a damaged or forged archive leads to
-        return found
+    left = BUDGET
+    for file in islice(_regular_files(path.resolve()), MAX_MEMBERS):
+        for content in _contents(file):
+            found.update(_names(content[:left]))
+            left -= len(content)
+            if left <= 0:
+                return found
     return found
 
 
+def _regular_files(path: Path) -> Iterator[Path]:
+    """The path, or the files in it if it is a folder: no links, pipes or devices."""
+    with suppress(OSError, RecursionError):
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            yield path
+        elif stat.S_ISDIR(mode):
+            for inner in sorted(path.iterdir()):
+                yield from _regular_files(inner)
+
+
 def _contents(path: Path) -> Iterator[bytes]:
-    """The beginnings of all that may be a pickle in a file or in a folder."""
-    if path.is_dir():
-        for inner in sorted(path.iterdir()):
-            yield from _contents(inner)
-    elif zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist()[:MAX_MEMBERS]:
-                with archive.open(name) as member:
-                    content = member.read(MAX_BYTES)
-                yield content
-                yield from map(base64.b64decode, _SERIALISED.findall(content))
-    elif path.is_file():
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES)
+    """The beginnings of all that may be a pickle in a file."""
+    with suppress(Exception), _opened(path) as file:  # whatever a damaged or forged file leads to
+        content = file.read(MAX_BYTES)
         yield content
-        try:  # as joblib and gzip compress
-            yield zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(content, MAX_BYTES)
-        except zlib.error:
+        if zipfile.is_zipfile(file):  # which may stand at the end of a pickle
+            with zipfile.ZipFile(file) as archive:
+                for name in archive.namelist()[:MAX_MEMBERS]:
+                    yield from _member(archive, name)
             return
+        # As joblib and gzip compress.
+        yield zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(content, MAX_BYTES)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file that is not waited for if it has become a link or a pipe."""
+    kept_safe = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | kept_safe))
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    content = b""
+    with suppress(Exception), archive.open(name) as member:
+        content = member.read(MAX_BYTES)
+    yield content
+    for text in _SERIALISED.findall(content):
+        with suppress(ValueError):
+            yield base64.b64decode(text)
 
 
 def _names(content: bytes) -> Iterator[str]:

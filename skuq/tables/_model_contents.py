@@ -25,28 +25,46 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 
 from skuq.stored import MARK
+from skuq.tables._model_trees import is_damaged
 from skuq.tables._validation import TableError
 
-# The only value that is allowed, and the reason against others.
+# Attributes by their names without underscores, which many get when a model is fitted: the only
+# value that is allowed, and the reason against others.
 ALLOWED = {
+    "in_fit": (False, "which passes over the checks of rows"),
     "input": ("content", "which reads the files that texts of the table name"),
     "memory": (None, "which writes a cache, and loads its files as pickles"),
+    "preprocessor": (None, "which hands rows on that are not checked"),
 }
-# Attributes that stand for a number of repetitions, of processes or of columns.
+# Numbers of repetitions, of processes or of columns.
 LARGEST = {
     "max_doc_update_iter": 100_000,
     "max_iter": 100_000,
     "n_estimators": 100_000,
     "n_features": 2**22,  # of hashes of words
+    "n_features_out": 2**22,
+    "n_features_outs": 2**22,
     "n_jobs": 256,
+    "n_out_full": 10**6,
+    "n_output_features": 10**6,
     "n_steps": 100_000,
     "ngram_range": 64,
     "sample_steps": 1_000,
     "transform_max_iter": 100_000,
 }
+LARGEST_INTEGER = 10**7  # of an estimator, where nothing else is said
+# Integers that are no number of anything that is computed: seeds, values that stand for others,
+# limits of fitting, numbers of rows, and a place in memory.
+UNLIMITED = re.compile(
+    r"categories|classes|random_state|(random_)?seed|fill_value|missing_values"
+    r"|encoded_missing_value|unknown_value|(pos|neg)_label|constant"
+    r"|max_(depth|features|leaf_nodes|samples|fun)|min_\w+|subsample|batch_size|cache_size"
+    r"|n_samples\w*|stop_words_id|t"
+)
 LARGEST_POLYNOMIAL = 10**6  # terms
 LARGEST_MODEL = 10**7  # objects, each counted as often as it is used
 LARGEST_EXPANSION = 100  # bytes in memory for each in the file
+LARGEST_SCHEMA = 2**26  # bytes of JSON, which take some twenty times as much memory as objects
 SMALL_MODEL = 2**28  # bytes that need no comparison with the size of the file
 LARGEST_PATTERN = 1_000  # characters, and ways to match other than by the unbounded repetition
 UNBOUNDED = 64  # repetitions
@@ -86,6 +104,9 @@ def check_archive(path: Path) -> None:
     largest = max(SMALL_MODEL, LARGEST_EXPANSION * path.stat().st_size)
     with ZipFile(path) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
+        if sizes.get("schema.json", 0) > LARGEST_SCHEMA:
+            n_bytes = f"{sizes['schema.json']:,} bytes, more than {LARGEST_SCHEMA:,}"
+            raise _error(path, f"The description of the model (schema.json) takes {n_bytes}")
         _check_size(path, sum(sizes.values()), largest)
         for name in sizes:
             if name.endswith(".npz"):  # an archive itself
@@ -113,10 +134,11 @@ def _error(path: Path, reason: str) -> TableError:
 
 
 class _Contents:
-    """The objects of a model, each of which is looked at once."""
+    """The objects of a model, each of which is looked at once for each width of its rows."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}
+        # With the objects themselves, so that no other one gets the same identity.
+        self._sizes: dict[tuple[int, int | None], tuple[Any, int]] = {}
 
     def visit(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
         """Check an object in these steps, and return how many objects it uses.
@@ -125,12 +147,14 @@ class _Contents:
         """
         if value is None or isinstance(value, bool | int | float | str | bytes | type | np.ufunc):
             return 0
-        if id(value) not in self._sizes:
-            self._sizes[id(value)] = 1
-            self._sizes[id(value)] += self._visit_parts(value, steps, width)
-        if self._sizes[id(value)] > LARGEST_MODEL:
+        key = id(value), width
+        if key not in self._sizes:
+            self._sizes[key] = value, 1
+            self._sizes[key] = value, 1 + self._visit_parts(value, steps, width)
+        size = self._sizes[key][1]
+        if size > LARGEST_MODEL:
             raise _Refused("The model uses its parts so many times that it would never end")
-        return self._sizes[id(value)]
+        return size
 
     def _visit_parts(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
         if isinstance(value, FunctionType | BuiltinFunctionType | partial):
@@ -140,7 +164,9 @@ class _Contents:
                 raise _Refused(f"The method {value.__name__}{_within(steps)} would be called")
             return self.visit(value.__self__, steps, width)
         if isinstance(value, np.ndarray):
-            parts = value.ravel().tolist() if value.dtype == object else []
+            if type(value) is not np.ndarray:  # of which checks see other values than compiled code
+                raise _Refused(f"An array{_within(steps)} is a {type(value).__name__}")
+            parts = value.ravel().tolist() if value.dtype.hasobject else []
             return sum(self.visit(part, steps, width) for part in parts)
         if isinstance(value, list | tuple | set):
             # As pipelines name their steps.
@@ -158,38 +184,26 @@ class _Contents:
         name, attributes = type(value).__name__, getattr(value, "__dict__", {})
         widths = [each for each in (width, attributes.get("n_features_in_")) if each is not None]
         width = min(widths, default=0)
-        if name == "Tree":
-            _check_nodes(value.children_left, value.children_right, value.feature, width, steps)
-        elif name == "TreePredictor":
-            nodes, is_leaf = value.nodes, value.nodes["is_leaf"] != 0
-            left, right = (
-                np.where(is_leaf, -1, nodes[side].astype(np.int64)) for side in ("left", "right")
-            )
-            _check_nodes(left, right, nodes["feature_idx"], width, steps)
-        elif sparse.issparse(value) and value.format in ("csr", "csc", "bsr"):
+        _check_attributes(attributes, name, steps, default=LARGEST_INTEGER)
+        if is_damaged(value, width):
+            raise _Refused(f"A tree{_within(steps)} is damaged")
+        if sparse.issparse(value) and value.format in ("csr", "csc", "bsr"):
             try:
                 value.check_format(full_check=True)
             except ValueError as error:
                 raise _Refused(f"An array{_within(steps)} is damaged: {error}") from error
-        _check_attributes(attributes, name, steps)
         # Gradient boosting gives its rows to trees that do not check them; others check their own.
         has_trees = name.startswith("GradientBoosting") or {"tree_", "_predictors"} & {*attributes}
         passed = width if has_trees else None
         return sum(self.visit(part, steps, passed) for part in attributes.values())
 
 
-def _check_nodes(left: Any, right: Any, feature: Any, width: int, steps: tuple[str, ...]) -> None:
-    """Refuse a tree whose nodes lead back, or out of its arrays or of rows of that width."""
-    inner = np.flatnonzero(left != -1)
-    children, used = np.stack([left[inner], right[inner]]), feature[inner]
-    leads_on = (children > inner) & (children < len(left))
-    if not (leads_on.all() and (used >= 0).all() and (used < width).all()):
-        raise _Refused(f"A tree{_within(steps)} is damaged")
-
-
-def _check_attributes(attributes: dict[str, Any], owner: str, steps: tuple[str, ...]) -> None:
+def _check_attributes(
+    attributes: dict[str, Any], owner: str, steps: tuple[str, ...], default: float = math.inf
+) -> None:
+    """Refuse attributes of an owner; integers without a limit of their own have the default."""
     for name, value in attributes.items():
-        reason = _problem(name, value, attributes)
+        reason = _problem(name.strip("_"), value, attributes, default)
         if reason:
             shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:76]} ..."
             raise _Refused(f"{owner}{_within(steps)} has {name}={shown}, {reason}")
@@ -199,16 +213,17 @@ def _within(steps: tuple[str, ...]) -> str:
     return f" in step {' of '.join(map(repr, reversed(steps)))}" if steps else ""
 
 
-def _problem(name: str, value: Any, attributes: dict[str, Any]) -> str:
-    """Reason against the value of an attribute; empty if there is none."""
+def _problem(name: str, value: Any, attributes: dict[str, Any], default: float) -> str:
+    """Reason against the value of an attribute, named without underscores at its ends; or empty."""
     if name in ALLOWED:
         allowed, reason = ALLOWED[name]
         return "" if type(value) is type(allowed) and value == allowed else reason
-    numbers = value if isinstance(value, list | tuple) else [value]
-    largest = max((n for n in numbers if isinstance(n, int | np.integer)), default=0)
-    if name in LARGEST and largest > LARGEST[name]:
-        return f"more than {LARGEST[name]:,}"
-    if name == "degree" and "interaction_only" in attributes:
+    # Other arrays may hold names of classes, which are numbers of any size.
+    largest = _largest(value, of_arrays=name in LARGEST)
+    limit = LARGEST.get(name, math.inf if UNLIMITED.fullmatch(name) else default)
+    if largest > limit:
+        return f"more than {limit:,}"
+    if name in ("degree", "max_degree") and "interaction_only" in attributes:
         width = attributes.get("n_features_in_", 1)
         n_terms = math.comb(width + largest, min(width, largest, 20))  # 20 of 40 are enough
         if n_terms > LARGEST_POLYNOMIAL:
@@ -220,6 +235,15 @@ def _problem(name: str, value: Any, attributes: dict[str, Any]) -> str:
         plain = all(field == (field[0], "", None) for field in fields)
         return "" if plain else "which may take any memory"
     return ""
+
+
+def _largest(value: Any, *, of_arrays: bool) -> int:
+    """Largest integer in a number or a list of numbers, and in arrays of more than one; else 0."""
+    if isinstance(value, np.ndarray):
+        value = value.ravel().tolist() if of_arrays or value.size == 1 else 0
+    if isinstance(value, list | tuple):
+        return max((_largest(each, of_arrays=of_arrays) for each in value), default=0)
+    return int(value) if isinstance(value, int | np.integer) else 0
 
 
 # --- patterns ------------------------------------------------------------------------------------

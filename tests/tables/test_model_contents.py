@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer, make_column_selector
-from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.decomposition import NMF, LatentDirichletAllocation, MiniBatchNMF
 from sklearn.ensemble import (
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
@@ -22,7 +22,12 @@ from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -33,6 +38,7 @@ from skuq.tables._storage import HARMLESS
 skops = pytest.importorskip("skops.io")
 X = np.random.default_rng(0).uniform(size=(60, 3))
 Y = (X[:, 0] > 0.5).astype(int)
+THREE = np.arange(60) % 3
 TEXTS = np.resize(["good wine", "bad wine", "no wine"], 60)
 
 
@@ -120,6 +126,38 @@ def test_what_hangs_or_fills_the_memory_is_refused(tmp_path, name):
     with pytest.raises(TableError, match=re.escape(message)):
         read_estimator(tmp_path / "model.skops")
     assert time.monotonic() - start < 30
+
+
+def fitted_with(model, **attributes):
+    """The model, fitted, with attributes changed after that."""
+    vars(model.fit(X, Y)).update(attributes)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "attributes"),
+    [
+        (MiniBatchNMF(2), {"_transform_max_iter": 10**15}),
+        (NMF(2), {"max_iter": np.array(10**15)}),
+        (NMF(2), {"max_iter": np.int64(10**15)}),
+        (PolynomialFeatures(), {"_n_out_full": 10**13}),
+        (PolynomialFeatures(), {"_max_degree": 10**6}),
+        (OneHotEncoder(), {"_n_features_outs": [10**13]}),
+        (OneHotEncoder(), {"_n_features_outs": np.array([1, 10**13])}),
+        (StandardScaler(), {"_of_another_version": 10**8}),
+        (HistGradientBoostingClassifier(max_iter=2), {"_in_fit": True}),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_fitting_has_computed_is_limited_too(tmp_path, model, attributes):
+    check_contents(tmp_path, model.fit(X, Y))
+    with pytest.raises(TableError, match=f"has {next(iter(attributes))}="):
+        check_contents(tmp_path, fitted_with(model, **attributes))
+
+
+@pytest.mark.parametrize("name", ["random_state", "n_samples_seen_", "t_", "classes_"])
+def test_seeds_values_and_numbers_of_rows_may_be_large(tmp_path, name):
+    check_contents(tmp_path, fitted_with(StandardScaler(), **{name: [2**40]}))
 
 
 def test_parts_that_are_used_again_and_again_are_counted(tmp_path):
@@ -249,6 +287,87 @@ def test_trees_of_histograms_are_checked_too(tmp_path, field, value):
     assert "A tree is damaged" in refusal(model, tmp_path)
 
 
+def test_nodes_that_are_masked_are_refused(tmp_path):
+    model = HistGradientBoostingClassifier(max_iter=1).fit(X, Y)
+    tree = model._predictors[0][0]
+    tree.nodes["feature_idx"][0] = 99
+    tree.nodes = np.ma.MaskedArray(tree.nodes, mask=True)  # for checks, not for compiled code
+    with pytest.raises(TableError, match=r"A tree is damaged|An array is a MaskedArray"):
+        check_contents(tmp_path, model)
+    tree.nodes.data["feature_idx"][0] = 0
+    with pytest.raises(TableError, match="An array is a MaskedArray"):
+        check_contents(tmp_path, model)
+
+
+def test_a_tree_is_checked_for_each_width_of_rows(tmp_path):
+    model = GradientBoostingClassifier(n_estimators=1).fit(X, Y)
+    tree = model.estimators_[0, 0]
+    with_nodes(tree.tree_, reads_out)
+    tree.n_features_in_ = 99
+    check_contents(tmp_path, tree)
+    with pytest.raises(TableError, match="A tree is damaged"):
+        check_contents(tmp_path, [tree, model])
+
+
+def by_category(**changes):
+    """Boosting by histograms of a column of categories, without what encodes them."""
+    rows = np.column_stack([THREE, X])
+    model = HistGradientBoostingClassifier(max_iter=1, categorical_features=[0]).fit(rows, THREE)
+    model._preprocessor = None
+    tree = model._predictors[0][0]
+    assert tree.nodes["is_categorical"][0]
+    for name, value in changes.items():
+        if name in tree.nodes.dtype.names:
+            tree.nodes[name][0] = value
+        else:
+            owner = tree if hasattr(tree, name) else model._bin_mapper
+            setattr(owner, name, value)
+    return model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bitset_idx": 10**6},
+        {"raw_left_cat_bitsets": np.zeros((0, 8), np.uint32)},
+        {"raw_left_cat_bitsets": np.zeros((9, 1), np.uint32)},
+        {"is_categorical_": np.zeros(4, np.uint8)},  # no row of known categories
+        {"is_categorical_": np.ones(1, np.uint8)},
+        {"nodes": by_category()._predictors[0][0].nodes[:0]},
+    ],
+    ids=str,
+)
+def test_trees_look_up_no_categories_that_are_not_there(tmp_path, changes):
+    check_contents(tmp_path, by_category())
+    with pytest.raises(TableError, match="A tree is damaged"):
+        check_contents(tmp_path, by_category(**changes))
+
+
+def with_many_columns(model):
+    model.estimators_ = np.repeat(model.estimators_, 100, axis=1)
+
+
+def with_a_start_of_few_columns(model):
+    model.init_.class_prior_ = model.init_.class_prior_[:1]
+
+
+def without_trees(model):
+    model.estimators_[0, 0].tree_ = None
+
+
+@pytest.mark.parametrize("start", [None, "zero"])
+@pytest.mark.parametrize("change", [with_many_columns, with_a_start_of_few_columns, without_trees])
+def test_boosting_adds_up_no_more_columns_than_it_has(tmp_path, start, change):
+    model = GradientBoostingClassifier(n_estimators=1, init=start).fit(X, THREE)
+    check_contents(tmp_path, model)
+    if start == "zero" and change is with_a_start_of_few_columns:
+        model.n_trees_per_iteration_ = 1
+    else:
+        change(model)
+    with pytest.raises(TableError, match="A tree is damaged"):
+        check_contents(tmp_path, model)
+
+
 def test_sparse_arrays_whose_indices_lead_out_are_refused(tmp_path):
     model = KNeighborsClassifier().fit(CountVectorizer().fit_transform(TEXTS), Y)
     model._fit_X.indices[0] = 10**6
@@ -276,4 +395,15 @@ def test_a_file_that_grows_in_memory_is_refused(tmp_path, monkeypatch):
         for name, content in members.items():
             archive.writestr(name, content)
     with pytest.raises(TableError, match=r"would take 0\.2 GiB of memory"):
+        read_estimator(path)
+
+
+def test_a_long_description_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
+    path = tmp_path / "model.skops"
+    skops.dump(LogisticRegression().fit(X, Y), path)
+    read_estimator(path)
+    monkeypatch.setattr(_model_contents, "LARGEST_SCHEMA", 100)
+    with pytest.raises(
+        TableError, match=r"description of the model \(schema.json\) takes .* bytes"
+    ):
         read_estimator(path)
