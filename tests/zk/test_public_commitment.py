@@ -13,6 +13,7 @@ from skuq.zk import (
     verify,
 )
 from skuq.zk import _ezkl as backend
+from skuq.zk import _verifier as verifier
 from skuq.zk._files import (
     digest,
     read_json,
@@ -184,14 +185,15 @@ def test_a_commitment_of_another_version_fails_without_advice_from_it(run, tmp_p
     assert "pip" not in str(failure.value)
 
 
-def test_a_commitment_whose_circuit_needs_many_blocks_fails_before_a_key_is_made(
+def test_a_commitment_whose_circuit_needs_too_many_blocks_fails_before_a_key_is_made(
     run, tmp_path, monkeypatch
 ):
-    def more_rows(record):
-        edit(record, "architecture", "rows_per_proof", "bins", value=80)
+    def more_digits(record):
+        edit(record, "architecture", "digits", value=3)
 
     monkeypatch.setattr(backend, "setup", no_setup)
-    public, bundle = altered(run, tmp_path, more_rows, True)
+    monkeypatch.setattr(verifier, "MAX_BLOCKS", 1)
+    public, bundle = altered(run, tmp_path, more_digits, True)
     with pytest.raises(VerificationError, match="does not fit into its size"):
         verify(bundle, run.X_ref, run.y_ref, public, level="bins", **ASKED)
 
