@@ -223,7 +223,7 @@ def test_what_was_not_asked_for_is_rejected(auditor, options, message):
 
 @pytest.mark.parametrize("absent", ["1", "7"])
 def test_only_classes_without_a_label_are_absent(auditor, absent):
-    unusable(verify("--absent-classes", absent), "`absent_classes` must be")
+    unusable(verify("--absent-classes", absent), "--absent-classes must be")
 
 
 def test_a_reference_string_of_unknown_origin_is_rejected(auditor, tmp_path):

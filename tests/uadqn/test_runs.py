@@ -233,7 +233,8 @@ def test_checkpoints_at_other_intervals_make_no_other_run(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(whole)
     interrupt(parts)
-    train_run(parts, make_run_config("CliffWind-v0", 400), checkpoint_every=37, device="cpu")
+    config = make_run_config("CliffWind-v0", 400)
+    train_run(parts, config, checkpoint_every=37, device="cpu", trust=True)
     assert_same_run(whole, parts)
 
 
