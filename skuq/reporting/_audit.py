@@ -141,7 +141,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist() if hasattr(auditor, "classes_") else None,
         # Parts and sums keep no samples, and recorded predictions have no inputs.
-        "inputs_at_hand": model is not None and hasattr(auditor, "_predictions"),
+        "inputs_at_hand": model is not None,
         "notes": list(notes),
         "verdict": verdict,
         "n_samples": auditor.n_samples_,
