@@ -140,7 +140,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist() if hasattr(auditor, "classes_") else None,
-        # Parts and sums keep no samples, and recorded predictions have no inputs.
+        # Recorded predictions and sums have none.
         "inputs_at_hand": model is not None,
         "notes": list(notes),
         "verdict": verdict,

@@ -414,7 +414,7 @@ def described(kind, right):
         (
             "parts of a model",
             "(bins only: no group and no region was looked at)",
-            "name the groups that matter (`sensitive_features`), or search columns",
+            "inputs (`search_regions`).",
         ),
         (
             "recorded",
