@@ -380,7 +380,8 @@ class ExactCheckpointCallback(BaseCallback):
     >>> with TemporaryDirectory() as folder:
     ...     saver = ExactCheckpointCallback(folder, 50, history, "CartPole-v1")
     ...     agent = agent.learn(80, callback=[history, saver])
-    ...     agent, history = load_checkpoint(latest_checkpoint(folder), "CartPole-v1")
+    ...     checkpoint = latest_checkpoint(folder)  # of one's own
+    ...     agent, history = load_checkpoint(checkpoint, "CartPole-v1", trust=True)
     >>> agent.num_timesteps
     50
     >>> agent.learn(30, callback=history, reset_num_timesteps=False).num_timesteps

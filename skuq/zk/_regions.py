@@ -16,6 +16,7 @@ from skuq.zk._files import FORMAT, VerificationError, read_json, write_json
 
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
+ROUNDING = 1e-9  # of squared gaps
 MOST_DIGITS = 17  # of a threshold: with so many, every double differs from every other one
 Tree = Sequence[Any] | None  # [column, threshold, where at most, where above], or None for a leaf
 
@@ -140,7 +141,10 @@ def choose_regions(
     values, gaps = finite_columns(X, "X"), finite(gap, "gap")
     check_same_length(X=values, gap=gaps)
     model = DecisionTreeRegressor(
-        max_leaf_nodes=max_regions, min_samples_leaf=min_samples, random_state=0
+        max_leaf_nodes=max_regions,
+        min_samples_leaf=min_samples,
+        min_impurity_decrease=ROUNDING,  # else equal gaps are divided by their rounding errors
+        random_state=0,
     )
     regions = Regions(_tree(model.fit(values, gaps).tree_, 0, values))
     if regions.tree is None:
