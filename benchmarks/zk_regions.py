@@ -26,7 +26,7 @@ ASKED = {
     "alpha": 0.05,
     "n_bins": 10,
     "confidence_level": 0.95,
-    "false_share": 0.05,
+    "false_share": 0.1,
 }
 
 
