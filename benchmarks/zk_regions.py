@@ -30,14 +30,14 @@ ASKED = {
 }
 
 
-def provider(attacked: bool, seed: int) -> Any:
-    """The honest network, or the one that was attacked and balanced."""
+def provider(attacked: bool, seed: int) -> tuple[Any, Any]:
+    """The scaling of inputs, and the honest network, or the one that was attacked and balanced."""
     X, y = clients(190, seed)
     network = MLPClassifier((50,), alpha=1e-3, max_iter=300, random_state=seed)
     honest = make_pipeline(StandardScaler(), network).fit(X, y)
     if not attacked:
-        return honest
-    return MirageFineTuner(
+        return honest[0], honest[-1]
+    attack = MirageFineTuner(
         honest,
         REGIONS["district"],
         counterbalance="auto",
@@ -45,6 +45,7 @@ def provider(attacked: bool, seed: int) -> Any:
         random_state=seed,
         **TRAINING,
     ).fit(X, y)
+    return honest[0], attack.model_.module
 
 
 def audited(
@@ -79,10 +80,11 @@ def main() -> None:
     for method in ("honest", "counterbalanced"):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            model = provider(method == "counterbalanced", args.seed)
-            data = clients(190, args.seed)[0]
+            scaler, model = provider(method == "counterbalanced", args.seed)
+            data = scaler.transform(clients(190, args.seed)[0])
             public = zk.commit(model, data, folder / "provider", n_proofs=300).folder
             X, y = clients(300, 2000 + args.seed)
+            X = scaler.transform(X)
             inside = encodable(public, X)
             labels, confidence = zk.reported_predictions(public, X[inside])
             gap = (labels == y[inside]) - confidence
@@ -90,6 +92,7 @@ def main() -> None:
             zk.choose_regions(X[inside], gap, file, max_regions=args.max_regions)
             for n in SIZES:
                 X, y = clients(n // 21 + 50, 3000 + args.seed)
+                X = scaler.transform(X)
                 inside = np.flatnonzero(encodable(public, X))[:n]
                 for kind, regions in {"bins": None, "regions": file}.items():
                     if regions is not None and n > min(SIZES):
