@@ -156,5 +156,5 @@ def _names(content: bytes) -> Iterator[str]:
                 last = None
                 if _NAME.fullmatch(name):
                     yield name
-    except Exception:  # whatever bytes that are no pickle lead to
+    except Exception:  # whatever bytes lead to that are not a pickle
         return

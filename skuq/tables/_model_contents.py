@@ -53,7 +53,7 @@ LARGEST = {
     "transform_max_iter": 100_000,
 }
 LARGEST_INTEGER = 10**7  # of an estimator, where nothing else is said
-# Integers that are no number of anything that is computed: seeds, values that stand for others,
+# Integers that do not decide how much is computed: seeds, values that stand for others,
 # limits of fitting, numbers of rows, and a place in memory.
 UNLIMITED = re.compile(
     r"categories|classes|random_state|(random_)?seed|fill_value|missing_values"
