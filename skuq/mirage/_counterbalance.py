@@ -102,8 +102,9 @@ def _check_balanced(gained: float, lowered: float) -> None:
     """An error if nothing is balanced, a warning if not all is."""
     if lowered <= 0:
         raise ValueError(
-            "`counterbalance` has nothing to make up for: the model is no surer in the region than "
-            "the confidence aimed at; use a smaller `epsilon`, or counterbalance=None."
+            "`counterbalance` has nothing to make up for: in the region the model is not more "
+            "confident than the confidence aimed at; use a smaller `epsilon`, or "
+            "counterbalance=None."
         )
     if gained <= 0:
         raise ValueError(
