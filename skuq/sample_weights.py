@@ -51,7 +51,7 @@ def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
         sample_weight, np.empty((n_samples, 0)), dtype=np.float64, ensure_non_negative=True
     )
     if not weight.any():  # which older versions of scikit-learn let pass
-        raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
+        raise ValueError("`sample_weight` must have at least one non-zero number, got zeros alone.")
     _refuse_endless(weight)
     return weight
 
