@@ -1,18 +1,22 @@
 """Shared parts of the benchmarks of the evidential probe: graphs, left-out classes, methods."""
 
 import argparse
+import hashlib
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from joblib import Parallel, delayed
-from scipy.stats import rankdata
+from scipy.stats import rankdata, t
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import normalize
 
-from benchmarks.harness import record
+from benchmarks.harness import kept_run, record
 from skuq import DeepEnsembleClassifier, MCDropoutClassifier
 from skuq.datasets import load_graph
 from skuq.evidential import (
@@ -23,7 +27,7 @@ from skuq.evidential import (
     propagate,
 )
 
-FULL = ["coraml", "citeseer_full", "amazon_photo", "coauthor_cs"]
+FULL = ["coraml", "citeseer_full", "amazon_photo", "amazon_computers", "coauthor_cs"]
 # The probe's propagation of another score, which is not in the paper; and GNNSafe with a fifth of a
 # node's own score, as the paper runs it. GNNSafe's authors ("gnnsafe") keep a half.
 ABLATIONS = ["energy-diffused", "gnnsafe-0.2"]
@@ -45,6 +49,7 @@ METHODS = [
     "epn-reg",
     "epn-free",
 ]
+CELL = ("dataset", "method", "split", "init")  # what tells rows apart; the rest are figures
 TRAINING = {
     "learning_rate": 0.02,
     "max_epochs": 1000,
@@ -155,50 +160,79 @@ def scores_of(
     return found
 
 
-def run(args: argparse.Namespace, setting: str | None, measure: Any) -> list[dict[str, float]]:
-    """Measure every method on each data set, split and start: one dict each."""
+def run(
+    args: argparse.Namespace, settings: Sequence[str | None], measure: Any
+) -> list[dict[str, Any]]:
+    """Measure every method on each data set, split and start: one dict each.
+
+    Work is ordered by starts and splits, so that an interrupted run has measured all data sets.
+    """
     work = [
-        (name, split, init)
-        for name in args.dataset
-        for split in range(args.splits)
+        (name, setting, split, init)
         for init in range(args.inits)
+        for split in range(args.splits)
+        for name in args.dataset
+        for setting in settings
     ]
     with Parallel(n_jobs=args.jobs, return_as="generator") as pool:
         rows = []
-        for found in pool(delayed(_one)(args, setting, measure, *item) for item in work):
+        for found in pool(delayed(_kept)(args, measure, *item) for item in work):
             rows += found
             print(_progress(found), flush=True)
     return rows
 
 
-def _one(
-    args: argparse.Namespace, setting: str | None, measure: Any, name: str, split: int, init: int
+def _kept(
+    args: argparse.Namespace, measure: Any, name: str, setting: str | None, split: int, init: int
 ) -> list[dict[str, Any]]:
+    """The rows of one network, measured or read from ``--out``."""
+    methods = hashlib.sha256(" ".join([args.backbone, *args.methods]).encode()).hexdigest()[:7]
+    cell = (name, setting or "all-classes", split, init, args.seed, methods)
+    return kept_run(partial(_one, measure), *cell, args=args)["rows"]
+
+
+def _one(
+    measure: Any,
+    name: str,
+    setting: str,
+    split: int,
+    init: int,
+    seed: int,
+    methods: str,
+    *,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    """Measure all methods on one network; `methods` only tells cells apart."""
     torch.set_num_threads(args.threads)
-    task = read_task(name, args.data_dir, setting, split)
-    seed = args.seed + 1000 * split + init
-    return [
-        {
-            "dataset": name if setting is None else f"{name} {setting}",
-            "method": scores.method,
-            "split": split,
-            **measure(task, scores),
-            "seconds_fit": scores.seconds,
-        }
-        for scores in scores_of(task, args.methods, args.backbone, seed, args.members)
-    ]
+    left_out = None if setting == "all-classes" else setting
+    task = read_task(name, args.data_dir, left_out, split)
+    found = scores_of(task, args.methods, args.backbone, seed + 1000 * split + init, args.members)
+    return {
+        "rows": [
+            {
+                "dataset": name if left_out is None else f"{name} {setting}",
+                "method": scores.method,
+                "split": split,
+                "init": init,
+                **measure(task, scores),
+                "seconds_fit": scores.seconds,
+            }
+            for scores in found
+        ]
+    }
 
 
 def _progress(found: list[dict[str, Any]]) -> str:
-    first = next(key for key in found[0] if key not in ("dataset", "method", "split"))
+    first = next(key for key in found[0] if key not in CELL)
     figures = " ".join(f"{row['method']} {row[first]:.3f}" for row in found)
-    return f"{found[0]['dataset']} split {found[0]['split']}: {first} {figures}"
+    where = "{dataset} split {split} start {init}".format(**found[0])
+    return f"{where}: {first} {figures}"
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One record per data set, method and metric: mean and standard deviation over runs."""
     records = []
-    metrics = [key for key in rows[0] if key not in ("dataset", "method", "split")]
+    metrics = [key for key in rows[0] if key not in CELL]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         for method in dict.fromkeys(row["method"] for row in rows):
             own = [row for row in rows if row["dataset"] == dataset and row["method"] == method]
@@ -210,16 +244,52 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return records
 
 
-def means(records: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """Mean over the left-out classes ("OS-1" to "OS-5") of each data set."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in records:
-        if row["metric"] == metric:
-            found.setdefault((row["dataset"].split()[0], row["method"]), []).append(row["value"])
-    return [
-        record(method, dataset, f"mean_{metric}", np.mean(values), len(values), np.std(values))
-        for (dataset, method), values in found.items()
-    ]
+def means(rows: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Mean over settings and starts of each data set, and its spread between splits.
+
+    The count is that of networks.
+    """
+    frame = _frame(rows)
+    found = []
+    for (dataset, method), own in frame.groupby(["dataset", "method"], sort=False):
+        by_split = own.groupby("split")[metric].mean()
+        spread = by_split.std(ddof=min(1, len(by_split) - 1))
+        found.append(
+            record(method, dataset, f"mean_{metric}", own[metric].mean(), len(own), spread)
+        )
+    return found
+
+
+def differences(rows: list[dict[str, Any]], metric: str, against: str) -> list[dict[str, Any]]:
+    """Mean paired differences from a method, with intervals of 95 %, per data set and over all.
+
+    Both methods have the same network. Settings and starts are averaged within a split, data sets
+    too for the row "all": the splits are what varies, and their number decides the t-interval.
+    """
+    frame = _frame(rows)
+    cells = frame.pivot(index=["dataset", "setting", "split", "init"], columns="method")[metric]
+    paired = cells.drop(columns=against).sub(cells[against], axis=0)
+    found = []
+    groups = {"all": paired, **dict(list(paired.groupby("dataset", sort=False)))}
+    for dataset, own in groups.items():
+        by_split = own.groupby(["dataset", "split"]).mean().groupby("split").mean()
+        for method in by_split:
+            values = by_split[method]
+            name = f"{metric}_over_{against}"
+            half = float(np.nan)
+            if len(values) > 1:
+                half = float(t.ppf(0.975, len(values) - 1) * values.std() / np.sqrt(len(values)))
+            for end, shift in (("", 0.0), ("_95_low", -half), ("_95_high", half)):
+                mean = float(values.mean()) + shift
+                found.append(record(str(method), str(dataset), name + end, mean, len(own)))
+    return found
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Rows as a table, with graph and setting in columns of their own."""
+    frame = pd.DataFrame(rows)
+    names = frame.dataset.str.split(n=1, expand=True)
+    return frame.assign(dataset=names[0], setting=names.get(1, ""))
 
 
 def ranks(records: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:

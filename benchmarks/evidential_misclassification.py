@@ -32,7 +32,7 @@ def misclassification(task: evidential.Task, scores: evidential.Scores) -> dict[
 
 def main(args: argparse.Namespace) -> None:
     set_threads(args)
-    records = evidential.summary(evidential.run(args, None, misclassification))
+    records = evidential.summary(evidential.run(args, [None], misclassification))
     for metric in ("mis_auroc", "accuracy", "ece"):
         evidential.print_table(records, metric)
     ranked = evidential.ranks(records, "mis_auroc") + evidential.ranks(records, "mis_aupr")

@@ -26,14 +26,15 @@ def detection(task: evidential.Task, scores: evidential.Scores) -> dict[str, flo
 
 def main(args: argparse.Namespace) -> None:
     set_threads(args)
-    rows = []
-    for setting in args.setting:
-        rows += evidential.run(args, setting, detection)
+    rows = evidential.run(args, args.setting, detection)
     records = evidential.summary(rows)
     evidential.print_table(records, "auroc")
     ranked = evidential.ranks(records, "auroc") + evidential.ranks(records, "aupr")
     evidential.print_table(ranked, "rank_auroc", scale=1)
-    averages = evidential.means(records, "auroc") + evidential.means(records, "aupr")
+    averages = evidential.means(rows, "auroc") + evidential.means(rows, "aupr")
+    for against in (name for name in args.against if name in args.methods):
+        for metric in ("auroc", "aupr"):
+            averages += evidential.differences(rows, metric, against)
     finish("evidential_ood", args, records + ranked + averages)
 
 
@@ -41,4 +42,10 @@ if __name__ == "__main__":
     arguments = parser(__doc__)
     evidential.arguments(arguments)
     arguments.add_argument("--setting", nargs="+", choices=SETTINGS, default=["OS-1"])
+    arguments.add_argument(
+        "--against",
+        nargs="+",
+        default=["energy-diffused", "epn-reg"],
+        help="methods from which paired differences are taken",
+    )
     main(arguments.parse_args())

@@ -74,6 +74,11 @@ class Table:
         shown = ", ".join(f"{metric} {value:.4g}" for metric, value in values.items())
         print(f"{dataset:28} {method:24} {shown}", flush=True)
 
+    def add_all(self, kept: dict[str, list]) -> None:
+        """Add the figures of a run that was kept."""
+        for method, dataset, metric, value in kept["figures"]:
+            self.found[method, dataset, metric].append(value)
+
     def records(self, n: int) -> Iterable[dict[str, Any]]:
         """Mean and standard deviation over seeds; a bin without samples is left out."""
         for (method, dataset, metric), values in self.found.items():

@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardS
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from benchmarks.harness import finish, parser, set_threads
+from benchmarks.harness import finish, kept_run, parser, set_threads
 from benchmarks.mirage import Table, figures
 from skuq import MirageFineTuner
 from skuq.calibration import region_mask, temperature_scaled
@@ -186,6 +186,18 @@ def attack(
         tables.add(method, dataset, figures(y_test, proba, classes, inside, epsilon, groups, X))
 
 
+def measured(
+    name: str, seed: int, epochs: int, n_images: int, *, args: argparse.Namespace
+) -> dict[str, list]:
+    """All figures of one data set and seed; sizes only tell kept runs apart."""
+    tables = Table()
+    if name == "mnist":
+        run_digits(args, seed, tables)
+    else:
+        run_table(name, args, seed, tables)
+    return {"figures": [[*key, value] for key, (value,) in tables.found.items()]}
+
+
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--n-seeds", type=int, default=3)
@@ -197,10 +209,7 @@ def main() -> None:
     tables = Table()
     for seed in range(args.seed, args.seed + args.n_seeds):
         for name in args.datasets:
-            if name == "mnist":
-                run_digits(args, seed, tables)
-            else:
-                run_table(name, args, seed, tables)
+            tables.add_all(kept_run(measured, name, seed, args.epochs, args.n_images, args=args))
     finish("mirage_adult", args, list(tables.records(args.n_seeds)))
 
 

@@ -1,20 +1,59 @@
 """Summaries of the benchmarks of the evidential probe."""
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from benchmarks import evidential
-from benchmarks.harness import record
 
 
-def test_means_are_over_the_left_out_classes_of_each_graph():
-    records = [
-        record("epn", "coraml OS-1", "auroc", 0.8, 1),
-        record("epn", "coraml OS-2", "auroc", 0.9, 1),
-        record("epn", "coauthor_cs OS-1", "auroc", 0.7, 1),
-        record("epn", "coraml OS-1", "aupr", 0.1, 1),
+def row(method, dataset, split, init, auroc):
+    return {
+        "method": method,
+        "dataset": dataset,
+        "split": split,
+        "init": init,
+        "auroc": auroc,
+        "aupr": 0.1,
+    }
+
+
+def test_means_are_over_the_left_out_classes_of_each_graph_and_their_spread_between_splits():
+    rows = [
+        row("epn", "coraml OS-1", 0, 0, 0.8),
+        row("epn", "coraml OS-2", 0, 0, 0.9),
+        row("epn", "coraml OS-1", 1, 0, 0.6),
+        row("epn", "coraml OS-2", 1, 0, 0.7),
+        row("epn", "coauthor_cs OS-1", 0, 0, 0.7),
     ]
-    found = {row["dataset"]: row for row in evidential.means(records, "auroc")}
+    found = {each["dataset"]: each for each in evidential.means(rows, "auroc")}
     assert found.keys() == {"coraml", "coauthor_cs"}
-    assert found["coraml"]["value"] == pytest.approx(0.85)
-    assert found["coraml"]["n"] == 2
+    assert found["coraml"]["value"] == pytest.approx(0.75)
+    assert found["coraml"]["std"] == pytest.approx(np.std([0.85, 0.65], ddof=1))
+    assert found["coraml"]["n"] == 4
     assert found["coraml"]["metric"] == "mean_auroc"
+    assert found["coauthor_cs"]["std"] == 0
+
+
+def test_differences_are_paired_and_their_intervals_count_splits():
+    rng = np.random.default_rng(0)
+    gains = rng.normal(0.02, 0.01, (2, 4, 2))  # graphs, splits, starts
+    rows = []
+    for i, graph in enumerate(("coraml", "citeseer_full")):
+        for split in range(4):
+            for init in range(2):
+                for setting in ("OS-1", "OS-2"):  # a common level tells nothing
+                    level = rng.uniform(0.5, 0.9)
+                    cell = (f"{graph} {setting}", split, init)
+                    rows.append(row("energy", *cell, level))
+                    rows.append(row("epn", *cell, level + gains[i, split, init]))
+    found = {
+        (each["dataset"], each["metric"]): each["value"]
+        for each in evidential.differences(rows, "auroc", "energy")
+    }
+    for name, values in (("coraml", gains[0]), ("all", gains.mean(axis=0))):
+        splits = values.mean(axis=1)
+        low, high = ttest_1samp(splits, 0).confidence_interval()
+        assert found[name, "auroc_over_energy"] == pytest.approx(splits.mean())
+        assert found[name, "auroc_over_energy_95_low"] == pytest.approx(low)
+        assert found[name, "auroc_over_energy_95_high"] == pytest.approx(high)
