@@ -71,15 +71,13 @@ AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # fewer images leave an AUROC to chance
 CELL = ["run", "dataset", "share", "repeat"]
 POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128)
-
-
 # Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
 CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128}
 
 
 def make(method: str, nets: list, seed: int, setting: str = "expected"):
-    """One method around the first network."""
-    given = FrozenEstimator(sequential(nets[0]))
+    """One method around the first of some networks, which are the ensemble."""
+    given = FrozenEstimator(nets[0])
     fixed = {"random_state": seed}
     sampled = {"setting": setting, **fixed}
     members = [FrozenEstimator(net) for net in nets]
@@ -199,7 +197,8 @@ def batches(data: Images, args, run: int) -> list[Batch]:
 
 def measure(weights: dict, data: Images, protocol: str, run: int, *_, args) -> dict:
     """Figures of all methods on all batches of one run."""
-    models, rows = fit_all(networks(weights, run), data, args), []
+    nets = [sequential(net) for net in networks(weights, run)]
+    models, rows = fit_all(nets, data, args), []
     for batch in batches(data, args, run):
         for method, model in models.items():
             if method == f"quam-pool-{batch.dataset}":
