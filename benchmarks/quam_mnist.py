@@ -9,7 +9,8 @@ data set NAME, the rest MNIST's test images. Each batch is scored by
 - ``mixed``: QUAM's models found on the batch itself (`search_pool`), which is not told what is
   where; no data set is ever searched on its own;
 - ``inductive``: the models that `fit` found on a pool made from the training images, or, as
-  "quam-pool-NAME", on a pool of ``n`` images of NAME and as many held-out ones; the batch is new.
+  "quam-pool-NAME" with ``--other-pools``, on a pool of ``n`` images of NAME and as many held-out
+  ones; the batch is new.
 
 "auroc", "aupr" and "fpr95", whose positives are the OOD images, rank by the epistemic part for
 QUAM, by the total one for all others ("energy" is that of the logits; "neighbours" and
@@ -105,7 +106,7 @@ def fit_all(nets: list, data: Images, args) -> dict:
         model = make(method, nets, args.seed)
         models[method] = model.fit(data.X, data.y)
         if method == "quam-pool" and args.protocol == "inductive":
-            for name in args.ood:
+            for name in args.ood if args.other_pools else ():
                 pool = np.concatenate([data.test[name][: args.n], data.held_out[: args.n]])
                 other = make(method, nets, args.seed).fit(data.X, data.y, X_pool=pool)
                 models[f"{method}-{name}"] = other
@@ -239,6 +240,7 @@ def main() -> None:
     arguments.add_argument(
         "--ood", nargs="+", default=["fashion_mnist", "kmnist", "omniglot_latin"]
     )
+    arguments.add_argument("--other-pools", action="store_true", help="quam-pool-NAME, too")
     arguments.add_argument("--n", type=int, default=500, help="half of a batch")
     arguments.add_argument("--n-runs", type=int, default=3, help="given models")
     arguments.add_argument(
@@ -248,7 +250,7 @@ def main() -> None:
     set_threads(args)
     data = load_images(args.ood, args.data_dir, None, args.seed)
     weights = load_npz("quam_lenet_mnist", args.data_dir)
-    asked = repr((args.methods, args.ood, args.share, args.n, args.seed))
+    asked = repr((args.methods, args.ood, args.share, args.n, args.other_pools, args.seed))
     name = hashlib.sha256(asked.encode()).hexdigest()[:7]
     rows = []
     for run in range(args.n_runs):
