@@ -21,8 +21,8 @@ around the given model, in batches that are half OOD. "sg-mcmc" is one chain of 
 Hamiltonian Monte Carlo: five cycles of a pass over the training images, four models of each.
 Batches of small shares are drawn several times, until a hundred OOD images were scored.
 "quam-pointwise" searches each image on its own, at .7 seconds each, and runs only if asked for.
-``mean_rank`` is over runs, data sets and shares, and leaves out quam-pool-NAME. With ``--out`` each
-given model is kept when it is done.
+``mean_rank`` is over runs, data sets and shares, and leaves out quam-pool-NAME; ``n`` counts what
+a figure is the mean of. With ``--out`` each given model is kept when it is done.
 
 At share 0 nothing is unusual: ``false_alarms`` is the share of the batch whose score exceeds the
 95 % quantile of held-out images, of MNIST's training part but not of the training data. In a
@@ -223,8 +223,9 @@ def summaries(rows: pd.DataFrame, args) -> list[dict]:
         rows["metric"] += shares.where(rows["share"] > 0, "")
     keys = ["method", "dataset", "metric"]
     means = rows.groupby(keys, sort=False)["value"]
-    n = 2 * args.n
-    records = [record(*key, values.mean(), n, values.std(ddof=0)) for key, values in means]
+    records = [
+        record(*key, values.mean(), len(values), values.std(ddof=0)) for key, values in means
+    ]
     compared = rows[rows["method"].isin(args.methods) & rows["metric"].str.fullmatch(AUROC)]
     ranks = compared.groupby(CELL)["value"].rank(ascending=False)
     for method, of_method in ranks.groupby(compared["method"], sort=False):
