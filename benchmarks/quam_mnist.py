@@ -9,15 +9,20 @@ data set NAME, the rest MNIST's test images. Each batch is scored by
 - ``mixed``: QUAM's models found on the batch itself (`search_pool`), which is not told what is
   where; no data set is ever searched on its own;
 - ``inductive``: the models that `fit` found on a pool made from the training images, or, as
-  "quam-pool-NAME", on a pool of ``n`` images of NAME and as many held-out ones; the batch is new.
+  "quam-pool-NAME" with ``--other-pools``, on a pool of ``n`` images of NAME and as many held-out
+  ones; the batch is new.
 
-"auroc" ranks by the epistemic part for QUAM, by the total one for all others ("energy" is that
-of the logits; "neighbours" and "mahalanobis" are distances from the training images in the
-features that enter the first linear and the last layer). "auroc_total" and "auroc_epistemic" are
-those of the other part. Batches of small shares are drawn several times, until a hundred OOD
-images were scored. "quam-pointwise" searches each image on its own, at .7 seconds each, and
-runs only if asked for. ``mean_rank`` is over runs, data sets and shares, and leaves out
-quam-pool-NAME.
+"auroc", "aupr" and "fpr95", whose positives are the OOD images, rank by the epistemic part for
+QUAM, by the total one for all others ("energy" is that of the logits; "neighbours" and
+"mahalanobis" are `FeatureDistanceClassifier`: distances from the training images in the features
+that enter the first linear and the last layer). "auroc_total" and "auroc_epistemic", and so on,
+are those of the other part, and "auroc_selected" those of the epistemic part by the paper's Eq. 2,
+around the given model, in batches that are half OOD. "sg-mcmc" is one chain of cyclical
+Hamiltonian Monte Carlo: five cycles of a pass over the training images, four models of each.
+Batches of small shares are drawn several times, until a hundred OOD images were scored.
+"quam-pointwise" searches each image on its own, at .7 seconds each, and runs only if asked for.
+``mean_rank`` is over runs, data sets and shares, and leaves out quam-pool-NAME; ``n`` counts what
+a figure is the mean of. With ``--out`` each given model is kept when it is done.
 
 At share 0 nothing is unusual: ``false_alarms`` is the share of the batch whose score exceeds the
 95 % quantile of held-out images, of MNIST's training part but not of the training data. In a
@@ -25,15 +30,18 @@ batch that was searched, images differ from those that were not, so the held-out
 search, as they would in use; ``false_alarms_outside`` is the rate if they do not.
 """
 
+import hashlib
 import math
 import time
+from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from sklearn.frozen import FrozenEstimator
 
-from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
 from skuq import QUAMClassifier
 from skuq.baselines import (
@@ -42,6 +50,7 @@ from skuq.baselines import (
     LaplaceClassifier,
     MCDropoutClassifier,
     ReferenceClassifier,
+    SGMCMCClassifier,
 )
 from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty
@@ -57,24 +66,27 @@ METHODS = (
     "neighbours",
     "mc-dropout",
     "laplace",
+    "sg-mcmc",
 )
 AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # fewer images leave an AUROC to chance
 CELL = ["run", "dataset", "share", "repeat"]
 POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128)
+# Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
+CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128}
 
 
-def make(method: str, nets: list, seed: int):
-    """One method around the first network."""
-    given = FrozenEstimator(sequential(nets[0]))
+def make(method: str, nets: list, seed: int, setting: str = "expected"):
+    """One method around the first of some networks, which are the ensemble."""
+    given = FrozenEstimator(nets[0])
     fixed = {"random_state": seed}
-    sampled = {"setting": "expected", **fixed}
+    sampled = {"setting": setting, **fixed}
     members = [FrozenEstimator(net) for net in nets]
     makers = {
-        "quam-pool": lambda: QUAMClassifier(given, **fixed),
-        "quam-pointwise": lambda: QUAMClassifier(given, search=POINTWISE, **fixed),
+        "quam-pool": lambda: QUAMClassifier(given, **sampled),
+        "quam-pointwise": lambda: QUAMClassifier(given, search=POINTWISE, **sampled),
         "entropy": lambda: ReferenceClassifier(given),
-        "ensemble": lambda: DeepEnsembleClassifier(members=members, setting="expected"),
+        "ensemble": lambda: DeepEnsembleClassifier(members=members, setting=setting),
         "energy": lambda: LogitUncertainty(given, method="energy"),
         "mahalanobis": lambda: FeatureDistanceClassifier(
             given, distance="mahalanobis", layer="last"
@@ -82,6 +94,7 @@ def make(method: str, nets: list, seed: int):
         "neighbours": lambda: FeatureDistanceClassifier(given),
         "mc-dropout": lambda: MCDropoutClassifier(given, **sampled),
         "laplace": lambda: LaplaceClassifier(given, **sampled),
+        "sg-mcmc": lambda: SGMCMCClassifier(given, **CYCLES, **sampled),
     }
     return makers[method]()
 
@@ -93,7 +106,7 @@ def fit_all(nets: list, data: Images, args) -> dict:
         model = make(method, nets, args.seed)
         models[method] = model.fit(data.X, data.y)
         if method == "quam-pool" and args.protocol == "inductive":
-            for name in args.ood:
+            for name in args.ood if args.other_pools else ():
                 pool = np.concatenate([data.test[name][: args.n], data.held_out[: args.n]])
                 other = make(method, nets, args.seed).fit(data.X, data.y, X_pool=pool)
                 models[f"{method}-{name}"] = other
@@ -137,16 +150,21 @@ def parts_of(model) -> tuple[str, str]:
 
 
 def detect(model, batch: Batch, args) -> dict[str, float]:
-    """AUROC by either part, and CPU seconds with the search."""
+    """Detection by either part, and CPU seconds with the search."""
     start = time.process_time()
-    uncertainty = searched(model, batch.X, args).predict_uncertainty(batch.X)
+    after = searched(model, batch.X, args)
+    uncertainty = after.predict_uncertainty(batch.X)
     found = {"seconds_per_image": (time.process_time() - start) / len(batch.X)}
     ranking, other = parts_of(model)
-    for part, metric in ((ranking, "auroc"), (other, f"auroc_{other}")):
-        values = getattr(uncertainty, part)
+    scores = {"": getattr(uncertainty, ranking), f"_{other}": getattr(uncertainty, other)}
+    if batch.share == 0.5 and hasattr(model, "setting"):
+        of_given = copy(after).set_params(setting="selected")
+        scores["_selected"] = of_given.predict_uncertainty(batch.X).epistemic
+    for suffix, values in scores.items():
         if np.isnan(values).any():
             continue  # a part that the method does not measure
-        found[metric] = detection_metrics(values[~batch.is_ood], values[batch.is_ood]).auroc
+        measured = detection_metrics(values[~batch.is_ood], values[batch.is_ood])
+        found |= {f"{metric}{suffix}": value for metric, value in measured._asdict().items()}
     return found
 
 
@@ -178,9 +196,10 @@ def batches(data: Images, args, run: int) -> list[Batch]:
     return [draw(*each, data, args.n, random) for each in (*unusual, *ordinary)]
 
 
-def measure(models: dict, data: Images, args, run: int) -> list[dict]:
+def measure(weights: dict, data: Images, protocol: str, run: int, *_, args) -> dict:
     """Figures of all methods on all batches of one run."""
-    rows = []
+    nets = [sequential(net) for net in networks(weights, run)]
+    models, rows = fit_all(nets, data, args), []
     for batch in batches(data, args, run):
         for method, model in models.items():
             if method == f"quam-pool-{batch.dataset}":
@@ -193,8 +212,8 @@ def measure(models: dict, data: Images, args, run: int) -> list[dict]:
             print(run, *batch[:3], f"{method:14}", shown, flush=True)
             for metric, value in found.items():
                 cell = dict(zip(CELL, (run, *batch[:3]), strict=True))
-                rows.append({"method": method, "metric": metric, "value": value, **cell})
-    return rows
+                rows.append({"method": method, "metric": metric, "value": float(value), **cell})
+    return {"rows": rows}
 
 
 def summaries(rows: pd.DataFrame, args) -> list[dict]:
@@ -204,8 +223,9 @@ def summaries(rows: pd.DataFrame, args) -> list[dict]:
         rows["metric"] += shares.where(rows["share"] > 0, "")
     keys = ["method", "dataset", "metric"]
     means = rows.groupby(keys, sort=False)["value"]
-    n = 2 * args.n
-    records = [record(*key, values.mean(), n, values.std(ddof=0)) for key, values in means]
+    records = [
+        record(*key, values.mean(), len(values), values.std(ddof=0)) for key, values in means
+    ]
     compared = rows[rows["method"].isin(args.methods) & rows["metric"].str.fullmatch(AUROC)]
     ranks = compared.groupby(CELL)["value"].rank(ascending=False)
     for method, of_method in ranks.groupby(compared["method"], sort=False):
@@ -218,7 +238,10 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--protocol", choices=["mixed", "inductive"], default="mixed")
     arguments.add_argument("--share", type=float, nargs="+", default=[0.5], help="of OOD images")
-    arguments.add_argument("--ood", nargs="+", default=["fashion_mnist", "omniglot_latin"])
+    arguments.add_argument(
+        "--ood", nargs="+", default=["fashion_mnist", "kmnist", "omniglot_latin"]
+    )
+    arguments.add_argument("--other-pools", action="store_true", help="quam-pool-NAME, too")
     arguments.add_argument("--n", type=int, default=500, help="half of a batch")
     arguments.add_argument("--n-runs", type=int, default=3, help="given models")
     arguments.add_argument(
@@ -228,10 +251,12 @@ def main() -> None:
     set_threads(args)
     data = load_images(args.ood, args.data_dir, None, args.seed)
     weights = load_npz("quam_lenet_mnist", args.data_dir)
+    asked = repr((args.methods, args.ood, args.share, args.n, args.other_pools, args.seed))
+    name = hashlib.sha256(asked.encode()).hexdigest()[:7]
     rows = []
     for run in range(args.n_runs):
-        models = fit_all(networks(weights, run), data, args)
-        rows += measure(models, data, args, run)
+        one = kept_run(partial(measure, weights, data), args.protocol, run, name, args=args)
+        rows += one["rows"]
     finish("quam_mnist", args, summaries(pd.DataFrame(rows), args))
 
 

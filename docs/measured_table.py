@@ -43,7 +43,8 @@ class MeasuredTable(Directive):
              entropy = entropy of the given model
 
     ``of`` is the noun of what each figure is a mean of, such as "networks"; the number of them
-    stands below the table. ``spread`` shows the standard deviation between them behind a figure.
+    stands below the table. ``spread`` shows the standard deviation between them behind a figure
+    that is a mean of several.
     ``paper`` gives a paper's figures of a row, one for each column, which follow ours in
     parentheses: ``quam-pool = .994, -``. ``scale`` multiplies ours, to have the paper's unit.
     ``command`` measures what is not recorded yet: as long as there is no such file, the command
@@ -130,7 +131,8 @@ def _shown(record: dict | None, options: dict) -> str:
     digits, scale = options.get("digits", 3), options.get("scale", 1)
     if record is None:
         return "\N{EN DASH}"
-    figures = [record["value"], *([record["std"]] if "spread" in options else [])]
+    has_spread = "spread" in options and record["n"] > 1
+    figures = [record["value"], *([record["std"]] if has_spread else [])]
     return " ± ".join(f"{figure * scale:.{digits}f}" for figure in figures)
 
 

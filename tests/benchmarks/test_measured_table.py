@@ -55,6 +55,8 @@ def test_a_spread_stands_behind_each_figure():
         ["QUAM", "98.8 ± 0.4", "50.0 ± 0.4"],
         ["entropy", "90.0 ± 0.4", "\N{EN DASH}"],
     ]
+    one = {"records": [{**each, "n": 1} for each in RECORDS]}
+    assert rows(spread=None, **one)[1] == ["QUAM", "0.988", "0.500"]  # one value has no spread
 
 
 def test_the_number_of_values_is_that_of_the_figures_shown():
