@@ -1,7 +1,6 @@
 """The directive ``measured-table``: figures that a benchmark recorded, as a table."""
 
 import json
-import math
 from collections.abc import Iterator
 
 from docutils import nodes
@@ -43,6 +42,8 @@ class MeasuredTable(Directive):
           :rows: quam-pool = QUAM
              entropy = entropy of the given model
 
+    ``of`` is the noun of what each figure is a mean of, such as "networks"; the number of them
+    stands below the table. ``spread`` shows the standard deviation between them behind a figure.
     ``paper`` gives a paper's figures of a row, one for each column, which follow ours in
     parentheses: ``quam-pool = .994, -``. ``scale`` multiplies ours, to have the paper's unit.
     ``command`` measures what is not recorded yet: as long as there is no such file, the command
@@ -60,6 +61,8 @@ class MeasuredTable(Directive):
         "first": directives.unchanged,
         "command": directives.unchanged,
         "turned": directives.flag,
+        "of": directives.unchanged_required,
+        "spread": directives.flag,
     }
 
     def run(self) -> list[nodes.Node]:
@@ -77,7 +80,7 @@ class MeasuredTable(Directive):
         else:
             raise self.error(f"There is no benchmarks/results/{path.name}, and no command for it.")
         try:
-            lines = [*table(records, self.options), "", *origin]
+            lines = [*table(records, self.options), "", *_counts(records, self.options), *origin]
         except ValueError as error:
             raise self.error(f"{self.arguments[0]} {error}") from None
         node = nodes.container(classes=["measured"])
@@ -91,7 +94,7 @@ def table(records: list[dict], options: dict) -> Iterator[str]:
         return
     metrics, columns, rows = (options[key] for key in ("metrics", "columns", "rows"))
     keys = ["dataset", "method"] if "turned" in options else ["method", "dataset"]
-    figures = {tuple(r[key] for key in (*keys, "metric")): r["value"] for r in records}
+    figures = {tuple(r[key] for key in (*keys, "metric")): r for r in records}
     cells = [(column, metric) for column in columns for metric in metrics]
     paper = options.get("paper", {})
     known = [name for name in rows if any((name, *cell) in figures for cell in cells)]
@@ -104,14 +107,31 @@ def table(records: list[dict], options: dict) -> Iterator[str]:
     heads = (_heading(columns[column], metrics[metric]) for column, metric in cells)
     yield from _line([options.get("first", "ours (paper's)" if paper else "method"), *heads])
     for name, heading in rows.items():
-        ours = (_shown(figures.get((name, *cell), math.nan), options) for cell in cells)
+        ours = (_shown(figures.get((name, *cell)), options) for cell in cells)
         theirs = (f" ({x})" if x.strip("-") else "" for x in paper.get(name, [""] * len(cells)))
         yield from _line([heading, *map("".join, zip(ours, theirs, strict=True))])
 
 
-def _shown(value: float, options: dict) -> str:
+def _counts(records: list[dict], options: dict) -> Iterator[str]:
+    """How many values the figures of a table are means of: a number, or the range of numbers."""
+    if "of" not in options:
+        return
+    methods, datasets = options["rows"], options["columns"]
+    if "turned" in options:
+        methods, datasets = datasets, methods
+    shown = [r for r in records if r["method"] in methods and r["dataset"] in datasets]
+    counts = {r["n"] for r in shown if r["metric"] in options["metrics"]}
+    if counts:
+        ends = dict.fromkeys(f"{count:,}" for count in (min(counts), max(counts)))
+        yield f"n = {' to '.join(ends)} {options['of']}."
+
+
+def _shown(record: dict | None, options: dict) -> str:
     digits, scale = options.get("digits", 3), options.get("scale", 1)
-    return "\N{EN DASH}" if math.isnan(value) else f"{value * scale:.{digits}f}"
+    if record is None:
+        return "\N{EN DASH}"
+    figures = [record["value"], *([record["std"]] if "spread" in options else [])]
+    return " ± ".join(f"{figure * scale:.{digits}f}" for figure in figures)
 
 
 def _heading(column: str, metric: str) -> str:

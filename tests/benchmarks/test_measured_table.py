@@ -8,12 +8,15 @@ import pytest
 pytest.importorskip("sphinx", reason="the directive is part of the documentation")
 sys.path.append(str(Path(__file__).parents[2] / "docs"))
 
-from measured_table import _origin, names, published, table
+from measured_table import _counts, _origin, names, published, table
 
 RECORDS = [
-    {"method": "quam", "dataset": "fashion", "metric": "auroc", "value": 0.98765},
-    {"method": "quam", "dataset": "omniglot", "metric": "auroc", "value": 0.5},
-    {"method": "entropy", "dataset": "fashion", "metric": "auroc", "value": 0.9},
+    {"method": method, "dataset": dataset, "metric": "auroc", "value": value, "std": 0.004, "n": n}
+    for method, dataset, value, n in (
+        ("quam", "fashion", 0.98765, 15),
+        ("quam", "omniglot", 0.5, 5),
+        ("entropy", "fashion", 0.9, 15),
+    )
 ]
 
 
@@ -45,6 +48,25 @@ def test_turned_tables_have_data_sets_as_rows():
         turned=None, columns={"quam": "QUAM"}, rows={"omniglot": "Omniglot"}, first="images"
     )
     assert turned == [["images", "QUAM"], ["Omniglot", "0.500"]]
+
+
+def test_a_spread_stands_behind_each_figure():
+    assert rows(spread=None, scale=100.0, digits=1)[1:] == [
+        ["QUAM", "98.8 ± 0.4", "50.0 ± 0.4"],
+        ["entropy", "90.0 ± 0.4", "\N{EN DASH}"],
+    ]
+
+
+def test_the_number_of_values_is_that_of_the_figures_shown():
+    options = {"metrics": {"auroc": "-"}, "rows": {"quam": "QUAM", "entropy": "entropy"}}
+    both = options | {"columns": {"fashion": "Fashion", "omniglot": "Omniglot"}}
+    assert list(_counts(RECORDS, both | {"of": "networks"})) == ["n = 5 to 15 networks."]
+    one = options | {"columns": {"fashion": "Fashion"}, "of": "networks"}
+    assert list(_counts(RECORDS, one)) == ["n = 15 networks."]
+    turned = one | {"rows": one["columns"], "columns": one["rows"], "turned": None}
+    assert list(_counts(RECORDS, turned)) == ["n = 15 networks."]
+    assert not list(_counts(RECORDS, both))
+    assert not list(_counts([], one))
 
 
 def test_figures_of_a_paper_follow_ours_as_it_prints_them():
