@@ -125,7 +125,7 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     released = recorded_curves(RELEASED)
-    released = released[released.step <= curves.step.max()]
+    released = released[released.steps == curves.steps.max()]
     figure, axes = plt.subplots(1, len(games), figsize=(4 * len(games), 3.4), squeeze=False)
     for axis, game in zip(axes[0], games, strict=True):
         for method, colour in zip(METHODS, COLOURS, strict=True):
@@ -153,8 +153,8 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
 def records(curves: pd.DataFrame) -> list[dict]:
     """Scores after each number of steps of the table, and those of the authors' own runs."""
     found = []
-    theirs = dict(list(recorded_curves(RELEASED).groupby(["game", "method"])))
-    for (game, method), own in curves.groupby(["game", "method"]):
+    theirs = dict(list(recorded_curves(RELEASED).groupby(["game", "method", "steps"])))
+    for (game, method, steps), own in curves.groupby(["game", "method", "steps"]):
         for step in TABLE:
             runs = [run for _, run in own.groupby("seed") if run.step.max() >= step]
             if not runs:
@@ -165,8 +165,9 @@ def records(curves: pd.DataFrame) -> list[dict]:
                 spread = np.std(scores, ddof=min(1, len(scores) - 1))
                 for name, value in values:
                     found.append(record(method, game, f"{metric}{name}", value, len(runs), spread))
-            if (game, method) in theirs:
-                for metric, score in scores_of(theirs[game, method], step).items():
+            released = theirs.get((game, method, steps))
+            if released is not None:
+                for metric, score in scores_of(released, step).items():
                     found.append(record(f"{method}-released", game, metric, score, 1))
     return found
 

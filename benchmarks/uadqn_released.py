@@ -2,8 +2,8 @@
 
 Their code logs the score of every training episode with the step at which it ended (clone
 github.com/IndustAI/risk-and-uncertainty; the logs are in ``figs2-3_rl/results``). This writes them
-down as `benchmarks.uadqn_minatar` does its own curves, so that both can be averaged alike: the
-first million of five million steps, one run of each agent and game.
+down as `benchmarks.uadqn_minatar` does its own curves, short and long ones, so that both can be
+averaged alike: the beginning of five million steps, one run of each agent and game.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import pandas as pd
 from benchmarks.uadqn_minatar import COLUMNS, GAMES, RELEASED, RUN, binned
 from skuq.files import atomic_path
 
-STEPS = 1_000_000
+STEPS = (200_000, 1_000_000)
 NAMES = {"uadqn": "UADQN", "qrdqn": "QRDQN", "dqn": "DQN", "bootstrapped": "Bootstrapped"}
 
 
@@ -42,8 +42,9 @@ def main() -> None:
     for game in GAMES:
         for method, name in NAMES.items():
             history = logged(args.results / f"{game}-{name}" / "log_data.pkl")
-            run = dict(zip(RUN, (game, method, 0, STEPS), strict=True))
-            curves.append(binned(history, STEPS).assign(**run))
+            for steps in STEPS:
+                run = dict(zip(RUN, (game, method, 0, steps), strict=True))
+                curves.append(binned(history, steps).assign(**run))
     with atomic_path(RELEASED) as partial:
         pd.concat(curves)[list(COLUMNS)].to_csv(partial, index=False, float_format="%.4g")
 

@@ -10,7 +10,7 @@ pytest.importorskip("stable_baselines3")
 
 from benchmarks import uadqn_minatar
 from benchmarks.uadqn_minatar import binned, records, scores_of
-from benchmarks.uadqn_released import STEPS, logged
+from benchmarks.uadqn_released import logged
 
 
 def one_run(history, steps, **run):
@@ -31,7 +31,7 @@ def test_early_scores_are_of_all_episodes_and_late_ones_of_the_second_half():
 def test_the_authors_runs_are_averaged_as_ours_are(tmp_path, monkeypatch):
     steps = np.arange(1_000, 200_001, 1_000)
     history = pd.DataFrame({"step": steps, "score": np.sqrt(steps)})
-    theirs = one_run(history, STEPS, game="breakout", method="uadqn", seed=0)
+    theirs = one_run(history, 200_000, game="breakout", method="uadqn", seed=0)
     monkeypatch.setattr(uadqn_minatar, "RELEASED", tmp_path / "released.csv")
     theirs.to_csv(uadqn_minatar.RELEASED, index=False)
     ours = one_run(history, 200_000, game="breakout", method="uadqn", seed=3)
