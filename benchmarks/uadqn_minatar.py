@@ -4,7 +4,9 @@ All agents have the settings of the paper's Table 1, quantiles at the levels tha
 prints, and the full set of six actions, as its authors' runs had. QR-DQN is `QuantileDQN`: it
 shares loss and networks with UADQN and differs in the choice of actions. DQN is
 stable-baselines3's, with its loss and initial weights. A score is the mean over training
-episodes that end in the last 100,000 steps.
+episodes that end in the last 100,000 steps, or since the start; a late score is that of the second
+half of the steps, where these are fewer than 200,000. The authors' own runs beside them are
+averaged alike (`benchmarks.uadqn_released`).
 
 Each agent is a run of `skuq.uadqn.train_run` in a folder of its own in ``--out``. Stop the
 benchmark whenever you like: the same command with ``--trust`` continues every run from its last
@@ -16,7 +18,6 @@ interquartile means over seeds
 Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
 """
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,6 +37,7 @@ COLOURS = ("#0072b2", "#d55e00", "#555555", "#009e73")
 WINDOW = 100_000  # steps that a score is averaged over
 N_POINTS = 40  # of a learning curve
 CURVES = RESULTS / "uadqn_minatar.csv"  # of finished runs, which nobody has to repeat
+RELEASED = RESULTS / "uadqn_released.csv"  # of the authors' own runs
 RUN = ["game", "method", "seed", "steps"]  # what tells runs apart
 COLUMNS = {"game": str, "method": str, "seed": int, "steps": int}
 COLUMNS |= {"step": int, "episodes": int, "score": float}
@@ -82,16 +84,14 @@ def curve(out: Path, *run) -> pd.DataFrame:
     return points[points.step <= done].assign(**dict(zip(RUN, run, strict=True)))
 
 
-def recorded_curves() -> pd.DataFrame:
+def recorded_curves(path: Path = CURVES) -> pd.DataFrame:
     """Curves of runs that were finished before."""
-    if not CURVES.exists():
-        return NO_CURVES
-    return pd.read_csv(CURVES, dtype=COLUMNS)
+    return pd.read_csv(path, dtype=COLUMNS) if path.exists() else NO_CURVES
 
 
-def recent_score(curve: pd.DataFrame, step: int) -> float:
+def recent_score(curve: pd.DataFrame, step: int, window: int = WINDOW) -> float:
     """Mean score of the episodes that ended in the last steps before one; NaN if none did."""
-    ended = curve[(curve.step > step - WINDOW) & (curve.step <= step) & (curve.episodes > 0)]
+    ended = curve[(curve.step > step - window) & (curve.step <= step) & (curve.episodes > 0)]
     return float(np.average(ended.score, weights=ended.episodes)) if len(ended) else np.nan
 
 
@@ -112,22 +112,20 @@ def interval(scores: np.ndarray) -> tuple[float, float, float]:
     return middle, float(low), float(high)
 
 
-def released(game: str, steps: int, folder: Path) -> dict[str, float]:
-    """Scores of the authors' own single runs after that many steps, where known."""
-    name = "uadqn_released_curves.json"
-    path = next((p for p in (folder / name, folder.parent / name) if p.exists()), None)
-    if path is None:
-        return {}
-    curves = json.loads(path.read_text(encoding="utf-8"))
-    names = {"uadqn": "UADQN", "qrdqn": "QRDQN", "dqn": "DQN", "bootstrapped": "Bootstrapped"}
-    found = {method: curves.get(f"{game}-{name}", {}) for method, name in names.items()}
-    return {m: curve[str(steps)] for m, curve in found.items() if str(steps) in curve}
+def scores_of(curve: pd.DataFrame, step: int) -> dict[str, float]:
+    """Scores of a run after a number of steps, by the name of the metric."""
+    found = {f"score_{step}": recent_score(curve, step)}
+    if step < 2 * WINDOW:
+        found[f"late_score_{step}"] = recent_score(curve, step, step // 2)
+    return found
 
 
 def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
-    """Learning curves: interquartile mean over seeds, with its interval."""
+    """Interquartile mean over seeds, with its interval; the authors' own runs are dashed."""
     import matplotlib.pyplot as plt
 
+    released = recorded_curves(RELEASED)
+    released = released[released.steps == curves.steps.max()]
     figure, axes = plt.subplots(1, len(games), figsize=(4 * len(games), 3.4), squeeze=False)
     for axis, game in zip(axes[0], games, strict=True):
         for method, colour in zip(METHODS, COLOURS, strict=True):
@@ -140,6 +138,8 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
             seeds = f"{n_seeds} seed{'s' * (n_seeds > 1)}"
             axis.plot(steps, bands[:, 0], color=colour, label=f"{LABELS[method]} ({seeds})")
             axis.fill_between(steps, bands[:, 1], bands[:, 2], color=colour, alpha=0.2)
+            theirs = released[(released.game == game) & (released.method == method)]
+            axis.plot(theirs.step, theirs.score, "--", color=colour, lw=1)
         axis.set(title=game.replace("_", " ").capitalize(), xlabel="steps")
         axis.locator_params(axis="x", nbins=4)  # long numbers
         axis.xaxis.set_major_formatter("{x:,.0f}")
@@ -150,24 +150,25 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def records(curves: pd.DataFrame, args) -> list[dict]:
+def records(curves: pd.DataFrame) -> list[dict]:
     """Scores after each number of steps of the table, and those of the authors' own runs."""
     found = []
-    for (game, method), own in curves.groupby(["game", "method"]):
+    theirs = dict(list(recorded_curves(RELEASED).groupby(["game", "method", "steps"])))
+    for (game, method, steps), own in curves.groupby(["game", "method", "steps"]):
         for step in TABLE:
             runs = [run for _, run in own.groupby("seed") if run.step.max() >= step]
-            scores = np.array([recent_score(run, step) for run in runs])
-            if len(scores) == 0:
+            if not runs:
                 continue
-            values = zip(("", "_95_low", "_95_high"), interval(scores), strict=True)
-            spread = np.std(scores, ddof=min(1, len(scores) - 1))
-            for name, value in values:
-                metric = f"score_{step}{name}"
-                found.append(record(method, game, metric, value, len(scores), spread))
-            reference = released(game, step, args.data_dir)
-            if method in reference:
-                name = f"{method}-released"
-                found.append(record(name, game, f"score_{step}", reference[method], 1))
+            table = pd.DataFrame([scores_of(run, step) for run in runs])
+            for metric, scores in table.items():
+                values = zip(("", "_95_low", "_95_high"), interval(scores.to_numpy()), strict=True)
+                spread = np.std(scores, ddof=min(1, len(scores) - 1))
+                for name, value in values:
+                    found.append(record(method, game, f"{metric}{name}", value, len(runs), spread))
+            released = theirs.get((game, method, steps))
+            if released is not None:
+                for metric, score in scores_of(released, step).items():
+                    found.append(record(f"{method}-released", game, metric, score, 1))
     return found
 
 
@@ -214,7 +215,7 @@ def measure(args, out: Path) -> None:
     if args.out is not None:
         plot(curves[asked], args.game, out / "uadqn_minatar.png")
     trained = len(left) == len(runs) and not args.no_training
-    finish("uadqn_minatar", args, records(curves[asked], args), AGENT_PACKAGES, is_new=trained)
+    finish("uadqn_minatar", args, records(curves[asked]), AGENT_PACKAGES, is_new=trained)
 
 
 if __name__ == "__main__":
