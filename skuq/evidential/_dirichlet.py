@@ -96,7 +96,7 @@ def propagate(
         the vacuity (2 steps, keeping half), "evidence" propagates the concentrations (10 steps,
         teleport 0.1), "both" is "evidence" followed by "vacuity". Only "evidence" and "both"
         change expected class probabilities. The "similarity" of estimators is "diffusion" on
-        `NodeGraph.joined` in place of the adjacency matrix.
+        the adjacency matrix and then on `NodeGraph.similar`.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from torch import Tensor
 from skuq.base import FloatArray
 from skuq.evidential._dirichlet import NodePropagation, propagate
 from skuq.evidential._graph_layers import LoopedEdges
-from skuq.evidential._similar_nodes import join_similar
+from skuq.evidential._similar_nodes import similar_nodes
 from skuq.evidential._sparse_features import Features, as_features, as_scipy, same_features
 
 
@@ -32,11 +32,10 @@ class NodeGraph:
         Features.
     original : object
         The graph of DGL or PyG that was given, for networks that were trained on it.
-    joined : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
-        The adjacency matrix, with further edges between each node and the ten whose features,
-        diffused over the graph, are most similar by their cosine. Computed when it is first read,
-        in a time that grows with the square of the number of nodes; a ValueError if the features
-        are on disk.
+    similar : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
+        1 for each node and the ten whose features, diffused over the graph, are most similar by
+        their cosine; symmetric, without self-loops. Computed when it is first read, in a time that
+        grows with the square of the number of nodes; a ValueError if the features are on disk.
     on_disk : bool
         Whether the features are read from a file when they are used.
     device : torch.device
@@ -75,7 +74,7 @@ class NodeGraph:
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: value for name, value in vars(self).items() if name not in ("edges", "joined")
+            name: value for name, value in vars(self).items() if name not in ("edges", "similar")
         }
 
     @cached_property
@@ -85,14 +84,14 @@ class NodeGraph:
         return LoopedEdges.of(looped, np.diff(looped.indptr)).to(self.device)
 
     @cached_property
-    def joined(self) -> sparse.csr_array:
-        """Adjacency matrix with further edges between nodes of similar features."""
+    def similar(self) -> sparse.csr_array:
+        """Adjacency matrix of nodes of similar features."""
         if self.on_disk:
             raise ValueError(
                 "Similar nodes are found by comparing the features of all nodes, which must be in "
                 "memory; this graph has them on disk. Use propagation='diffusion'."
             )
-        return join_similar(self.adjacency, as_scipy(self.features))
+        return similar_nodes(self.adjacency, as_scipy(self.features))
 
     def is_same(self, other: NodeGraph) -> bool:
         """Whether another graph has the same edges and features, and so the same nodes."""
@@ -213,5 +212,5 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
 def propagate_on(graph: NodeGraph, alpha: FloatArray, scheme: NodePropagation | None) -> FloatArray:
     """Apply a propagation scheme to concentrations of all nodes of a graph."""
     if scheme == "similarity":
-        return propagate(graph.joined, alpha, "diffusion")
+        return propagate(graph.similar, propagate_on(graph, alpha, "diffusion"), "diffusion")
     return propagate(graph.adjacency, alpha, scheme)

@@ -75,9 +75,9 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
 default="auto"
         How uncertainty is averaged over neighbours after training, see `propagate`: vacuity over
-        random walks ("diffusion"), the same where each node also has the ten of the most similar
-        features as neighbours ("similarity"; features in memory, up to some ten thousand
-        nodes), vacuity in two steps ("vacuity", Eq. 90), concentrations
+        random walks ("diffusion"), the same and then once more over nodes of similar features,
+        `NodeGraph.similar` ("similarity"; features in memory, up to some ten thousand nodes),
+        vacuity in two steps ("vacuity", Eq. 90), concentrations
         ("evidence", Eq. 91), or these and then vacuity ("both"). The last two change class
         probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
@@ -211,9 +211,10 @@ default="auto"
         ------
         ValueError
             If inputs, graph or node ids are not valid, a layer does not exist, labels are unknown
-            to the estimator, the training diverges, "similarity" meets features on disk, or a parameter has no effect: `propagation`
-            or `batches` without a graph, `batches` for a `GraphClassifier`, `patience` without
-            validation data, levels of evidence in `loss` without the regulariser that has them.
+            to the estimator, the training diverges, "similarity" meets features on disk, or a
+            parameter has no effect: `propagation` or `batches` without a graph, `batches` for a
+            `GraphClassifier`, `patience` without validation data, levels of evidence in `loss`
+            without the regulariser that has them.
         TypeError
             If `estimator` is of a kind that cannot be probed.
         """

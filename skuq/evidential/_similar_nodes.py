@@ -1,4 +1,4 @@
-"""Neighbours by features, which join those by edges when uncertainty is averaged."""
+"""Neighbours by features, over which uncertainty is averaged after the edges."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ N_SIMILAR = 10  # nodes that each node is joined with
 N_COMPONENTS = 64  # of features of more columns, before nodes are compared
 
 
-def join_similar(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
-    """Adjacency matrix with edges between each node and the ten of the most similar features.
+def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
+    """Adjacency matrix that joins each node with the ten of the most similar features.
 
     Features are diffused over the graph first and compared by their cosine: the words of one paper
     are few, those of its neighbourhood tell its subject. Nodes of a class without labels lie
@@ -27,15 +27,14 @@ def join_similar(adjacency: sparse.csr_array, features: sparse.csr_array) -> spa
     described = np.flatnonzero(diffused.any(axis=1))
     n_similar = min(N_SIMILAR, len(described) - 1)
     if n_similar < 1:
-        return adjacency
+        return sparse.csr_array(adjacency.shape)
     nearest = NearestNeighbors(n_neighbors=n_similar).fit(diffused[described])
     targets = described[nearest.kneighbors(return_distance=False)]
     sources = np.repeat(described, n_similar)
-    ones = np.ones(len(sources))
-    similar = sparse.csr_array((ones, (sources, targets.ravel())), shape=adjacency.shape)
-    joined = sparse.csr_array(adjacency + similar + similar.T)
-    joined.data[:] = 1.0
-    return joined
+    similar = sparse.csr_array(
+        (np.ones(len(sources)), (sources, targets.ravel())), shape=adjacency.shape
+    )
+    return sparse.csr_array(similar.maximum(similar.T))
 
 
 def _compressed(features: sparse.csr_array) -> FloatArray:

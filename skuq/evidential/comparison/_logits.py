@@ -49,7 +49,7 @@ class LogitUncertainty(PretrainedClassifier):
         How scores are averaged over a graph: "smoothing" is that of GNNSafe (Eq. 86), 2 steps in
         which each node keeps a share of its score and receives the rest from the mean of its
         neighbours; "diffusion" and "similarity" are those of the probe, 10 steps of personalised
-        PageRank over the edges, or also between nodes of similar features.
+        PageRank over the edges, and 10 more over nodes of similar features.
     keep : float, default=0.5
         With ``propagation="smoothing"``: the share that a node keeps, in [0, 1]; by default that
         of GNNSafe's authors.
@@ -210,9 +210,10 @@ class LogitUncertainty(PretrainedClassifier):
     def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
         if self.propagation == "smoothing":
             return smooth(graph.adjacency, score, keep=self.keep)  # Eq. 86
-        if self.propagation == "similarity":
-            return diffuse(graph.joined, score)
-        return score if self.propagation is None else diffuse(graph.adjacency, score)
+        if self.propagation is None:
+            return score
+        diffused = diffuse(graph.adjacency, score)
+        return diffused if self.propagation == "diffusion" else diffuse(graph.similar, diffused)
 
 
 def logit_score(logits: Tensor, score: Score) -> FloatArray:
