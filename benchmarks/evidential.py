@@ -28,9 +28,9 @@ from skuq.evidential import (
 )
 
 FULL = ["coraml", "citeseer_full", "amazon_photo", "amazon_computers", "coauthor_cs"]
-# The probe's propagation of another score, which is not in the paper; and GNNSafe with a fifth of a
-# node's own score, as the paper runs it. GNNSafe's authors ("gnnsafe") keep a half.
-ABLATIONS = ["energy-diffused", "gnnsafe-0.2"]
+# Propagations that are not in the paper; and GNNSafe with a fifth of a node's own score, as the
+# paper runs it. GNNSafe's authors ("gnnsafe") keep a half.
+ABLATIONS = ["energy-diffused", "energy-similar", "epn-similar", "gnnsafe-0.2"]
 METHODS = [
     "entropy",
     "max-score",
@@ -128,6 +128,7 @@ def scores_of(
         "X_val": task.validation,
         "y_val": task.labels[task.validation],
     }
+    labelled = data["X"], data["y"]
     settings = {"architecture": backbone, "random_state": seed, **TRAINING}
     model = GraphClassifier(task.graph, **settings).fit(**data)
     candidates = comparison_methods(task.graph, model, **settings)
@@ -149,8 +150,8 @@ def scores_of(
             alpha, classes = alpha[task.test], trained.classes_
             proba = alpha / alpha.sum(axis=1, keepdims=True)
             uncertainty = dirichlet_uncertainty(alpha)
-        else:
-            estimator.fit(**data)
+        else:  # dropout reads a network that is trained already, and stops nothing early
+            estimator.fit(*labelled) if name == "dropout" else estimator.fit(**data)
             seconds = time.perf_counter() - start
             proba, classes = estimator.predict_proba(task.test), estimator.classes_
             uncertainty = estimator.predict_uncertainty(task.test)

@@ -18,6 +18,7 @@ from skuq.information import entropy
 
 Measure = Literal["vacuity", "information"]
 Propagation = Literal["diffusion", "vacuity", "evidence", "both"]
+NodePropagation = Literal["diffusion", "similarity", "vacuity", "evidence", "both"]
 
 
 def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Uncertainty:
@@ -94,7 +95,8 @@ def propagate(
         with a matrix whose rows sum to 1, teleport 0.1). The paper's schemes: "vacuity" smooths
         the vacuity (2 steps, keeping half), "evidence" propagates the concentrations (10 steps,
         teleport 0.1), "both" is "evidence" followed by "vacuity". Only "evidence" and "both"
-        change expected class probabilities.
+        change expected class probabilities. The "similarity" of estimators is "diffusion" on
+        the adjacency matrix and then on `NodeGraph.similar`.
 
     Returns
     -------
@@ -177,8 +179,12 @@ def propagate_evidence(
 def diffuse(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
-    """Average values over random walks: personalised PageRank whose rows sum to 1."""
+    """Average values over random walks: personalised PageRank whose rows sum to 1.
+
+    The values are one per node, or one row per node.
+    """
     count = np.asarray(adjacency.sum(axis=1)) + 1.0
+    count = count.reshape(-1, *[1] * (values.ndim - 1))
     averaged = values
     for _ in range(n_steps):
         mean = (adjacency @ averaged + averaged) / count  # over the node and its neighbours

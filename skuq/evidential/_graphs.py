@@ -12,8 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from torch import Tensor
 
+from skuq.base import FloatArray
+from skuq.evidential._dirichlet import NodePropagation, propagate
 from skuq.evidential._graph_layers import LoopedEdges
-from skuq.evidential._sparse_features import Features, as_features, same_features
+from skuq.evidential._similar_nodes import similar_nodes
+from skuq.evidential._sparse_features import Features, as_features, as_scipy, same_features
 
 
 class NodeGraph:
@@ -29,6 +32,10 @@ class NodeGraph:
         Features.
     original : object
         The graph of DGL or PyG that was given, for networks that were trained on it.
+    similar : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
+        1 for each node and the ten whose features, diffused over the graph, are most similar by
+        their cosine; symmetric, without self-loops. Computed when it is first read, in a time that
+        grows with the square of the number of nodes; a ValueError if the features are on disk.
     on_disk : bool
         Whether the features are read from a file when they are used.
     device : torch.device
@@ -66,13 +73,25 @@ class NodeGraph:
         return self  # so that scikit-learn's clone shares it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "edges"}
+        return {
+            name: value for name, value in vars(self).items() if name not in ("edges", "similar")
+        }
 
     @cached_property
     def edges(self) -> LoopedEdges:
         """Edges with a loop at every node, on the device."""
         looped = sparse.csr_array(self.adjacency + sparse.eye_array(self.n_nodes))
         return LoopedEdges.of(looped, np.diff(looped.indptr)).to(self.device)
+
+    @cached_property
+    def similar(self) -> sparse.csr_array:
+        """Adjacency matrix of nodes of similar features."""
+        if self.on_disk:
+            raise ValueError(
+                "Similar nodes are found by comparing the features of all nodes, which must be in "
+                "memory; this graph has them on disk. Use propagation='diffusion'."
+            )
+        return similar_nodes(self.adjacency, as_scipy(self.features))
 
     def is_same(self, other: NodeGraph) -> bool:
         """Whether another graph has the same edges and features, and so the same nodes."""
@@ -188,3 +207,10 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
             f"Node ids must lie between 0 and {n_nodes - 1}, got {ids.min()} to {ids.max()}."
         )
     return ids.astype(np.int64)
+
+
+def propagate_on(graph: NodeGraph, alpha: FloatArray, scheme: NodePropagation | None) -> FloatArray:
+    """Apply a propagation scheme to concentrations of all nodes of a graph."""
+    if scheme == "similarity":
+        return propagate(graph.similar, propagate_on(graph, alpha, "diffusion"), "diffusion")
+    return propagate(graph.adjacency, alpha, scheme)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from skuq.base import FloatArray, Uncertainty
-from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertainty, propagate
+from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import NodeModel
 from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._graphs import NodeGraph, propagate_on
 from skuq.evidential._head import (
     LogitHead,
     NetworkHead,
@@ -72,9 +72,12 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         `NetworkHead()`: a network of its own (Eq. 18), on the logits or on hidden units.
     loss : EvidenceLoss, default=None
         Weights of the regularisers, and target levels of evidence. None: `EvidenceLoss()`.
-    propagation : {"auto", "diffusion", "vacuity", "evidence", "both", None}, default="auto"
+    propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
+default="auto"
         How uncertainty is averaged over neighbours after training, see `propagate`: vacuity over
-        random walks ("diffusion"), vacuity in two steps ("vacuity", Eq. 90), concentrations
+        random walks ("diffusion"), the same and then once more over nodes of similar features,
+        `NodeGraph.similar` ("similarity"; features in memory, up to some ten thousand nodes),
+        vacuity in two steps ("vacuity", Eq. 90), concentrations
         ("evidence", Eq. 91), or these and then vacuity ("both"). The last two change class
         probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
@@ -141,7 +144,7 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         "graph": "no_validation",
         "head": [StrOptions({"logits", "network"}), LogitHead, NetworkHead],
         "loss": [EvidenceLoss, None],
-        "propagation": [StrOptions({"auto", "diffusion", "vacuity", "evidence", "both"}), None],
+        "propagation": [StrOptions({"auto", *get_args(NodePropagation)}), None],
         "measure": [StrOptions({"vacuity", "information"})],
         "batches": [NodeBatches, None],
         **TRAINING_PARAMETERS,
@@ -154,7 +157,7 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         graph: Any = None,
         head: ProbeHead | Literal["logits", "network"] = "logits",
         loss: EvidenceLoss | None = None,
-        propagation: Propagation | Literal["auto"] | None = "auto",
+        propagation: NodePropagation | Literal["auto"] | None = "auto",
         measure: Measure = "vacuity",
         batches: NodeBatches | None = None,
         learning_rate: float = 0.03,
@@ -208,9 +211,10 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         ------
         ValueError
             If inputs, graph or node ids are not valid, a layer does not exist, labels are unknown
-            to the estimator, the training diverges, or a parameter has no effect: `propagation`
-            or `batches` without a graph, `batches` for a `GraphClassifier`, `patience` without
-            validation data, levels of evidence in `loss` without the regulariser that has them.
+            to the estimator, the training diverges, "similarity" meets features on disk, or a
+            parameter has no effect: `propagation` or `batches` without a graph, `batches` for a
+            `GraphClassifier`, `patience` without validation data, levels of evidence in `loss`
+            without the regulariser that has them.
         TypeError
             If `estimator` is of a kind that cannot be probed.
         """
@@ -245,9 +249,9 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         seen = seen_nodes(self.estimator, graph)
         self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
         auto = self.propagation == "auto"
-        self._scheme = cast(Propagation | None, "diffusion" if auto else self.propagation)
+        self._scheme = cast(NodePropagation | None, "diffusion" if auto else self.propagation)
         alpha = self._dirichlet(evaluated.outputs)
-        self.alpha_ = propagate(graph.adjacency, alpha, self._scheme)
+        self.alpha_ = propagate_on(graph, alpha, self._scheme)
 
     def with_graph(self, graph: Any) -> EvidentialProbe:
         """Return a copy that answers for the nodes of another graph, without new training.
@@ -291,7 +295,7 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
         outputs = self._outputs_of_nodes(other.model_, self._layer, self._estimator_seed)
         alpha = self._dirichlet(outputs)
-        other.alpha_ = propagate(other.graph_.adjacency, alpha, self._scheme)
+        other.alpha_ = propagate_on(other.graph_, alpha, self._scheme)
         return other
 
     def predict_proba(self, X: Any) -> FloatArray:

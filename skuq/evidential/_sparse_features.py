@@ -82,12 +82,19 @@ class SparseFeatures:
 
     def rows(self, rows: NDArray[np.integer]) -> Tensor:
         """Return some rows, on the CPU and dense."""
-        m = self.matrix.cpu()
-        parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
-        return torch.from_numpy(sparse.csr_array(tuple(parts), shape=m.shape)[rows].toarray())
+        return torch.from_numpy(as_scipy(self)[rows].toarray())
 
 
 Features = Tensor | SparseFeatures
+
+
+def as_scipy(features: Features) -> sparse.csr_array:
+    """Copy features into a scipy matrix of shape (n_nodes, n_features)."""
+    if isinstance(features, Tensor):
+        return sparse.csr_array(features.cpu().numpy())
+    m = features.matrix.cpu()
+    parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
+    return sparse.csr_array(tuple(parts), shape=tuple(m.shape))
 
 
 def same_features(ours: Features, theirs: Features) -> bool:

@@ -86,6 +86,7 @@ ON_GRAPH = [
     ({}, "propagation", ["auto", None]),
     ({}, "propagation", ["diffusion", "vacuity"]),
     ({}, "propagation", ["evidence", "both"]),
+    ({}, "propagation", ["diffusion", "similarity"]),
     ({"batches": NodeBatches(200)}, "batches__max_neighbors", [None, 1]),
     ({"batches": NodeBatches(40, max_neighbors=1)}, "random_state", [0, 1]),
 ]
@@ -158,7 +159,7 @@ CLASSIFIER = {
 METHODS = {
     LogitUncertainty: {
         "method": ["entropy", "energy"],
-        "propagation": [None, "diffusion"],
+        "propagation": ["similarity", "diffusion"],
         "keep": [0.2, 0.5],
         "random_state": [0, 1],
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertainty, propagate
+from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import GraphClassifier, NodeClassifierMixin
 from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph, checked_nodes
+from skuq.evidential._graphs import NodeGraph, checked_nodes, propagate_on
 from skuq.evidential._head import safe_exp
 from skuq.evidential._losses import uce_loss
 from skuq.evidential._training import (
@@ -56,7 +56,7 @@ class DirichletNetworkClassifier(
 
     estimator: GraphClassifier
     measure: Measure
-    propagation: Propagation | None = None
+    propagation: NodePropagation | None = None
     alpha_: FloatArray
 
     def _labelled_data(
@@ -102,7 +102,7 @@ class DirichletNetworkClassifier(
             callbacks=callbacks,
         )
         self.graph_, self.classes_ = graph, nodes.classes
-        self.alpha_ = propagate(graph.adjacency, outputs.numpy(), self.propagation)
+        self.alpha_ = propagate_on(graph, outputs.numpy(), self.propagation)
         self.proba_ = self.alpha_ / self.alpha_.sum(axis=1, keepdims=True)
 
     def predict_dirichlet(self, X: Any) -> FloatArray:
@@ -146,8 +146,8 @@ class EvidentialGNN(DirichletNetworkClassifier):
         Graph, network and settings of the training; it is not fitted itself.
     entropy_weight : float, default=1e-4
         Weight of the divergence from the distribution without evidence (see Notes).
-    propagation : {"diffusion", "vacuity", "evidence", "both", None}, default=None
-        How concentrations are propagated after training, see `propagate`.
+    propagation : {"diffusion", "similarity", "vacuity", "evidence", "both", None}, default=None
+        How concentrations are propagated after training, as in `EvidentialProbe`.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
 
@@ -183,7 +183,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
     _parameter_constraints: dict[str, Any] = {
         "estimator": [GraphClassifier],
         "entropy_weight": [Interval(Real, 0, None, closed="left")],
-        "propagation": [StrOptions({"diffusion", "vacuity", "evidence", "both"}), None],
+        "propagation": [StrOptions(set(get_args(NodePropagation))), None],
         "measure": [StrOptions({"vacuity", "information"})],
     }
 
@@ -192,7 +192,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
         estimator: GraphClassifier,
         *,
         entropy_weight: float = 1e-4,
-        propagation: Propagation | None = None,
+        propagation: NodePropagation | None = None,
         measure: Measure = "vacuity",
     ):
         self.estimator = estimator

@@ -45,10 +45,11 @@ class LogitUncertainty(PretrainedClassifier):
         logarithm of the summed exponentials of the logits, which may have either sign. If the
         offset of the logits is fixed by a convention, as in log-probabilities or the logits
         (0, z) of two classes, the mean of each sample's logits is subtracted first.
-    propagation : {"smoothing", "diffusion", None}, default=None
+    propagation : {"smoothing", "diffusion", "similarity", None}, default=None
         How scores are averaged over a graph: "smoothing" is that of GNNSafe (Eq. 86), 2 steps in
         which each node keeps a share of its score and receives the rest from the mean of its
-        neighbours; "diffusion" is that of the probe, 10 steps of personalised PageRank.
+        neighbours; "diffusion" and "similarity" are those of the probe, 10 steps of personalised
+        PageRank over the edges, and 10 more over nodes of similar features.
     keep : float, default=0.5
         With ``propagation="smoothing"``: the share that a node keeps, in [0, 1]; by default that
         of GNNSafe's authors.
@@ -91,7 +92,7 @@ class LogitUncertainty(PretrainedClassifier):
         "estimator": "no_validation",
         "graph": "no_validation",
         "method": [StrOptions({"entropy", "max-score", "energy"})],
-        "propagation": [StrOptions({"smoothing", "diffusion"}), None],
+        "propagation": [StrOptions({"smoothing", "diffusion", "similarity"}), None],
         "keep": [Interval(Real, 0, 1, closed="both")],
         "device": [str, torch.device],
         "random_state": ["random_state"],
@@ -103,7 +104,7 @@ class LogitUncertainty(PretrainedClassifier):
         *,
         graph: Any = None,
         method: Score = "entropy",
-        propagation: Literal["smoothing", "diffusion"] | None = None,
+        propagation: Literal["smoothing", "diffusion", "similarity"] | None = None,
         keep: float = 0.5,
         device: str = "auto",
         random_state: Any = None,
@@ -209,7 +210,10 @@ class LogitUncertainty(PretrainedClassifier):
     def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
         if self.propagation == "smoothing":
             return smooth(graph.adjacency, score, keep=self.keep)  # Eq. 86
-        return score if self.propagation is None else diffuse(graph.adjacency, score)
+        if self.propagation is None:
+            return score
+        diffused = diffuse(graph.adjacency, score)
+        return diffused if self.propagation == "diffusion" else diffuse(graph.similar, diffused)
 
 
 def logit_score(logits: Tensor, score: Score) -> FloatArray:

@@ -56,7 +56,8 @@ def comparison_methods(
     -------
     dict of str to estimator
         Methods that read `estimator`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
-        energy) and "energy-diffused" (energy under the probe's propagation); the probe as it is
+        energy) and "energy-diffused" (energy under the probe's propagation), "energy-similar" and
+        "epn-similar" (energy and the probe under ``propagation="similarity"``); the probe as it is
         by default ("epn-reg"), without the second regulariser ("epn-ice"), without any ("epn"),
         and with a learned layer and the paper's propagation of vacuity ("epn-free"). Methods
         that train networks of their own: "gpn", "gkde", and "egnn" with its propagated forms
@@ -94,6 +95,7 @@ def comparison_methods(
         "energy": LogitUncertainty(method="energy", **read),
         "gnnsafe": LogitUncertainty(method="energy", propagation="smoothing", **read),
         "energy-diffused": LogitUncertainty(method="energy", propagation="diffusion", **read),
+        "energy-similar": LogitUncertainty(method="energy", propagation="similarity", **read),
         "gpn": GraphPosteriorNetwork(
             GraphClassifier(graph, **{**GPN_SETTINGS, **length, **common})
         ),
@@ -105,6 +107,7 @@ def comparison_methods(
         "epn": EvidentialProbe(loss=EvidenceLoss(ice_weight=0.0, pcl_weight=0.0), **read),
         "epn-ice": EvidentialProbe(loss=EvidenceLoss(pcl_weight=0.0), **read),
         "epn-reg": EvidentialProbe(**read),
+        "epn-similar": EvidentialProbe(propagation="similarity", **read),
         # The learned layer of the paper, which states no weights; these do best on classes left out
         # of the Planetoid versions of Cora and CiteSeer.
         "epn-free": EvidentialProbe(

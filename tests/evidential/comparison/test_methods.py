@@ -9,11 +9,12 @@ from sklearn.base import clone
 
 from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead, comparison_methods
 
-ONE_SCORE = ["entropy", "max-score", "energy", "gnnsafe", "energy-diffused"]  # without parts
+# Without parts.
+ONE_SCORE = ["entropy", "max-score", "energy", "gnnsafe", "energy-diffused", "energy-similar"]
 NAMES = [
     *ONE_SCORE,
     *("gpn", "gkde", "egnn", "egnn-vacuity", "egnn-evidence", "egnn-both"),
-    *("epn", "epn-ice", "epn-reg", "epn-free"),
+    *("epn", "epn-ice", "epn-reg", "epn-similar", "epn-free"),
 ]
 
 
