@@ -1,10 +1,10 @@
 """Shared parts of the benchmarks of the evidential probe: graphs, left-out classes, methods."""
 
 import argparse
+import functools
 import hashlib
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from skuq import DeepEnsembleClassifier, MCDropoutClassifier
 from skuq.datasets import load_graph
 from skuq.evidential import (
     GraphClassifier,
+    NodeGraph,
     as_node_graph,
     comparison_methods,
     dirichlet_uncertainty,
@@ -90,16 +91,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
 
 
+@functools.cache
+def _graph(name: str, data_dir: Any) -> tuple[Any, NodeGraph]:
+    """A data set, and its graph with scaled features, which all its splits share."""
+    data = load_graph(name, data_dir)
+    graph = as_node_graph((data.adjacency, normalize(data.features, norm="l1")))
+    if graph.n_nodes > np.diff(data.features.indptr).astype(bool).sum() * 2:
+        raise SystemExit(f"{name} has no features of most nodes; no network can be trained on it.")
+    return data, graph
+
+
 def read_task(name: str, data_dir: Any, setting: str | None, split: int) -> Task:
     """Read a graph; each node's features are scaled to a sum of 1, as for bags of words.
 
     The encoder of "gpn" gets them as they are stored: it does not average over neighbours, and
     with features this small its latent points would all be the same.
     """
-    data = load_graph(name, data_dir)
-    graph = as_node_graph((data.adjacency, normalize(data.features, norm="l1")))
-    if graph.n_nodes > np.diff(data.features.indptr).astype(bool).sum() * 2:
-        raise SystemExit(f"{name} has no features of most nodes; no network can be trained on it.")
+    data, graph = _graph(name, data_dir)
     if split >= len(data.splits):
         raise SystemExit(
             f"{name} has {len(data.splits)} splits; ask for at most --splits of these."
@@ -189,7 +197,7 @@ def _kept(
     """The rows of one network, measured or read from ``--out``."""
     methods = hashlib.sha256(" ".join([args.backbone, *args.methods]).encode()).hexdigest()[:7]
     cell = (name, setting or "all-classes", split, init, args.seed, methods)
-    return kept_run(partial(_one, measure), *cell, args=args)["rows"]
+    return kept_run(functools.partial(_one, measure), *cell, args=args)["rows"]
 
 
 def _one(
