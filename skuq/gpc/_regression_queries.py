@@ -38,7 +38,7 @@ class RegressionQueriesMixin(RegionSearchMixin):
         domain: Any = None,
         tol: float | None = None,
         max_time: float | None = None,
-        max_regions: int | None = None,
+        max_regions: int | None = 10_000,
     ) -> RegressionBounds:
         """Enclose the smallest and the largest mean and deviation in a region around each point.
 
@@ -63,8 +63,10 @@ class RegressionQueriesMixin(RegionSearchMixin):
             None is a hundredth of the standard deviation of the training targets.
         max_time : float, default=None
             Seconds after which valid but wider bounds are returned.
-        max_regions : int, default=None
-            The same, as the number of boxes to be bounded for each extreme.
+        max_regions : int, default=10000
+            The same, as the number of boxes to be bounded for each extreme; None is no limit. Where
+            there is next to no noise, rounding limits how close bounds of the standard deviation
+            come.
 
         Returns
         -------
@@ -96,7 +98,7 @@ class RegressionQueriesMixin(RegionSearchMixin):
         features: Any = None,
         domain: Any = None,
         max_time: float | None = None,
-        max_regions: int | None = None,
+        max_regions: int | None = 10_000,
     ) -> Certificate:
         """Decide whether the mean moves by more than a tolerance in a region around each point.
 
