@@ -50,20 +50,6 @@ class MomentBounds(NamedTuple):
     def upper(self) -> FloatArray:
         return self.max_upper
 
-    def scaled(self, scale: float, shift: float) -> MomentBounds:
-        """The same in other units, ``shift + scale * value``, rounded outwards."""
-
-        def moved(end: FloatArray, direction: int) -> FloatArray:
-            value = shift + scale * end
-            return value + direction * _ROUNDING * (abs(shift) + np.abs(scale * end))
-
-        return self._replace(
-            min_lower=moved(self.min_lower, -1),
-            min_upper=moved(self.min_upper, 1),
-            max_lower=moved(self.max_lower, -1),
-            max_upper=moved(self.max_upper, 1),
-        )
-
 
 class RegressionBounds(NamedTuple):
     """Proven ranges of predictions over a region around each of n points.
@@ -117,3 +103,18 @@ def stability(
     least = -most[:, ::-1]
     middle, error = (most + least) / 2, (most - least) / 2
     return certificate(model, regions, objectives, middle - 1, error, _TIE, limits, progress)
+
+
+def rescaled(bounds: MomentBounds, scale: float, shift: float) -> MomentBounds:
+    """The same range in other units, ``shift + scale * value``, rounded outwards."""
+
+    def moved(end: FloatArray, direction: int) -> FloatArray:
+        value = shift + scale * end
+        return value + direction * _ROUNDING * (abs(shift) + np.abs(scale * end))
+
+    return bounds._replace(
+        min_lower=moved(bounds.min_lower, -1),
+        min_upper=moved(bounds.min_upper, 1),
+        max_lower=moved(bounds.max_lower, -1),
+        max_upper=moved(bounds.max_upper, 1),
+    )

@@ -11,6 +11,7 @@ from skuq.gpc._regression_certificates import (
     MomentBounds,
     RegressionBounds,
     moment_bounds,
+    rescaled,
     stability,
 )
 from skuq.gpc.bounds._moment_model import MomentModel
@@ -83,8 +84,8 @@ class RegressionQueriesMixin(RegionSearchMixin):
         limits = read_limits(self._close if tol is None else tol, max_time, max_regions)
         share = limits._replace(tol=limits.tol / self._scale)
         *parts, n_regions, converged = self._in_batches(moment_bounds, share, regions)
-        mean = MomentBounds(*parts[:6]).scaled(self._scale, self._shift)
-        std = MomentBounds(*parts[6:]).scaled(self._scale, 0.0)
+        mean = rescaled(MomentBounds(*parts[:6]), self._scale, self._shift)
+        std = rescaled(MomentBounds(*parts[6:]), self._scale, 0.0)
         return RegressionBounds(mean, std, n_regions, converged)
 
     def certify(
