@@ -457,7 +457,6 @@ CASES |= {
             "kernel": RBF(2.0) + WhiteKernel(0.5),
             "alpha": 0.1,
             "normalize_y": False,
-            "optimizer": None,
             "max_iter": 6,
             "n_restarts": 3,
             "n_inducing": 5,
@@ -470,6 +469,9 @@ CASES |= {
                 "max_iter=3 has no effect with a kernel",
             ),
         ),
+    ),
+    "RobustGPRegressor without limits": Case(
+        RobustGPRegressor(random_state=0), PATIENTS, {"optimizer": None}
     ),
     "TableModel": Case(
         TableModel("logistic"),
