@@ -147,6 +147,7 @@ setup(
             "QUAMRegressor = skuq.quam:QUAMRegressor",
             "ReferenceClassifier = skuq.baselines:ReferenceClassifier",
             "RobustGPC = skuq.gpc:RobustGPC",
+            "RobustGPRegressor = skuq.gpc:RobustGPRegressor",
             "SGMCMCClassifier = skuq.baselines:SGMCMCClassifier",
             "UADQN = skuq.uadqn:UADQN",
         ],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from skuq.evidential import EvidentialProbe
     from skuq.explanations import Explanation, explain
-    from skuq.gpc import RobustGPC
+    from skuq.gpc import RobustGPC, RobustGPRegressor
     from skuq.mirage import MirageFineTuner, MirageRegressor
     from skuq.model_selection import cross_val_predict_uncertainty
     from skuq.ood import OODDetector
@@ -76,6 +76,7 @@ __all__ = [
     "QUAMRegressor",
     "ReferenceClassifier",
     "RobustGPC",
+    "RobustGPRegressor",
     "SGMCMCClassifier",
     "Uncertainty",
     "UncertaintyMixin",

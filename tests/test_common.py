@@ -102,6 +102,7 @@ QUICK = {
         {"max_iter": 3, "likelihood": "softmax"},
         {"max_iter": 3, "likelihood": "logit", "inference": "ep"},
     ],
+    "RobustGPRegressor": [{"max_iter": 3}, {"max_iter": 3, "n_inducing": 5}],
     "SGMCMCClassifier": [
         {"n_chains": 3, "n_samples": 2, "steps_per_sample": 5},
         {

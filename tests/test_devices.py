@@ -35,6 +35,7 @@ from skuq import (
     QUAMClassifier,
     ReferenceClassifier,
     RobustGPC,
+    RobustGPRegressor,
     SGMCMCClassifier,
 )
 from skuq.evidential import NetworkHead
@@ -88,9 +89,10 @@ ESTIMATORS = {
     "mirage-regressor": MirageRegressor(region=upper_half, max_epochs=4, random_state=0),
     "anchored": AnchoredQuantileRegressor(max_epochs=10, random_state=0),
     "gpc": RobustGPC(max_iter=3, random_state=0),
+    "gpr": RobustGPRegressor(max_iter=3, random_state=0),
     "quam": QUAMClassifier(search=PoolSearch(n_steps=5), random_state=0),
 }
-REGRESSORS = {"mirage-regressor", "anchored"}
+REGRESSORS = {"mirage-regressor", "anchored", "gpr"}
 # Chains and dropout while training draw from the generator of the device.
 OTHER_STREAM = {"dropout", "sgmcmc", "sgmcmc-last"}
 
@@ -99,7 +101,7 @@ OTHER_STREAM = {"dropout", "sgmcmc", "sgmcmc-last"}
 def name(request):
     if "sgmcmc" in request.param and find_spec("posteriors") is None:
         pytest.skip("needs the extra sgmcmc")
-    if request.param == "gpc" and DEVICE == "mps":
+    if request.param in ("gpc", "gpr") and DEVICE == "mps":
         pytest.skip("certificates need float64")
     return request.param
 

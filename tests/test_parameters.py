@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.frozen import FrozenEstimator
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import scale
@@ -31,6 +31,7 @@ from skuq import (
     QUAMRegressor,
     ReferenceClassifier,
     RobustGPC,
+    RobustGPRegressor,
     SGMCMCClassifier,
     Uncertainty,
     all_estimators,
@@ -448,6 +449,29 @@ CASES |= {
         RobustGPC(random_state=0),
         (FLOWERS[0][:34], FLOWERS[1][:34]),
         {"inference": "ep", "likelihood": "softmax", "optimizer": None},
+    ),
+    "RobustGPRegressor": Case(
+        RobustGPRegressor(max_iter=2, random_state=0),
+        PATIENTS,
+        {
+            "kernel": RBF(2.0) + WhiteKernel(0.5),
+            "alpha": 0.1,
+            "normalize_y": False,
+            "max_iter": 6,
+            "n_restarts": 3,
+            "n_inducing": 5,
+        },
+        (
+            Refusal(
+                "max_iter",
+                3,
+                {"kernel": RBF(1.0, "fixed")},
+                "max_iter=3 has no effect with a kernel",
+            ),
+        ),
+    ),
+    "RobustGPRegressor without limits": Case(
+        RobustGPRegressor(random_state=0), PATIENTS, {"optimizer": None}
     ),
     "TableModel": Case(
         TableModel("logistic"),

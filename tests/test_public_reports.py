@@ -58,6 +58,7 @@ from skuq import (
     QUAMRegressor,
     ReferenceClassifier,
     RobustGPC,
+    RobustGPRegressor,
     SGMCMCClassifier,
     cross_val_predict_uncertainty,
     explain,
@@ -398,6 +399,7 @@ def _twice(estimator, y, **fit_params):
         (FeatureDistanceClassifier(FROZEN, distance="mahalanobis"), True),
         (LaplaceClassifier(FROZEN, n_samples=20), True),
         (RobustGPC(max_iter=2), True),
+        (RobustGPRegressor(max_iter=2), True),
         (AnchoredQuantileRegressor(max_epochs=5, batch_size=999), True),
     ],
     ids=lambda each: "".join(str(each).split()),
@@ -874,6 +876,7 @@ TRAINED = {
     "OODDetector": OODDetector,
     "ReferenceClassifier": ReferenceClassifier,
     "RobustGPC": lambda: RobustGPC(max_iter=1),
+    "RobustGPRegressor": lambda: RobustGPRegressor(max_iter=1),
     "SGMCMCClassifier": lambda: SGMCMCClassifier(n_chains=2, n_samples=2, steps_per_sample=2),
 }
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.gpc._attacks import gradient_attack
-from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel, RegionModel
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import TIE, UNSURE, most_probable
 
@@ -136,7 +136,7 @@ def probability_bounds(
     else:
         rows = np.concatenate([units[classes], -units[classes]])
     objectives = np.broadcast_to(rows, (n, *rows.shape))
-    found = model.minima(regions, objectives, limits, progress=_per_point(progress, len(rows)))
+    found = model.minima(regions, objectives, limits, progress=per_point(progress, len(rows)))
     whole = rows[most].clip(min=0).sum(axis=1)  # 1 where the other class stands for this one
     return ProbabilityBounds(
         found.lower[:, least].clip(0, 1),
@@ -166,7 +166,7 @@ def safety(
     objectives = units[labels][:, None] - others
     zero = np.zeros(objectives.shape[:2])
     # Closer than twice TIE, predictions may tie.
-    return _certificate(model, regions, objectives, zero, zero, 2 * TIE, limits, progress)
+    return certificate(model, regions, objectives, zero, zero, 2 * TIE, limits, progress)
 
 
 def robustness(
@@ -187,7 +187,7 @@ def robustness(
     total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
     least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
     middle, error = (most + least) / 2, (most - least) / 2
-    return _certificate(model, regions, objectives, middle - delta, error, TIE, limits, progress)
+    return certificate(model, regions, objectives, middle - delta, error, TIE, limits, progress)
 
 
 def _safety_of_many(
@@ -301,8 +301,8 @@ class Bisection:
         return SafeRadius(self._lower, self._upper, self._nearest)
 
 
-def _certificate(
-    model: ProbabilityModel,
+def certificate(
+    model: RegionModel,
     regions: Region,
     objectives: FloatArray,
     threshold: FloatArray,
@@ -313,7 +313,7 @@ def _certificate(
 ) -> Certificate:
     """Compare minima of objectives, (n, k), with thresholds that are known up to an error."""
     n, k, _ = objectives.shape
-    report = _per_point(progress, k)
+    report = per_point(progress, k)
     found = model.minima(regions, objectives, limits, threshold, error + tie, report)
     lower, upper = found.lower - threshold - error, found.upper - threshold + error
     rows, worst = np.arange(n), upper.argmin(axis=1)
@@ -326,7 +326,7 @@ def _certificate(
     )
 
 
-def _per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
+def per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
     """Turn numbers of finished minimisations into numbers of points."""
     if progress is None:
         return None

@@ -26,7 +26,7 @@ def around(
     domain: Any = None,
     names: NDArray[Any] | None = None,
 ) -> Region:
-    """Build the regions around points from the arguments of `RobustGPC.predict_proba_bounds`."""
+    """Build the regions around points from the arguments of methods that bound predictions."""
     # X (n, n_features); `names` (n_features,) are those by which features may be given.
     if (radius is None) == (region is None):
         raise ValueError("Give either `radius` (a ball) or `region` (a box), and not both.")
@@ -65,6 +65,19 @@ def _radii(radius: Any, n: int) -> FloatArray:
         )
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError(f"`radius` must be finite and not negative, got {radius!r}.")
+    return np.broadcast_to(values, (n,)).astype(np.float64)
+
+
+def tolerances_of(tolerance: Any, n: int) -> FloatArray:
+    """Read tolerances of changes of a prediction, one or one for each of n points."""
+    values = np.asarray(tolerance, dtype=np.float64)
+    if values.shape not in ((), (n,)):
+        raise ValueError(
+            f"`tolerance` must be one number or one per point, shape ({n},); got shape "
+            f"{values.shape}."
+        )
+    if not np.isfinite(values).all() or (values <= 0).any():
+        raise ValueError(f"`tolerance` must be finite and above 0, got {tolerance!r}.")
     return np.broadcast_to(values, (n,)).astype(np.float64)
 
 

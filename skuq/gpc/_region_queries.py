@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state, check_scalar, gen_batches
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from tqdm.auto import tqdm
+from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils.validation import column_or_1d
 
 from skuq.base import FloatArray
 from skuq.gpc._attacks import Attack, gradient_attack
 from skuq.gpc._certificates import (
-    Bisection,
     Certificate,
     FeatureEffects,
     ProbabilityBounds,
@@ -29,52 +24,31 @@ from skuq.gpc._certificates import (
     robustness,
     safety,
 )
-from skuq.gpc._fit_checks import check_sizes
 from skuq.gpc._neighbourhoods import (
-    NORMS,
-    around,
     check_no_radius,
-    check_norm,
     check_number,
-    feature_indices,
-    limits_of,
     read_limits,
 )
-from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
-from skuq.gpc.bounds._regions import Region
+from skuq.gpc._region_search import RegionSearchMixin
+from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._posterior import most_probable
 from skuq.gpc.published._algorithm import published_bounds
 from skuq.labels import codes_of
-from skuq.networks import resolve_device
 
-_BATCH = 64  # points searched together
 _MARGIN = 1e-4  # of certificates: closer bounds of different sign leave it undecided
 _BOUNDS = {"fast": probability_bounds, "published": published_bounds}
 
 
-def certificate_device(device: str | torch.device) -> torch.device:
-    """Turn a ``device`` parameter into one that can compute certificates."""
-    if str(device).partition(":")[0] == "mps":
-        raise ValueError(
-            "`device`='mps' cannot compute certificates: guarantees need float64, which MPS lacks; "
-            "use 'cpu', or 'auto', which never is MPS."
-        )
-    return resolve_device(device)
-
-
-class RegionQueriesMixin:
+class RegionQueriesMixin(RegionSearchMixin):
     """Bounds, certificates, attacks and effects for a classifier with a Gaussian posterior."""
 
     classes_: NDArray[Any]
     likelihood_: str
     posterior_: Any
-    device: Any
     random_state: Any
-    n_jobs: int | None
-    verbose: int
-    _deviations: FloatArray
-    _length: float
-    _probability_models: dict[str, ProbabilityModel]
+
+    def _new_region_model(self, device: str) -> ProbabilityModel:
+        return ProbabilityModel(self.posterior_, self.likelihood_, device)
 
     def predict_proba_bounds(
         self,
@@ -145,7 +119,7 @@ class RegionQueriesMixin:
         classes = self._class_indices(class_)
         if bounds not in _BOUNDS:
             raise ValueError(f"`bounds` must be 'fast' or 'published', got {bounds!r}.")
-        if bounds == "published" and torch.device(self._probability_model().device).type != "cpu":
+        if bounds == "published" and torch.device(self._region_model().device).type != "cpu":
             raise ValueError(
                 f"device={self.device!r} has no effect with bounds='published', which computes on "
                 "the CPU; use device='cpu', or bounds='fast'."
@@ -246,27 +220,17 @@ class RegionQueriesMixin:
         check_no_radius(y, "certified_radius", "max_radius")
         points = self._points(X)
         labels = self._labels(points, y)
-        check_norm(norm)
-        order = NORMS[norm] or np.inf
-        if max_radius is None:
-            max_radius = self._deviation(order, features)
-        for value, name in ((max_radius, "max_radius"), (precision, "precision")):
-            check_number(value, name, positive=True)
-        limits = read_limits(_MARGIN, max_time, max_regions)
-        ends = None if domain is None else limits_of(domain, points, "domain")
-        deadline = time.monotonic() + limits.max_time
-        bisection = Bisection(points, order, max_radius, precision * max_radius)
-        with self._bar(len(points)) as bar:
-            while len(rows := bisection.open) and (left := deadline - time.monotonic()) > 0:
-                radii = bisection.trial[rows]
-                inside = None if ends is None else (ends[0][rows], ends[1][rows])
-                regions = self._around(points[rows], radii, None, norm, features, inside)
-                share = limits._replace(max_time=left)
-                found = self._in_batches(safety, share, regions, labels[rows], quiet=True)
-                bisection.learn(Certificate(*found))
-                bar.update(len(points) - len(bisection.open) - bar.n)
-            bar.update(len(points) - bar.n)
-        return bisection.result()
+        return self._bisect(
+            points,
+            safety,
+            labels,
+            read_limits(_MARGIN, max_time, max_regions),
+            max_radius=max_radius,
+            precision=precision,
+            norm=norm,
+            features=features,
+            domain=domain,
+        )
 
     def attack(
         self,
@@ -318,7 +282,7 @@ class RegionQueriesMixin:
                 "from the point; use method='pgd'."
             )
         labels, rng = self._labels(points, y), check_random_state(self.random_state)
-        return gradient_attack(self._probability_model(), regions, labels, method, n_restarts, rng)
+        return gradient_attack(self._region_model(), regions, labels, method, n_restarts, rng)
 
     def explain(
         self,
@@ -369,60 +333,6 @@ class RegionQueriesMixin:
         local, error = self._in_batches(feature_effects, limits, regions, labels)
         return FeatureEffects(local, local.mean(axis=0), error)
 
-    def _in_batches(
-        self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
-    ) -> list[NDArray[Any]]:
-        """Answer batch by batch, in parallel if asked for; time is shared among the batches."""
-        # `answer` is given the model and the batch's rows of all that belongs to points.
-        model, n = self._probability_model(), len(of_points[0])
-        model.prepare()  # once, here, and not in every process
-        batches = list(gen_batches(n, _BATCH))
-        n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
-        share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
-        parts = []
-        with self._bar(n, quiet) as bar:
-            report = bar.update if n_workers == 1 else None  # which cannot leave this process
-            jobs = (
-                delayed(answer)(
-                    model, *(each[rows] for each in of_points), limits=share, progress=report
-                )
-                for rows in batches
-            )
-            for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
-                parts.append(part)
-                bar.update(sum(len(done[0]) for done in parts) - bar.n)
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-    def _bar(self, total: int, quiet: bool = False) -> Any:
-        disable = quiet or not self.verbose
-        return tqdm(total=total, desc="RobustGPC", unit="point", disable=disable)
-
-    def _probability_model(self) -> ProbabilityModel:
-        device = str(certificate_device(self.device))
-        if device not in self._probability_models:
-            self._probability_models[device] = ProbabilityModel(
-                self.posterior_, self.likelihood_, device
-            )
-        return self._probability_models[device]
-
-    def _points(self, X: Any) -> FloatArray:
-        check_is_fitted(self)
-        points: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
-        check_sizes(points)
-        return points
-
-    def _deviation(self, order: float, features: Any) -> float:
-        """Length of the training rows' standard deviations in some features; never 0."""
-        names = getattr(self, "feature_names_in_", None)
-        free = feature_indices(features, len(self._deviations), names)
-        return float(np.linalg.norm(self._deviations[free], order)) or self._length
-
-    def _around(
-        self, points: FloatArray, radius: Any, region: Any, norm: str, features: Any, domain: Any
-    ) -> Region:
-        names = getattr(self, "feature_names_in_", None)
-        return around(points, radius, region, norm, features, domain, names)
-
     def _class_indices(self, class_: Any) -> NDArray[np.intp]:
         if class_ is None:
             return np.arange(len(self.classes_))
@@ -433,7 +343,7 @@ class RegionQueriesMixin:
 
     def _labels(self, points: FloatArray, y: Any) -> NDArray[np.intp]:
         if y is None:
-            return most_probable(self._probability_model().probabilities(points))
+            return most_probable(self._region_model().probabilities(points))
         y = column_or_1d(y)
         if len(y) != len(points):
             raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")

@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
-from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.gpc._evidence_search import EvidenceSearchMixin
 from skuq.gpc._fit_checks import (
     check_memory,
     check_sizes,
@@ -27,15 +26,11 @@ from skuq.gpc._fit_checks import (
     length_of,
     warn_of_scales,
 )
-from skuq.gpc._region_queries import RegionQueriesMixin, certificate_device
-from skuq.gpc.bounds._probability_model import ProbabilityModel
+from skuq.gpc._region_queries import RegionQueriesMixin
+from skuq.gpc._region_search import certificate_device
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._hyperparameters import (
-    Maximum,
-    evidence_at,
-    evidence_of_kernels,
     feature_units,
-    maximise_evidence,
 )
 from skuq.gpc.inference._kernels import check_kernel
 from skuq.gpc.inference._laplace import Evidence, laplace_evidence, laplace_posterior
@@ -49,12 +44,11 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.information import entropy
 from skuq.sample_weights import training_weights
-from skuq.validation import refuse_ineffective, warn_user
-
-_NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
 
 
-class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+class RobustGPC(
+    RegionQueriesMixin, EvidenceSearchMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+):
     """Gaussian-process classifier whose probabilities can be bounded over whole regions.
 
     A classifier in its own right, and the only one here that can *prove* what it does around
@@ -262,7 +256,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         best = self._search(kernel, evidence, prior, random)
         self._keep(best)
         self.posterior_: Posterior = posterior(prior(best.kernel), state=best.evidence.state)
-        self._probability_models: dict[str, ProbabilityModel] = {}
+        self._region_models: dict[str, Any] = {}
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -325,11 +319,6 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         )
         return tags
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what certificates prepared on a device: it is prepared again when needed."""
-        state: dict[str, Any] = super().__getstate__()
-        return {**state, "_probability_models": {}} if "_probability_models" in state else state
-
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         points = self._points(X)  # which are refused before there is a posterior
         return self.posterior_.moments(points)
@@ -366,37 +355,6 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         check_sizes(X, kernel)
         return kernel
 
-    def _refuse_ineffective(self, kernel: Kernel) -> None:
-        """Refuse limits of a search for hyperparameters where there is none."""
-        context = None
-        if self.optimizer is None:
-            context = "with optimizer=None, which keeps the kernel as it is; use optimizer='lbfgs'."
-        elif not len(kernel.theta):
-            context = "with a kernel whose hyperparameters are all fixed; give some of them bounds."
-        if context is not None:
-            refuse_ineffective(self, ["max_iter", "n_restarts"], context)
-
-    def _search(
-        self,
-        kernel: Kernel,
-        evidence: Callable[..., Evidence],
-        prior: Callable[[Any], DensePrior | LowRankPrior],
-        random: np.random.RandomState,
-    ) -> Maximum:
-        """Find the kernel of the largest evidence, or keep the one that is given."""
-        total = self.max_iter * (1 + self.n_restarts)
-        with tqdm(total=total, desc="RobustGPC", disable=not self.verbose) as bar:
-            objective = evidence_of_kernels(evidence, prior, self.optimizer is not None, bar)
-            if self.optimizer is None:
-                return Maximum(kernel, evidence_at(objective, kernel), 1, "")
-            return maximise_evidence(
-                objective,
-                kernel,
-                max_iter=self.max_iter,
-                n_restarts=self.n_restarts,
-                rng=np.random.default_rng(random.randint(np.iinfo(np.int32).max)),
-            )
-
     def _methods(self, codes: NDArray[np.intp], weight: FloatArray | None) -> tuple[Any, Any]:
         """Evidence and posterior as functions of the prior."""
         target: dict[str, Any]
@@ -414,21 +372,3 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
             partial(evidence, **target, sample_weight=weight),
             partial(posterior, **target, sample_weight=weight),
         )
-
-    def _keep(self, best: Maximum) -> None:
-        evidence = best.evidence
-        self.kernel_ = best.kernel
-        self.log_marginal_likelihood_ = float(evidence.value)
-        self.n_iter_, self.jitter_ = best.n_evaluations, float(evidence.jitter)
-        if not evidence.converged:
-            warn_user(
-                "The approximation of the posterior did not converge; its results may be off. "
-                "Try another kernel or inference='laplace'.",
-                ConvergenceWarning,
-            )
-        if self.jitter_ > _NOTED_JITTER:
-            warn_user(
-                f"The covariance is close to singular: {self.jitter_:.0e} of its diagonal was "
-                "added to factorise it. Inputs may repeat, or length-scales be too long.",
-                ConvergenceWarning,
-            )

@@ -205,7 +205,7 @@ def test_the_witness_is_of_the_objective_that_its_band_decides():
 
     around_zero = around(np.zeros((1, 1)), 3.0)
     error = np.array([[0.05, 1e-9]])  # the first is not below its error, the second is
-    found = certificates._certificate(
+    found = certificates.certificate(
         Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), error, 0.0, Limits(), None
     )
     assert found.status[0] == "unsafe"
@@ -342,7 +342,7 @@ def test_a_search_that_ends_amid_a_round_forgets_no_box(monkeypatch, norm):
 
 def test_progress_counts_each_point_once(model):
     steps, X = [], points(3)
-    prepared = model._probability_model()
+    prepared = model._region_model()
     prepared.prepare()
     limits = Limits(max_regions=50)
     certificates.probability_bounds(prepared, around(X, 0.3), np.arange(2), limits, steps.append)

@@ -69,13 +69,13 @@ def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
         gpc = estimator(device="cpu").fit(X, Y)
         request = {"radius": 0.05, "tol": 0.5, "bounds": bounds}
         gpc.predict_proba_bounds(POINTS, **request)
-        assert list(gpc._probability_models) == ["cpu"]
+        assert list(gpc._region_models) == ["cpu"]
         assert capsys.readouterr().err == ""
         gpc.set_params(n_jobs=2).predict_proba_bounds(POINTS, **request)
         gpc.set_params(n_jobs=None, verbose=1).predict_proba_bounds(POINTS, **request)
         assert "2/2" in capsys.readouterr().err
         gpc.set_params(device="cpu:0", verbose=0).predict_proba_bounds(POINTS, **request)
-        assert list(gpc._probability_models) == ["cpu", "cpu:0"]
+        assert list(gpc._region_models) == ["cpu", "cpu:0"]
         assert asked == [1, 2, 1, 1]
         asked.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +30,7 @@ _ENTRIES = 6_000_000  # numbers in the largest temporary array
 class Limits(NamedTuple):
     """Limits at which a search ends."""
 
-    tol: float = 0.01  # wanted width of each bound, in probability
+    tol: float = 0.01  # wanted width of each bound
     max_regions: int = 1_000_000  # boxes bounded for each minimisation at most
     max_time: float = np.inf  # seconds for all minimisations together at most
 
@@ -45,18 +46,82 @@ class Minima(NamedTuple):
     converged: NDArray[np.bool_]  # whether the search ended by itself and not at a limit
 
 
-@dataclass(frozen=True)
-class ProbabilityModel:
-    """Class probabilities of a posterior, with proven minima over regions."""
+class RegionModel(ABC):
+    """What a posterior predicts: values, gradients and proven minima over regions."""
 
     posterior: Posterior  # of the latent functions
-    likelihood: str  # turns latent functions into probabilities
     device: str  # where to compute
 
     @cached_property
     def latent(self) -> LatentModel:
         """The latent posterior as tensors; prepared once."""
         return LatentModel.from_posterior(self.posterior, torch.device(self.device))
+
+    @cached_property
+    @abstractmethod
+    def link(self) -> Link:
+        """From latent moments to the predictions that objectives weigh."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Prepare once what every process needs."""
+
+    def minima(
+        self,
+        regions: Region,
+        objectives: FloatArray,
+        limits: Limits,
+        threshold: FloatArray | None = None,
+        band: FloatArray | None = None,
+        progress: Callable[[int], object] | None = None,
+        link: Link | None = None,
+    ) -> Minima:
+        """Minimise objectives over each region."""
+        # objectives (n, k, ...) are k of each point, such as weights of the classes. A
+        # search ends as soon as its minimum is known to be above or below the threshold by more
+        # than the band, both (n, k). `progress` is called with numbers of minimisations that have
+        # ended. `link` says what objectives mean; None is the weighted sums.
+        n, k, _ = objectives.shape
+        link = self.link if link is None else link
+        free, owner = regions.free, torch.arange(n, device="cpu").repeat_interleave(k)
+        problems = Problems(
+            owner=owner,
+            objective=_tensor(objectives).flatten(0, 1),
+            region=regions.of_features(free)[owner],
+            threshold=None if threshold is None else _tensor(threshold).flatten(),
+            band=None if band is None else _tensor(band).flatten(),
+        )
+        expander = Expander(self.latent, regions.center.to(self.device), free)
+        found = Search(expander, link, problems, **limits._asdict()).run(progress)
+        points = regions.center[owner].index_copy(1, free, found.point)
+        parts = found._replace(point=points)
+        return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
+
+    def values(self, points: Tensor, objective: FloatArray) -> FloatArray:
+        """Objectives at points, rounded up, shape (n,)."""
+        return self._evaluate(self.link, points, objective)[0].cpu().numpy()
+
+    def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
+        """Objectives at points, rounded up, and their gradients in all features."""
+        points, weights = points.to(self.device), _tensor(objective, self.device)
+        everything = torch.arange(points.shape[1], device="cpu")
+        size = max(1, _ENTRIES // self.posterior.inputs.size)
+        parts = []
+        for rows in torch.split(torch.arange(len(points), device=self.device), size):
+            base, owner = points[rows], torch.arange(len(rows), device=self.device)
+            evaluation = Expander(self.latent, base, everything).evaluate(base, owner)
+            parts.append(objective_at(link, weights[rows], evaluation))
+        values, gradients = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(gradients)
+
+
+@dataclass(frozen=True)
+class ProbabilityModel(RegionModel):
+    """Class probabilities of a posterior, with proven minima over regions."""
+
+    posterior: Posterior  # of the latent functions
+    likelihood: str  # turns latent functions into probabilities
+    device: str  # where to compute
 
     @property
     def jointly(self) -> bool:
@@ -103,37 +168,6 @@ class ProbabilityModel:
         """Class probabilities at points, shape (n, n_classes)."""
         return class_probabilities(self.likelihood, *self.posterior.moments(X))
 
-    def minima(
-        self,
-        regions: Region,
-        objectives: FloatArray,
-        limits: Limits,
-        threshold: FloatArray | None = None,
-        band: FloatArray | None = None,
-        progress: Callable[[int], object] | None = None,
-        link: Link | None = None,
-    ) -> Minima:
-        """Minimise weighted sums of class probabilities over each region."""
-        # objectives (n, k, n_classes) are weights of the classes in the k sums of each point. A
-        # search ends as soon as its minimum is known to be above or below the threshold by more
-        # than the band, both (n, k). `progress` is called with numbers of minimisations that have
-        # ended. `link` says what objectives mean; None is the weighted sums.
-        n, k, _ = objectives.shape
-        link = self.link if link is None else link
-        free, owner = regions.free, torch.arange(n, device="cpu").repeat_interleave(k)
-        problems = Problems(
-            owner=owner,
-            objective=_tensor(objectives).flatten(0, 1),
-            region=regions.of_features(free)[owner],
-            threshold=None if threshold is None else _tensor(threshold).flatten(),
-            band=None if band is None else _tensor(band).flatten(),
-        )
-        expander = Expander(self.latent, regions.center.to(self.device), free)
-        found = Search(expander, link, problems, **limits._asdict()).run(progress)
-        points = regions.center[owner].index_copy(1, free, found.point)
-        parts = found._replace(point=points)
-        return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
-
     def minima_of_class(
         self,
         regions: Region,
@@ -151,10 +185,6 @@ class ProbabilityModel:
         objectives, link = self._of_class(labels)[:, None], self.many_classes_links[kind]
         return self.minima(regions, objectives, limits, at, band, progress, link)
 
-    def values(self, points: Tensor, objective: FloatArray) -> FloatArray:
-        """Weighted sums of class probabilities at points, rounded up, shape (n,)."""
-        return self._evaluate(self.link, points, objective)[0].cpu().numpy()
-
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Values that an attack on a class lowers (n,), and their gradients (n, n_features)."""
         # The probability of the class, or beyond three classes its margin.
@@ -166,19 +196,6 @@ class ProbabilityModel:
         """Objectives by which a `ManyClassesLink` knows its class, shape (n, n_classes)."""
         objectives: FloatArray = LEAST * np.eye(self.n_classes)[labels]
         return objectives
-
-    def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
-        """Objectives at points, rounded up, and their gradients in all features."""
-        points, weights = points.to(self.device), _tensor(objective, self.device)
-        everything = torch.arange(points.shape[1], device="cpu")
-        size = max(1, _ENTRIES // self.posterior.inputs.size)
-        parts = []
-        for rows in torch.split(torch.arange(len(points), device=self.device), size):
-            base, owner = points[rows], torch.arange(len(rows), device=self.device)
-            evaluation = Expander(self.latent, base, everything).evaluate(base, owner)
-            parts.append(objective_at(link, weights[rows], evaluation))
-        values, gradients = zip(*parts, strict=True)
-        return torch.cat(values), torch.cat(gradients)
 
 
 def _tensor(array: FloatArray, device: str = "cpu") -> Tensor:

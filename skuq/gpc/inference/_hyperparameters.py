@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
-from skuq.gpc.inference._priors import DensePrior, LowRankPrior
 from skuq.validation import warn_user
 
 _STEEP = 1.0  # nats per unit of a hyperparameter's logarithm: not what a maximum looks like
@@ -61,7 +60,7 @@ class _Coordinates:
         values = {
             name: value * self._units.get(name, 1.0)
             for name, value in found.items()
-            if name.endswith(("length_scale", "alpha", "constant_value"))
+            if name.endswith(("length_scale", "alpha", "constant_value", "noise_level"))
         }
         return clone(self._kernel).set_params(**values)
 
@@ -91,7 +90,7 @@ class _BudgetSpentError(Exception):
 
 def evidence_of_kernels(
     evidence: Callable[..., Evidence],
-    prior: Callable[[Any], DensePrior | LowRankPrior],
+    prior: Callable[[Any], Any],
     eval_gradient: bool,
     bar: Any,
 ) -> Objective:

@@ -46,8 +46,14 @@ class Conditional(Protocol):
     def alpha(self, b: FloatArray) -> FloatArray:
         """``K^-1 S b = b - R K b`` for b of shape (n,): S b is the mean, ``K alpha``."""
 
+    def solve(self, y: FloatArray) -> FloatArray:
+        """``R y`` for y of shape (n,)."""
+
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
+
+    def regression(self, y: FloatArray) -> JointPosterior:
+        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
 
     def posterior(self, alpha: FloatArray) -> Posterior:
         """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
@@ -156,6 +162,11 @@ class DenseConditional:
         # Algorithm 3.1, line 7; Algorithm 3.6, line 3
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
 
+    def solve(self, y: FloatArray) -> FloatArray:
+        """``R y`` for y of shape (n,), without the cancellation of `alpha`."""
+        solved: FloatArray = lapack.dpotrs(self._factor, self._root * y, lower=1)[0]
+        return self._root * solved
+
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         # dK is symmetric: one triangle of R will do, its diagonal halved.
@@ -172,6 +183,13 @@ class DenseConditional:
         upper *= self._root
         matrix = upper + np.triu(upper, 1).T
         return BinaryPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix)
+
+    def regression(self, y: FloatArray) -> JointPosterior:
+        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
+        # With ``R = T' T`` nothing cancels however small the noise is.
+        whitener: FloatArray = lapack.dtrtri(self._factor, lower=1)[0] * self._root
+        mean, matrix = (whitener @ y)[None], np.eye(len(y))[None]
+        return JointPosterior(self._prior.kernel, self._prior.inputs, mean, matrix, whitener)
 
 
 def choose_inducing(
@@ -214,6 +232,19 @@ class LowRankPrior:
     def condition(self, precision: FloatArray) -> LowRankConditional:
         """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
         return LowRankConditional(self, precision)
+
+    @cached_property
+    def missed(self) -> FloatArray:
+        """Prior variances at training inputs that no inducing point explains, shape (n,)."""
+        explained = np.einsum("ij,ij->i", self.features, self.features)
+        return np.maximum(prior_variance(self.kernel) - explained, 0.0)
+
+    def missed_gradient(self, weights: FloatArray) -> FloatArray:
+        """Derivative of ``weights @ missed`` for all free hyperparameters."""
+        scaled = weights[:, None] * self.features
+        _, pullback = covariance_with_pullback(self.kernel, self.inputs[:1])
+        of_prior = pullback(np.full((1, 1), weights.sum()))
+        return of_prior - self.gradient(2 * scaled, -self.features.T @ scaled)
 
     def to_inputs(self, values: FloatArray) -> FloatArray:
         """``factor^-T values``: from whitened coordinates to weights of inducing points."""
@@ -262,6 +293,10 @@ class LowRankConditional:
         solved = lapack.dpotrs(self._factor, b @ features, lower=1)[0]
         return b - self._precision * (features @ solved)
 
+    def solve(self, y: FloatArray) -> FloatArray:
+        """``R y`` for y of shape (n,)."""
+        return self.alpha(self._precision * y)
+
     @cached_property
     def _inverse(self) -> FloatArray:
         inverse: FloatArray = lapack.dpotrs(self._factor, np.eye(len(self._factor)), lower=1)[0]
@@ -283,3 +318,7 @@ class LowRankConditional:
         matrix = 0.5 * (matrix + matrix.T)
         means = (alpha @ prior.features)[None]
         return JointPosterior(prior.kernel, prior.inputs, means, matrix[None], prior.whitener())
+
+    def regression(self, y: FloatArray) -> JointPosterior:
+        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
+        return self.posterior(self.solve(y))

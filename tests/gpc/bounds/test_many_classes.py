@@ -53,7 +53,7 @@ def three(request):
 def bounds_and_values(model, kind, half, oracle):
     """Bounds over boxes, and values at points of them by other means and by the link."""
     rng = np.random.default_rng(0)
-    latent, n_classes = model._probability_model().latent, len(model.classes_)
+    latent, n_classes = model._region_model().latent, len(model.classes_)
     variance = latent.kernel.variance
     limits = variance * (1 + latent.varsigma), variance * latent.varsigma
     link = ManyClassesLink(kind, n_classes, *limits, CPU)
