@@ -20,7 +20,8 @@ class NodeOutputs(Evaluator):
     estimator : estimator
         Takes ids of nodes.
     diffused : LogitUncertainty
-        Energy of all nodes, diffused over their graph.
+        Energy of all nodes, diffused over their graph; over similar nodes too, where the estimator
+        averages over them.
     """
 
     estimator: Any
@@ -31,8 +32,12 @@ class NodeOutputs(Evaluator):
         """Look at a fitted classifier with its labelled nodes."""
         from skuq.evidential import LogitUncertainty
 
+        similarity = getattr(estimator, "propagation", None) == "similarity"
         diffused = LogitUncertainty(
-            estimator, method="energy", propagation="diffusion", device=device
+            estimator,
+            method="energy",
+            propagation="similarity" if similarity else "diffusion",
+            device=device,
         )
         return cls(estimator, diffused.fit(nodes, y))
 

@@ -32,10 +32,14 @@ def detector_of(probe, nodes, y, held_out, **options):
     return detector.fit(nodes, y, X_held_out=held_out, **held)
 
 
-def test_scores_are_the_parts_of_the_probe_and_the_diffused_energy(probe, nodes, y, held_out, new):
+@pytest.mark.parametrize("propagation", ["diffusion", "similarity"])
+def test_scores_are_the_parts_of_the_probe_and_the_energy_that_is_averaged_alike(
+    gcn, nodes, y, held_out, new, propagation
+):
+    probe = new_probe(gcn, propagation=propagation).fit(nodes, y)
     detector = detector_of(probe, nodes, y, held_out)
     scores, u = detector.single_scores(new), probe.predict_uncertainty(new)
-    diffused = LogitUncertainty(probe, method="energy", propagation="diffusion").fit(nodes, y)
+    diffused = LogitUncertainty(probe, method="energy", propagation=propagation).fit(nodes, y)
     np.testing.assert_array_equal(scores["epistemic"], u.epistemic)
     np.testing.assert_array_equal(scores["energy"], diffused.predict_uncertainty(new).total)
     assert detector.scores_ == ["entropy", "energy", "total", "epistemic"]
