@@ -281,7 +281,8 @@ def multiclass_branch_and_bound(
         )
     _check(tol)
     if n_intervals is None:
-        n_intervals = math.ceil(min(2 / tol, int(_MOST_BOXES ** (1 / n_latent) + 1e-9)))
+        affordable = int(_MOST_BOXES ** (1 / n_latent) + 1e-9)
+        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # two: the tails
     model = _prepare(posterior, "softmax", n_intervals)
     return _extremes(model, lower, upper, list(classes), tol, max_regions, max_time)
 
