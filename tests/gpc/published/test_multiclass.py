@@ -170,6 +170,7 @@ def searched(model, radius, features, **limits):
     return lower, upper, found
 
 
+@pytest.mark.slow
 def test_no_point_of_a_box_is_outside(model):
     lower, upper, found = searched(model, 0.4, [0, 1], n_intervals=16, max_regions=2)
     rng = np.random.default_rng(0)
