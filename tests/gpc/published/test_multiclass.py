@@ -189,8 +189,8 @@ def test_no_point_of_a_box_is_outside(model):
 
 
 def test_searches_end_where_smaller_boxes_would_not_help(model):
-    *_, found = searched(model, 0.1, [0], n_intervals=16, tol=0.1)
-    *_, root = searched(model, 0.1, [0], n_intervals=16, tol=0.1, max_regions=1)
+    *_, found = searched(model, 0.2, [0], n_intervals=16, tol=0.06)
+    *_, root = searched(model, 0.2, [0], n_intervals=16, max_regions=1)
     for one, first in zip(found, root, strict=True):
         assert 1 < one.n_regions < 40
         assert not one.converged
