@@ -188,6 +188,7 @@ def test_no_point_of_a_box_is_outside(model):
         assert one.n_regions == 3
 
 
+@pytest.mark.slow
 def test_searches_end_where_smaller_boxes_would_not_help(model):
     *_, found = searched(model, 0.2, [0], n_intervals=16, tol=0.06)
     *_, root = searched(model, 0.2, [0], n_intervals=16, max_regions=1)
