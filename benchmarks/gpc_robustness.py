@@ -2,8 +2,10 @@
 
 curves : Laplace models of 20, 40 and 20 evidence evaluations (Synthetic2D, spam, MNIST38).
     Over a grid of radii around test points: is the class proven safe, is there a proven
-    counterexample, and does the attack find one (GPFGS, and iterated)? Pictures show, for
-    two points each, the proven range of the class probability beside the attacks' values.
+    counterexample, and does the attack find one (GPFGS, and iterated)? And of the points with
+    a counterexample at some radius, for how many does the attack find none at any radius, which
+    is what the paper's pictures show? Our pictures show, for two points each, the proven range
+    of the class probability beside the attacks' values.
 delta : for Laplace's method and expectation propagation after 10, 40 and 100 evaluations, the
     paper's delta, largest minus smallest probability at one radius, and the largest
     deviation from the point itself (Definition 1), at 50 test points. The paper does not give
@@ -15,15 +17,18 @@ posterior : distance of both approximations to the exact posterior of the same k
 
 With evaluations enough, expectation propagation drives the variance of the kernel to its bound
 (1e4) on data that can be separated; its delta there depends on that bound, the mean less so.
-The paper's spam figure varies 10 of the 11 features in its code; here all 11 vary. Run::
+The paper's spam figure varies 10 of the 11 features in its code; here all 11 vary. Each part of
+a data set, and each number of evaluations, is kept in ``--out`` when it is finished. Run::
 
     python -m benchmarks.gpc_robustness --parts curves delta posterior --out results
 """
 
 import argparse
+import hashlib
+import json
 import time
 import warnings
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +36,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.gpc import Data, correlated, figures, fit, load, shortest
 from benchmarks.gpc_sampler import distances, gold_standard
-from benchmarks.harness import finish, parser, set_threads
+from benchmarks.harness import finish, kept_run, parser, set_threads
 from skuq import RobustGPC
 
 
@@ -86,9 +91,20 @@ def shares(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str, floa
     found = {"proven_safe": safe.mean(), "counterexample": unsafe.mean()}
     found["undecided"] = (status == "undecided").mean()
     for method, hit in success.items():
-        found[f"{method}_missed"] = (unsafe & ~hit).sum() / max(unsafe.sum(), 1)
+        found[f"{method}_found"] = hit.mean()
         found[f"{method}_contradicts_proof"] = (safe & hit).mean()
+        if unsafe.any():
+            found[f"{method}_missed"] = (unsafe & ~hit).sum() / unsafe.sum()
     return found
+
+
+def never_found(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str, float]:
+    """Share of the points with a counterexample at some radius that an attack misses at all."""
+    reached = (status == "unsafe").any(axis=0)
+    return {
+        f"{method}_never": (reached & ~hit.any(axis=0)).sum() / max(reached.sum(), 1)
+        for method, hit in success.items()
+    }
 
 
 def curves(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
@@ -106,16 +122,21 @@ def curves(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
     seconds = (time.perf_counter() - start) / (len(points) * len(case.radii))
     table, hits = np.array(status), {method: np.array(hit) for method, hit in success.items()}
     values = {**shares(table, hits), "seconds_per_certificate": seconds}
-    missed = ((table == "unsafe") & ~hits["fgsm"]).sum(axis=0)
-    chosen = points[
-        [missed.argmax(), missed.argmin()]
-    ]  # where the attack fails the most, the least
+    rows = figures("laplace", name, table.size, **values)
+    for row, radius in enumerate(case.radii):
+        at = shares(table[row], {method: hit[row] for method, hit in hits.items()})
+        rows += figures("laplace", f"{name}_r{radius:g}", len(points), **at)
+    reached = int((table == "unsafe").any(axis=0).sum())
+    rows += figures("laplace", f"{name}_points", reached, **never_found(table, hits))
     if args.out is not None:
         from benchmarks import gpc_pictures
 
+        # Where the attack fails the most, and the least.
+        missed = ((table == "unsafe") & ~hits["fgsm"]).sum(axis=0)
+        chosen = points[[missed.argmax(), missed.argmin()]]
         lines = [curve(model, point, case, around, args) for point in chosen]
         gpc_pictures.curves(args.out / f"gpc_curves_{name}.png", case.radii, lines)
-    return figures("laplace", name, table.size, **values)
+    return rows
 
 
 def curve(
@@ -147,40 +168,66 @@ def summary(values: np.ndarray) -> dict[str, float]:
     }
 
 
+def ratios(spans: dict[str, np.ndarray], seed: int) -> list[tuple[str, float, float, float]]:
+    """Mean and median of one method over the other's: value and 95 % interval over points."""
+    above, below = (spans[inference] for inference in METHODS)
+    drawn_points = np.random.default_rng(seed).integers(len(above), size=(2000, len(above)))
+    found = []
+    for metric, average in (("mean", np.mean), ("median", np.median)):
+        many = average(above[drawn_points], axis=1) / np.maximum(
+            average(below[drawn_points], axis=1), 1e-12
+        )
+        one = average(above) / max(average(below), 1e-12)
+        found.append((metric, one, *np.quantile(many, (0.025, 0.975))))
+    return found
+
+
 def delta(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
     """How much probabilities move at one radius: Laplace's method against EP."""
-    case, found, boxes = CASES[name], [], {}
+    found, boxes = [], {}
     for max_iter in args.max_iter:
-        means = {}
-        for inference in METHODS:
-            data, model = model_of(name, max_iter, inference)
-            points = drawn(data, args.n_delta, args.seed)
-            bounds = model.predict_proba_bounds(
-                points,
-                case.delta_radius,
-                features=correlated(data.X, data.y, case.delta_features),
-                domain=data.domain,
-                class_=model.classes_[1],
-                tol=args.tol,
-                max_time=args.limit,
-            )
-            # What is attained; the rest is proven to be at most twice `tol`.
-            span = (bounds.max_lower - bounds.min_upper).clip(min=0)[:, 0]
-            moved = bounds.deviation(model.predict_proba(points)[:, 1:])[0]
-            boxes[max_iter, inference] = span
-            means[inference] = span.mean(), np.median(span)
-            values = summary(span) | {"deviation_median": np.median(moved)}
-            values["converged"] = bounds.converged.mean()
-            dataset = f"{name}_{max_iter}_evaluations"
-            found += figures(inference, dataset, len(points), **values)
-        for metric, above, below in zip(("mean", "median"), *means.values(), strict=True):
-            ratio = {f"delta_{metric}": above / max(below, 1e-12)}
-            found += figures("laplace_over_ep", dataset, len(points), **ratio)
+        cell = kept_run(
+            partial(_delta, model_of), "delta", name, max_iter, _digest(args), args=args
+        )
+        found += cell["rows"]
+        boxes |= {(max_iter, inference): cell["spans"][inference] for inference in METHODS}
     if args.out is not None:
         from benchmarks import gpc_pictures
 
         gpc_pictures.boxes(args.out / f"gpc_delta_{name}.png", boxes)
     return found
+
+
+def _delta(
+    model_of: Any, _: str, name: str, max_iter: int, digest: str, *, args: argparse.Namespace
+) -> dict[str, Any]:
+    """One number of evaluations: figures of both methods, and the deltas for the picture."""
+    case, rows, spans = CASES[name], [], {}
+    dataset = f"{name}_{max_iter}_evaluations"
+    for inference in METHODS:
+        data, model = model_of(name, max_iter, inference)
+        points = drawn(data, args.n_delta, args.seed)
+        bounds = model.predict_proba_bounds(
+            points,
+            case.delta_radius,
+            features=correlated(data.X, data.y, case.delta_features),
+            domain=data.domain,
+            class_=model.classes_[1],
+            tol=args.tol,
+            max_time=args.limit,
+        )
+        # What is attained; the rest is proven to be at most twice `tol`.
+        spans[inference] = span = (bounds.max_lower - bounds.min_upper).clip(min=0)[:, 0]
+        moved = bounds.deviation(model.predict_proba(points)[:, 1:])[0]
+        values = summary(span) | {"deviation_median": np.median(moved)}
+        values["converged"] = bounds.converged.mean()
+        values["variance"] = model.kernel_.k1.constant_value
+        rows += figures(inference, dataset, len(points), **values)
+    for metric, value, low, high in ratios(spans, args.seed):
+        one = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
+        one = {f"delta_{key}": figure for key, figure in one.items()}
+        rows += figures("laplace_over_ep", dataset, len(points), **one)
+    return {"rows": rows, "spans": {key: span.tolist() for key, span in spans.items()}}
 
 
 def posterior(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
@@ -218,6 +265,19 @@ def posterior(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
 PARTS = {"curves": curves, "delta": delta, "posterior": posterior}
 
 
+def _digest(args: argparse.Namespace) -> str:
+    """Names what a cell depends on beside its part, data set and evaluations."""
+    free = ("out", "data_dir", "record", "code", "code_parts", "began", "parts", "dataset")
+    bound = {key: x for key, x in vars(args).items() if key not in (*free, "max_iter")}
+    return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()[:7]
+
+
+def _part(
+    model_of: Any, part: str, name: str, digest: str, *, args: argparse.Namespace
+) -> dict[str, list[dict]]:
+    return {"rows": PARTS[part](name, model_of, args)}
+
+
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--dataset", nargs="+", choices=CASES, default=[*CASES])
@@ -239,7 +299,11 @@ def main() -> None:
     model_of, found = trained(args), []
     for name in args.dataset:
         for part in args.parts:
-            found += PARTS[part](name, model_of, args)
+            if part == "delta":  # keeps a cell for each number of evaluations
+                found += delta(name, model_of, args)
+            else:
+                cell = (part, name, _digest(args))
+                found += kept_run(partial(_part, model_of), *cell, args=args)["rows"]
     finish("gpc_robustness", args, found)
 
 

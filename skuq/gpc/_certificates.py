@@ -35,7 +35,8 @@ class ProbabilityBounds(NamedTuple):
         Boxes that were bounded.
     converged : ndarray of shape (n,), bool
         Whether all bounds of the point are as close as was asked for; if not, a limit of time
-        or regions was reached, and they are valid but wider.
+        or regions was reached, or that of the published algorithm's partition, and they are valid
+        but wider.
     lower, upper : ndarray of shape (n, k), float64
         `min_lower` and `max_upper`: all probabilities in the region lie between them.
     """

@@ -92,8 +92,10 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_regions : int, default=None
             The same, as the number of boxes to be bounded for each extreme.
         bounds : {"fast", "published"}, default="fast"
-            "published" is the paper's own bounding procedure: for two classes and boxes, on the
-            CPU, one point after the other, and slower by orders of magnitude.
+            "published" is the paper's own bounding procedure: for at most three classes and
+            boxes, on the CPU, one point after the other, and slower by orders of magnitude. For
+            the likelihood "softmax" its ranges are valid but wide: its grid of at most 2**18 boxes
+            in latent space leaves several hundredths, whatever `tol` is.
 
         Returns
         -------
@@ -105,7 +107,7 @@ class RegionQueriesMixin(RegionSearchMixin):
         ValueError
             If the region is not well defined, a point lies outside its region or the domain,
             or the class is unknown; with ``bounds="published"`` also if the classes are more
-            than two, regions are cut by a ball, or `device` is not the CPU.
+            than three, regions are cut by a ball, or `device` is not the CPU.
 
         Notes
         -----

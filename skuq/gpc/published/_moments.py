@@ -318,10 +318,11 @@ def _minimise_convex(
 def variance_bounds(box: Relaxation, form: Spectrum, prior: float) -> Extremes:
     """Bound the latent variance ``prior - r(x) @ R @ r(x)`` over a box."""
     # Blaas et al., AISTATS 2020, Eq. 8 and Appendix D.1.
-    form_bounds = quadratic_bounds(box, form)
-    return Extremes(
-        max(0.0, prior - form_bounds.upper),
-        max(0.0, prior - form_bounds.lower),
-        form_bounds.at_upper,
-        form_bounds.at_lower,
-    )
+    found = covariance_bounds(box, form)
+    return found._replace(lower=max(0.0, prior + found.lower), upper=max(0.0, prior + found.upper))
+
+
+def covariance_bounds(box: Relaxation, form: Spectrum) -> Extremes:
+    """Bound the covariance ``-r(x) @ R @ r(x)`` of two latent functions over a box."""
+    found = quadratic_bounds(box, form)
+    return Extremes(-found.upper, -found.lower, found.at_upper, found.at_lower)

@@ -13,9 +13,9 @@ from skuq.gpc._neighbourhoods import around
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 from skuq.gpc.published import _algorithm as algorithm
-from skuq.gpc.published._algorithm import (
+from skuq.gpc.published._algorithm import branch_and_bound
+from skuq.gpc.published._integrals import (
     Partition,
-    branch_and_bound,
     discretised_bounds,
     mass_bounds,
     probit_bounds,
