@@ -8,7 +8,7 @@ from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF
 
 from skuq import RobustGPC
-from skuq.gpc import _region_queries
+from skuq.gpc import _region_search
 
 KERNEL = 4.0 * RBF(0.7)
 X, Y = make_moons(24, noise=0.2, random_state=0)
@@ -57,14 +57,14 @@ def test_parameters_of_the_fit_have_an_effect(base, changed):
 
 def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
     asked = []
-    parallel = _region_queries.Parallel
+    parallel = _region_search.Parallel
 
     def spy(n_jobs, **options):
         asked.append(n_jobs)
         return parallel(n_jobs=1, **options)
 
-    monkeypatch.setattr(_region_queries, "Parallel", spy)
-    monkeypatch.setattr(_region_queries, "_BATCH", 1)
+    monkeypatch.setattr(_region_search, "Parallel", spy)
+    monkeypatch.setattr(_region_search, "_BATCH", 1)
     for bounds in ("fast", "published"):
         gpc = estimator(device="cpu").fit(X, Y)
         request = {"radius": 0.05, "tol": 0.5, "bounds": bounds}
@@ -222,6 +222,6 @@ def test_arguments_that_cannot_have_an_effect_are_refused(fitted, method, argume
 
 def test_a_device_that_the_published_bounds_do_not_use_is_refused(monkeypatch):
     gpc = estimator(device="cpu").fit(X, Y).set_params(device="cuda:1")
-    monkeypatch.setattr(_region_queries, "resolve_device", lambda device: device)
+    monkeypatch.setattr(_region_search, "resolve_device", lambda device: device)
     with pytest.raises(ValueError, match="device='cuda:1' has no effect with bounds='published'"):
         gpc.predict_proba_bounds(POINTS, 0.1, bounds="published")
