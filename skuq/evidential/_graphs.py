@@ -109,6 +109,8 @@ class NodeGraph:
         if device == self.device:
             return self
         moved = copy(self)  # without `edges`, which are built where they are needed
+        if "similar" in vars(self):
+            vars(moved)["similar"] = self.similar
         moved.device = device
         moved.features = self.features.to(device)
         return moved
@@ -207,6 +209,12 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
             f"Node ids must lie between 0 and {n_nodes - 1}, got {ids.min()} to {ids.max()}."
         )
     return ids.astype(np.int64)
+
+
+def prepare_propagation(graph: NodeGraph, scheme: str | None) -> None:
+    """Find similar nodes where a scheme needs them, before a training that could be lost."""
+    if scheme == "similarity":
+        _ = graph.similar
 
 
 def propagate_on(graph: NodeGraph, alpha: FloatArray, scheme: NodePropagation | None) -> FloatArray:

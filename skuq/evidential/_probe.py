@@ -19,7 +19,7 @@ from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import NodeModel
 from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph, propagate_on
+from skuq.evidential._graphs import NodeGraph, prepare_propagation, propagate_on
 from skuq.evidential._head import (
     LogitHead,
     NetworkHead,
@@ -243,6 +243,8 @@ default="auto"
         if graph is None:
             needing = ["batches"] if self.propagation is None else ["batches", "propagation"]
             refuse_ineffective(self, needing, "without a graph; give `graph`.")
+        else:
+            prepare_propagation(graph, self.propagation)
 
     def _keep_nodes(self, graph: NodeGraph, evaluated: EvaluatedModel) -> None:
         """Set the fitted attributes of a graph."""

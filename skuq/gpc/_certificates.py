@@ -78,7 +78,10 @@ class ProbabilityBounds(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Decision for each of n points: can the class change within its region?
+    """Decision for each of n points: can the prediction change within its region?
+
+    The prediction of a classifier is its class; that of a regression changes where its mean moves
+    by more than the tolerance.
 
     Attributes
     ----------
@@ -101,13 +104,15 @@ class Certificate(NamedTuple):
 
 
 class SafeRadius(NamedTuple):
-    """Radius around each of n points within which the class is proven not to change.
+    """Radius around each of n points within which the prediction is proven not to change.
+
+    What counts as a change is that of `Certificate`.
 
     Attributes
     ----------
     lower : ndarray of shape (n,), float64
         No point within this distance, of those that differ in the free features only and lie
-        in the domain, is classified differently. 0 if nothing was proven.
+        in the domain, has another prediction. 0 if nothing was proven.
     upper : ndarray of shape (n,), float64
         Distance of the nearest counterexample that was found; infinite if there is none.
     counterexample : ndarray of shape (n, n_features), float64
@@ -278,23 +283,32 @@ class Bisection:
         self._lower, self._upper = np.zeros(len(points)), np.full(len(points), np.inf)
         self._nearest = np.full_like(points, np.nan)
         self._ceiling = np.full(len(points), float(max_radius))  # nothing above is to be proven
+        self._undecided = np.zeros(len(points))  # the largest radius without an answer
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
     def learn(self, found: Certificate) -> None:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
+        above = safe[self.trial[safe] > self._ceiling[safe]]  # an answer beyond a trial without one
+        self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]
         distance = np.linalg.norm(examples - self._points[unsafe], ord=self._order, axis=1)
         nearer = distance < self._upper[unsafe]
         self._upper[unsafe[nearer]] = distance[nearer]
         self._nearest[unsafe[nearer]] = examples[nearer]
         failed = self.open[found.status != "safe"]
-        self._ceiling[failed] = np.minimum(self.trial[failed], self._upper[failed])
-        lower, ceiling = self._lower, self._ceiling
-        self.trial = (lower + ceiling) / 2
-        between = (lower < self.trial) & (self.trial < ceiling)  # float64 numbers end somewhere
-        wide = ceiling - lower > self._precision
+        ends = np.minimum(self.trial, self._upper)[failed]
+        self._ceiling[failed] = np.minimum(self._ceiling[failed], ends)
+        unknown = self.open[found.status == "undecided"]
+        self._undecided[unknown] = np.maximum(self._undecided[unknown], self.trial[unknown])
+        # First what can be proven; then counterexamples nearer than those beyond an open trial.
+        proving = self._ceiling - self._lower > self._precision
+        low = np.where(proving, self._lower, np.maximum(self._undecided, self._ceiling))
+        high = np.where(proving, self._ceiling, self._upper)
+        wide = np.isfinite(high) & (high - low > self._precision)
+        self.trial = np.where(wide, low + (np.where(wide, high, low) - low) / 2, low)
+        between = (low < self.trial) & (self.trial < high)  # float64 numbers end somewhere
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:

@@ -299,10 +299,12 @@ class RobustGPRegressor(
         if return_std:
             return predicted, self._scale * np.sqrt(variance[:, 0, 0] + self._white)
         if return_cov:
-            cross = covariance(self.posterior_.kernel, points, self.posterior_.inputs)
-            whole = covariance(self.posterior_.kernel, points)
-            whole = whole - cross @ self.posterior_.reduction()[0] @ cross.T
-            whole[np.diag_indices_from(whole)] += self._white
+            posterior = self.posterior_
+            white = covariance(posterior.kernel, points, posterior.inputs)
+            if posterior.whitener is not None:
+                white = white @ posterior.whitener.T
+            whole = covariance(posterior.kernel, points) - white @ posterior.matrices[0] @ white.T
+            whole[np.diag_indices_from(whole)] = variance[:, 0, 0] + self._white
             return predicted, self._scale**2 * whole
         return predicted
 

@@ -19,7 +19,7 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import GraphClassifier, NodeClassifierMixin
 from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph, checked_nodes, propagate_on
+from skuq.evidential._graphs import NodeGraph, checked_nodes, prepare_propagation, propagate_on
 from skuq.evidential._head import safe_exp
 from skuq.evidential._losses import uce_loss
 from skuq.evidential._training import (
@@ -91,6 +91,7 @@ class DirichletNetworkClassifier(
         """Train a network, and set the fitted attributes."""
         estimator = self.estimator
         device = resolve_device(estimator.device)
+        prepare_propagation(graph, self.propagation)
         self.network_, self.history_, outputs = fit_on_graph(
             network,
             criterion,

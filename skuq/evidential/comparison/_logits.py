@@ -15,7 +15,7 @@ from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import diffuse, smooth
-from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._graphs import NodeGraph, prepare_propagation
 from skuq.evidential._network_outputs import proba_of
 from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
 from skuq.information import centred, entropy, has_conventional_offset
@@ -152,6 +152,8 @@ class LogitUncertainty(PretrainedClassifier):
         graph = graph_of(self.estimator, self.graph)
         if graph is None:
             refuse_ineffective(self, ["propagation"], "without a graph; give `graph`.")
+        else:
+            prepare_propagation(graph, self.propagation)
         if self.propagation != "smoothing":
             refuse_ineffective(self, ["keep"], "without propagation='smoothing'.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -62,7 +62,7 @@ def _best_variance(a: FloatArray, b: FloatArray, mean: FloatArray) -> FloatArray
         width = b - a
         best = width * (2 * gap + width) / (2 * np.log1p(width / gap))
     best = np.where(np.isfinite(width), best, np.inf)
-    return np.where(gap > 0, best, 0.0)
+    return np.where((gap > 0) & (width > 0), best, 0.0)
 
 
 def _mass(a: FloatArray, b: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
