@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from skuq import EvidentialProbe
 from skuq.evidential import (
     EvidentialGNN,
     GraphClassifier,
@@ -87,9 +88,28 @@ def test_uncertainty_is_diffused_over_edges_and_then_over_similar_nodes(data, gc
     np.testing.assert_allclose(averaged, diffuse(graph.similar, diffuse(graph.adjacency, energy)))
 
 
-def test_features_on_disk_are_refused_in_words(data, gcn, nodes, y, tmp_path):
+def test_features_on_disk_are_refused_in_words_before_any_training(
+    data, gcn, nodes, y, tmp_path, monkeypatch
+):
+    def train(*args, **kwargs):
+        raise AssertionError("A training began.")
+
+    monkeypatch.setattr(EvidentialProbe, "_evaluate_estimator", train)
+    monkeypatch.setattr(LogitUncertainty, "_evaluate_estimator", train)
+    monkeypatch.setattr("skuq.evidential.comparison._dirichlet_networks.fit_on_graph", train)
     np.save(tmp_path / "features.npy", np.asarray(data.features, dtype=np.float32))
     on_disk = data.adjacency, np.load(tmp_path / "features.npy", mmap_mode="r")
-    probe = new_probe(gcn, graph=on_disk, propagation="similarity")
-    with pytest.raises(ValueError, match=r"on disk. Use propagation='diffusion'"):
-        probe.fit(nodes, y)
+    for estimator in (
+        new_probe(gcn, graph=on_disk, propagation="similarity"),
+        LogitUncertainty(gcn, graph=on_disk, propagation="similarity"),
+        EvidentialGNN(GraphClassifier(on_disk, max_epochs=1), propagation="similarity"),
+    ):
+        with pytest.raises(ValueError, match=r"on disk. Use propagation='diffusion'"):
+            estimator.fit(nodes, y)
+
+
+def test_similar_nodes_are_found_once_for_all_devices(data):
+    graph = as_node_graph(data.graph)
+    assert "similar" not in vars(graph.to("meta"))  # nothing is sought by the move
+    found = graph.similar
+    assert graph.to("meta").similar is found
