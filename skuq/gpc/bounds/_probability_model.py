@@ -47,7 +47,7 @@ class Minima(NamedTuple):
 
 
 class RegionModel(ABC):
-    """What a posterior predicts: values, gradients and proven minima over regions."""
+    """Predictions of a posterior: values, gradients and proven minima over regions."""
 
     posterior: Posterior  # of the latent functions
     device: str  # where to compute
