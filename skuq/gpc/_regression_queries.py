@@ -65,9 +65,9 @@ class RegressionQueriesMixin(RegionSearchMixin):
         max_time : float, default=None
             Seconds after which valid but wider bounds are returned.
         max_regions : int, default=10000
-            The same, as the number of boxes to be bounded for each extreme; None sets no limit. Where
-            there is next to no noise, rounding limits how close bounds of the standard deviation
-            come.
+            The same, as the number of boxes to be bounded for each extreme; None sets no limit.
+            Where there is next to no noise, rounding limits how close bounds of the standard
+            deviation come.
 
         Returns
         -------
