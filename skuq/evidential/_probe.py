@@ -292,6 +292,7 @@ default="auto"
             raise ValueError("This probe was fitted without a graph, so that it has no nodes.")
         other = copy(self)
         other.graph_ = as_node_graph(graph)
+        prepare_propagation(other.graph_, self._scheme)
         if not self.graph_.is_same(other.graph_):
             other.labelled_nodes_ = None
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)

@@ -427,3 +427,24 @@ def test_bad_requests_are_refused(arguments, message):
     model = fit_model(np.random.default_rng(0), KERNELS["rbf"](2))
     with pytest.raises(ValueError, match=message):
         model.explain(np.zeros((1, 2)), **arguments)
+
+
+@pytest.mark.parametrize("max_radius", [0.6, 1.0, 1.7])
+def test_an_open_trial_hides_no_nearer_counterexample(max_radius):
+    precision, open_from, unsafe_from = 0.01, 0.49, 0.53
+    search = certificates.Bisection(np.zeros((1, 1)), np.inf, max_radius, precision)
+    trials = []
+    while len(search.open):
+        trials.append(radius := search.trial[0])
+        status = "safe" if radius < open_from else "unsafe"
+        status = "undecided" if open_from <= radius <= unsafe_from else status
+        example = np.array([[radius if status == "unsafe" else np.nan]])
+        margins = np.zeros(1), np.zeros(1)
+        search.learn(
+            certificates.Certificate(np.array([status]), *margins, example, np.ones(1, int))
+        )
+    found = search.result()
+    assert open_from - precision <= found.lower[0] < open_from
+    assert unsafe_from < found.upper[0] <= unsafe_from + precision
+    assert found.counterexample[0, 0] == found.upper[0]
+    assert len(trials) < 20

@@ -26,7 +26,7 @@ class MomentLink:
     """A multiple of the mean, or of the standard deviation, of one latent function and noise."""
 
     # An objective is (by_mean, by_deviation, least), shape (b, 3): the multiples, one of which is
-    # 0, and a number that is no larger than the objective anywhere.
+    # 0, and a lower bound of the objective over all inputs.
 
     def __init__(self, most_variance: float, noise: float):
         self.most_variance, self.noise = most_variance, noise

@@ -135,7 +135,7 @@ class _Region:
     lower: FloatArray
     upper: FloatArray
     bounds: FloatArray  # (n_classes, 2)
-    # (n_classes, 2): however small a box around an input that was tried, its bounds are no closer
+    # (n_classes, 2), how close the bounds can come as the box shrinks to an input that was tried
     attained: FloatArray
     points: FloatArray  # (n_points, n_features)
     values: FloatArray  # (n_points, n_classes)
