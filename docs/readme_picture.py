@@ -1,7 +1,7 @@
 """Draw the picture of the README: ``python docs/readme_picture.py``.
 
-Two moons twice: what the network says about its own uncertainty, and what QUAM finds with
-`search="pointwise"`. The default, one search on a pool, is coarser here.
+Two moons twice: the entropy of a network's own probabilities, and the epistemic uncertainty that
+`QUAMClassifier` finds around this network with its default settings.
 """
 
 from io import BytesIO
@@ -23,13 +23,13 @@ from sklearn.preprocessing import StandardScaler
 from skuq import QUAMClassifier, predict_uncertainty
 
 OUT = Path(__file__).parent / "images" / "two_moons.png"
-RESOLUTION = 48
+RESOLUTION = 72
 INK = "#1c2126"
 POINTS = ((0, "o", "#D55E00"), (1, "^", "#56B4E9"))
 
 
 def palette() -> Image.Image:
-    """256 colours that hold all there is: the map, the markers and their edges, and grey."""
+    """256 colours for the map, the markers with their edges, and the grey text."""
     white, steps = np.ones(3), np.linspace(0, 1, 16)[:, None]
     colours = [matplotlib.colormaps["viridis"](np.linspace(0, 1, 192))[:, :3]]
     for colour in [*(colour for _, _, colour in POINTS), INK]:
@@ -42,9 +42,7 @@ def palette() -> Image.Image:
 
 def main() -> None:
     X, y = make_moons(200, noise=0.1, random_state=0)
-    clf = make_pipeline(
-        StandardScaler(), QUAMClassifier(search="pointwise", random_state=0, n_jobs=-1)
-    ).fit(X, y)
+    clf = make_pipeline(StandardScaler(), QUAMClassifier(random_state=0)).fit(X, y)
     sides = np.linspace(-3, 4, RESOLUTION), np.linspace(-2.1, 2.6, RESOLUTION)
     xx0, xx1 = np.meshgrid(*sides)
     grid = np.column_stack([xx0.ravel(), xx1.ravel()])
