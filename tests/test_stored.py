@@ -100,7 +100,7 @@ def test_a_class_that_moved_is_found_by_its_name(named):
 
 
 def test_a_name_is_given_once(named):
-    with pytest.raises(ValueError, match=r"'test\.point' is the name of Point already"):
+    with pytest.raises(ValueError, match=r"'test\.point' is already the name of Point"):
         stored("test.point")(Shape)
 
 
