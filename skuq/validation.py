@@ -143,7 +143,7 @@ def column_of(X: Any, name: Any) -> Any:
         return _safe_indexing(table, name, axis=1)
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
-        raise ValueError(f"There is no column {name!r}: X has {known}.") from error
+        raise ValueError(f"X has no column {name!r}; it has {known}.") from error
 
 
 def _flat(array: NDArray[Any]) -> NDArray[Any]:
