@@ -211,7 +211,7 @@ def test_limits_without_a_search_are_refused(parameters, message):
         (
             "predict_proba_bounds",
             {"radius": 0.1, "norm": "l2", "bounds": "published"},
-            "for boxes, and these regions are cut by a ball",
+            "supports only norm='linf'",
         ),
     ],
 )

@@ -238,7 +238,7 @@ def test_the_papers_bounds_agree(likelihood):
         X, **request, bounds="published", max_regions=60, class_=model.classes_[1]
     )
     np.testing.assert_allclose(second.min_lower[:, 0], theirs.min_lower[:, 1])
-    with pytest.raises(ValueError, match="for boxes, and these regions are cut by a ball"):
+    with pytest.raises(ValueError, match="supports only norm='linf'"):
         model.predict_proba_bounds(X, 0.1, norm="l2", bounds="published")
 
 
