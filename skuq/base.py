@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-_STAMP = "_skuq_version"  # in pickles
+_STAMP = "_skuq_version"  # key of the version in pickles
 
 _N_SHOWN = 10  # rows of a result in a notebook
 

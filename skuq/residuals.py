@@ -292,14 +292,14 @@ def widened(
     return together
 
 
-def interpolated(quantiles: FloatArray, levels: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Interpolate quantiles linearly at the levels `wanted`, which are clipped to known levels.
+def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArray) -> FloatArray:
+    """Interpolate quantiles linearly at the levels `new_levels`, which are clipped to known levels.
 
-    Shapes: `quantiles` (n_rows, n_levels), `wanted` (n_wanted,); returns (n_rows, n_wanted).
+    Shapes: `quantiles` (n_rows, n_levels), `new_levels` (n_new,); returns (n_rows, n_new).
     """
-    wanted = np.clip(wanted, levels[0], levels[-1])
-    upper = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
-    share = (wanted - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
+    new_levels = np.clip(new_levels, levels[0], levels[-1])
+    upper = np.clip(np.searchsorted(levels, new_levels), 1, len(levels) - 1)
+    share = (new_levels - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
     between: FloatArray = quantiles[:, upper - 1] * (1 - share) + quantiles[:, upper] * share
     return between
 

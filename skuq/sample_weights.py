@@ -30,7 +30,7 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
             "`sample_weight` must be >= 0 and not all 0, got weights from "
             f"{weight.min():.6g} to {weight.max():.6g}."
         )
-    _refuse_endless(weight)
+    _check_sum(weight)
     return weight
 
 
@@ -52,7 +52,7 @@ def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
     )
     if not weight.any():  # older versions of scikit-learn accept zeros
         raise ValueError("`sample_weight` must have at least one non-zero number, got only zeros.")
-    _refuse_endless(weight)
+    _check_sum(weight)
     return weight
 
 
@@ -75,7 +75,7 @@ def warn_of_mean_weight(total: float, n_counted: int, n_samples: int | None = No
         )
 
 
-def _refuse_endless(weight: FloatArray) -> None:
+def _check_sum(weight: FloatArray) -> None:
     """Reject weights whose sum is too large for exact arithmetic."""
     largest = float(weight.max())
     if largest > LARGEST_SUM / len(weight):

@@ -269,8 +269,8 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
     for field, each in values.items():
         if not _is_of(each, fields[field]):
             hint = fields[field]
-            wanted = hint.__name__ if isinstance(hint, type) else hint
-            raise StoredError(f"{name}: {field!r} is of type {type(each).__name__}, not {wanted}.")
+            expected, found = hint.__name__ if isinstance(hint, type) else hint, type(each).__name__
+            raise StoredError(f"{name}: {field!r} is of type {found}, not {expected}.")
 
 
 def _is_of(value: Any, hint: Any) -> bool:

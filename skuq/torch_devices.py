@@ -35,11 +35,11 @@ class DeviceMixin:
         super().__init_subclass__(**kwargs)
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
-            if not name.startswith("_") and _is_ours(method):
-                setattr(cls, name, _with_usual_torch(method))
+            if not name.startswith("_") and _needs_wrapping(method):
+                setattr(cls, name, _with_default_torch_modes(method))
 
     def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()  # None if there is none
+        state: Any = super().__getstate__()  # None if the estimator has no attributes
         held = {name: (value, on_cpu(value)) for name, value in (state or {}).items()}
         return {
             name: value if copied is value else _PickledOnCPU(value, copied)
@@ -52,7 +52,7 @@ class DeviceMixin:
         )
         fitted = any(name.endswith("_") and not name.startswith("_") for name in state)
         device = state.get("device", "auto")
-        if fitted and not _is_here(str(device)):
+        if fitted and not _is_available(str(device)):
             vars(self)["device"] = "auto"
             warnings.warn(
                 f"{type(self).__name__} was fitted with device={str(device)!r}, which is not "
@@ -61,16 +61,16 @@ class DeviceMixin:
             )
 
 
-def _is_ours(method: Any) -> bool:
+def _needs_wrapping(method: Any) -> bool:
     """Whether a method needs wrapping: it is not scikit-learn's and not wrapped already."""
     return (
         isinstance(method, FunctionType)
         and method.__module__.split(".")[0] != "sklearn"
-        and not hasattr(method, "_with_usual_torch")
+        and not hasattr(method, "_with_default_torch_modes")
     )
 
 
-def _with_usual_torch(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_default_torch_modes(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         torch = sys.modules.get("torch")
@@ -84,7 +84,7 @@ def _with_usual_torch(method: Callable[..., Any]) -> Callable[..., Any]:
                 stack.enter_context(torch.enable_grad())
             return method(*args, **kwargs)
 
-    call._with_usual_torch = True  # type: ignore[attr-defined]
+    call._with_default_torch_modes = True  # type: ignore[attr-defined]
     return call
 
 
@@ -137,7 +137,7 @@ def on_cpu(value: Any) -> Any:
     return twin
 
 
-def _is_here(device: str) -> bool:
+def _is_available(device: str) -> bool:
     """Whether a device is available; always True for devices other than GPUs."""
     kind, _, number = device.partition(":")
     if kind not in ("cuda", "mps"):
