@@ -273,8 +273,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            f"`path` must be in an existing folder, but {Path(path).parent} is not one; create it "
-            "first."
+            f"`path` must be in an existing folder, got {Path(path).parent}; create it first."
         )
     if target.exists() and not target.is_file():  # such as a device
         raise OSError(f"{path} exists and is not a regular file.")
