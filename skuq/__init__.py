@@ -1,9 +1,9 @@
 """skuq: honest uncertainty for scikit-learn users.
 
-Everything public is importable from here, and nothing is imported before it is
-used: the protocol's names come from their own modules, every estimator comes
-from the plugin table (entry points of group ``skuq.estimators``). That keeps
-``import skuq`` free of torch, scikit-learn and every optional dependency.
+Every public name is importable from here and is loaded on first use. The names
+of the protocol are loaded from their modules; estimators are looked up among
+the plugins (entry points of the group ``skuq.estimators``). Therefore ``import skuq``
+imports neither torch, nor scikit-learn, nor an optional dependency.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
         from skuq.plugins import estimator_names, load
 
         if name in estimator_names():
-            return globals().setdefault(name, load(name))  # asked once, resolved once
+            return globals().setdefault(name, load(name))  # cached
     return _protocol_name(name)
 
 

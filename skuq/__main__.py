@@ -1,4 +1,4 @@
-"""``python -m skuq``: the command ``skuq``, where its script is not on the path."""
+"""``python -m skuq``: run the command ``skuq`` when its script is not on the path."""
 
 from skuq.cli import main
 

@@ -1,4 +1,4 @@
-"""Protocol of all estimators: the result `Uncertainty` and how it is predicted."""
+"""Protocol that all estimators implement: `predict_uncertainty`, which returns `Uncertainty`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-_STAMP = "_skuq_version"  # in pickles
+_STAMP = "_skuq_version"  # key of the version in pickles
 
 _N_SHOWN = 10  # rows of a result in a notebook
 
@@ -36,7 +36,7 @@ PARTS = ("total", "aleatoric", "epistemic")
 
 
 class UncertaintyRow(NamedTuple):
-    """Uncertainty of one input, as iteration over `Uncertainty` gives it."""
+    """Uncertainty of one input: an item of `Uncertainty`."""
 
     total: float
     aleatoric: float
@@ -47,22 +47,22 @@ class UncertaintyRow(NamedTuple):
 class Uncertainty:
     """Predictive uncertainty of a batch of inputs, split by its source.
 
-    It is a container of rows, one per input: ``len(u)`` counts them, iteration and ``u[3]`` give
-    one as a named tuple of three numbers, and a mask, several numbers or a slice give some of them
-    as another `Uncertainty`. The parts of all rows are attributes. Two results are equal if their
-    parts are.
+    It is a sequence with one row per input. ``len(u)`` is the number of rows. Iteration and
+    ``u[3]`` return a row as a named tuple of three numbers; indexing with a mask, an array of
+    positions or a slice returns a new `Uncertainty` with the selected rows. The attributes contain
+    each part for all rows. Two results are equal if their parts are equal.
 
     Attributes
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
-        ``total == aleatoric + epistemic`` within 1e-8 relative. Quantity and unit
-        (nats, probability, squared return) are stated by the estimator. A part that it does not
-        measure is NaN, and the total is what it does measure: the other part, or a score that
-        does not tell the two apart.
+        ``total == aleatoric + epistemic`` within 1e-8 relative. The documentation of the estimator
+        states quantity and unit (nats, probability, squared return). A part that the estimator
+        does not measure is NaN. The total is then the other part, or a score that does not
+        distinguish the two parts.
     parts : tuple of three ndarrays of shape (n_samples,), float64
-        The three, to be unpacked: ``total, aleatoric, epistemic = u.parts``.
+        The three arrays above, for unpacking: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
-        Labels of the rows, where the inputs were a pandas object.
+        Labels of the rows; None unless the inputs were a pandas object.
 
     Examples
     --------
@@ -84,18 +84,21 @@ class Uncertainty:
 
     @classmethod
     def from_parts(cls, aleatoric: ArrayLike | None, epistemic: ArrayLike | None) -> Uncertainty:
-        """Build from the two parts; their sum is the total, so the parts always add up.
+        """Build from the two parts; the total is their sum.
 
-        None stands for a part that is not measured: it is NaN, and the total is the other part.
+        Pass None for a part that is not measured. It becomes NaN, and the total equals the other.
 
         Raises
         ------
         ValueError
-            If the parts differ in shape, or neither is given.
+            If the parts differ in shape, or both are None.
         """
         measured = [np.asarray(p, np.float64) for p in (aleatoric, epistemic) if p is not None]
         if not measured:
-            raise ValueError("Give a part, or build from a total: `Uncertainty.from_total`.")
+            raise ValueError(
+                "`aleatoric` and `epistemic` must not both be None; for a total without parts use "
+                "`Uncertainty.from_total`."
+            )
         if len(measured) == 1:
             nothing = np.full_like(measured[0], np.nan)
             parts = (nothing, measured[0]) if aleatoric is None else (measured[0], nothing)
@@ -110,19 +113,19 @@ class Uncertainty:
 
     @classmethod
     def from_total(cls, total: ArrayLike) -> Uncertainty:
-        """Build from a score that does not tell the two sources apart; both parts are NaN."""
+        """Build from a score that does not distinguish the two parts, which are set to NaN."""
         score = np.asarray(total, np.float64)
         return cls(score, *(np.full_like(score, np.nan) for _ in range(2)))
 
     def part_or_total(self, part: str) -> FloatArray:
-        """Return a part, and for rows in which nobody measured it the total.
+        """Return one part, with the total in rows where that part is NaN.
 
-        It ranks inputs where any score will do, as `UncertaintyMixin.score_samples` does.
+        Use it to rank inputs, as `UncertaintyMixin.score_samples` does.
 
         Parameters
         ----------
         part : {"total", "aleatoric", "epistemic"}
-            Which part.
+            Name of the part.
 
         Returns
         -------
@@ -139,7 +142,7 @@ class Uncertainty:
 
     @property
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Total, aleatoric and epistemic part of all rows."""
+        """Total, aleatoric and epistemic uncertainty of all rows."""
         return self.total, self.aleatoric, self.epistemic
 
     def __len__(self) -> int:
@@ -155,14 +158,14 @@ class Uncertainty:
     def __getitem__(self, rows: Any) -> Uncertainty: ...
 
     def __getitem__(self, rows: Any) -> Uncertainty | UncertaintyRow:
-        """Take one row by its number, or several."""
+        """Return one row for an integer, or an `Uncertainty` with several rows."""
         positions = np.arange(len(self))[rows]
         if isinstance(rows, int | np.integer):
             return next(iter(self[[positions]]))
         if positions.ndim != 1:
             raise IndexError(
-                f"Rows must be selected by a number, a slice, or one-dimensional numbers or "
-                f"booleans, got an index of {positions.ndim} dimensions."
+                f"Rows must be selected by an integer, a slice, or a one-dimensional array of "
+                f"integers or booleans, got an index that selects {positions.ndim} dimensions."
             )
         index = None if self.index is None else self.index[positions]
         return Uncertainty(*(part[positions] for part in self.parts), index=index)
@@ -173,7 +176,7 @@ class Uncertainty:
         pairs = zip(self.parts, other.parts, strict=True)
         return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays can change
+    __hash__ = None  # type: ignore[assignment]  # arrays are mutable
 
     def to_frame(self, index: Any = None) -> pd.DataFrame:
         """Return a pandas DataFrame with columns total, aleatoric, epistemic.
@@ -181,8 +184,7 @@ class Uncertainty:
         Parameters
         ----------
         index : array-like of length n_samples, optional
-            Labels of the rows. Default: those of the inputs, where they had any, else numbers
-            from 0.
+            Labels of the rows. Default: the attribute `index`, or 0, 1, ... if it is None.
 
         Returns
         -------
@@ -195,24 +197,23 @@ class Uncertainty:
         return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
 
     def _repr_html_(self) -> str | None:
-        """Table of the first rows, for notebooks; None, and so text, for values of each action."""
+        """HTML table of the first rows; None (shown as text) if there is one column per action."""
         if np.ndim(self.total) != 1:
             return None
-        shown = self[:_N_SHOWN].to_frame().to_html()  # which escapes labels
+        shown = self[:_N_SHOWN].to_frame().to_html()  # escapes labels
         first = f", the first {_N_SHOWN} of them" if len(self) > _N_SHOWN else ""
         return f"<p>Uncertainty of {len(self)} rows{first}:</p>{shown}"
 
 
 class CredalInterval(NamedTuple):
-    """Range of class probabilities over several models, for each of a batch of inputs.
+    """Range of the class probabilities that several models predict, for a batch of inputs.
 
-    It is what these models predict, and no guarantee: a model that is not among them may predict
-    less or more.
+    The range is not a guarantee: other models may predict probabilities outside it.
 
     Attributes
     ----------
     lower, upper : ndarray of shape (n_samples, n_classes), float64
-        Smallest and largest probability of each class, columns in the order of `classes_`.
+        Smallest and largest probability of each class; columns in the order of `classes_`.
 
     References
     ----------
@@ -233,12 +234,12 @@ class CredalInterval(NamedTuple):
 
 
 class PredictionInterval(NamedTuple):
-    """Range that the target of each of a batch of inputs is expected in.
+    """Interval that is expected to contain the target, for each input of a batch.
 
     Attributes
     ----------
     lower, upper : ndarray of shape (n_samples,), float64
-        Ends of the intervals, in units of the target.
+        Ends of the intervals, in the unit of the target.
 
     Examples
     --------
@@ -261,7 +262,7 @@ def _no_labels(estimator: Any) -> NDArray[Any]:
     return np.empty(0, getattr(estimator, "classes_", np.empty(0)).dtype)
 
 
-#: Results of methods for inputs without rows.
+#: Results of methods for inputs with 0 rows.
 NO_ROWS: dict[str, Callable[..., Any]] = {
     "predict": _no_labels,
     "predict_proba": _no_proba,
@@ -274,7 +275,7 @@ NO_ROWS: dict[str, Callable[..., Any]] = {
 
 
 class SupportsUncertainty(Protocol):
-    """Estimator that predicts uncertainty: the one method that makes it a plugin."""
+    """Estimator with `predict_uncertainty`, the one method that a plugin must implement."""
 
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
 
@@ -282,14 +283,14 @@ class SupportsUncertainty(Protocol):
 class UncertaintyMixin(DeviceMixin):
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
-    It adds ``score_samples``, through which out-of-distribution detection works in a plain
+    It adds ``score_samples``, so that out-of-distribution detection works in a plain
     scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
-    its index, and inputs without rows give results without rows. Pickles hold the version of
-    skuq; those of another one, but for its last number, raise a `ValueError`, since what they hold
-    may mean something else.
+    its index, and inputs with 0 rows return results with 0 rows. Pickles record the version of
+    skuq. Loading a pickle of a different version, ignoring the patch number, raises a
+    `ValueError`, because the meaning of the stored attributes may have changed.
     """
 
-    #: Other entries than those of `NO_ROWS`; None for a method that takes such inputs as they are.
+    #: Additions and changes to `NO_ROWS`; None for a method that handles inputs with 0 rows itself.
     _no_rows: ClassVar[dict[str, Callable[..., Any] | None]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -300,7 +301,7 @@ class UncertaintyMixin(DeviceMixin):
             cls.predict_uncertainty = _keeping_index(method)  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled, with the version of skuq."""
+        """State for copies and pickles, with the version of skuq."""
         return {**super().__getstate__(), _STAMP: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -311,7 +312,7 @@ class UncertaintyMixin(DeviceMixin):
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
-        Of an estimator that measures none it is minus the total.
+        If the estimator does not measure the epistemic part, the score is minus the total.
 
         Parameters
         ----------
@@ -321,23 +322,23 @@ class UncertaintyMixin(DeviceMixin):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            In the unit of the estimator's epistemic part; lower for inputs that are more likely
-            out of distribution.
+            Scores in the unit of the estimator's epistemic part; lower for inputs that are more
+            likely out-of-distribution.
         """
         return -self.predict_uncertainty(X).part_or_total("epistemic")
 
 
 def _check_version(name: str, version: str) -> None:
-    """Refuse the state of an object that another version of skuq may have left."""
+    """Reject the state of an object that was pickled by an incompatible version of skuq."""
     if version.split(".")[:2] != __version__.split(".")[:2]:
         raise ValueError(
-            f"This {name} was pickled by skuq {version}, and skuq {__version__} may take what it "
-            "holds for something else. Fit it again, or install the other version."
+            f"This {name} was pickled by skuq {version}, and skuq {__version__} may misread its "
+            f"attributes. Fit it again, or install skuq {version}."
         )
 
 
 def _keeping_index(method: Callable[..., Uncertainty]) -> Callable[..., Uncertainty]:
-    """A method `predict_uncertainty` whose result has the index of its inputs."""
+    """Wrap a method `predict_uncertainty` so that its result has the index of its inputs."""
 
     @functools.wraps(method)
     def predict_uncertainty(self: Any, X: Any, *args: Any, **kwargs: Any) -> Uncertainty:
@@ -347,8 +348,8 @@ def _keeping_index(method: Callable[..., Uncertainty]) -> Callable[..., Uncertai
 
 
 def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
-    """A result with the index of its inputs, where they are a pandas object."""
-    pandas = sys.modules.get("pandas")  # without it X is no object of pandas
+    """Add the index of the inputs to a result if the inputs are a pandas object."""
+    pandas = sys.modules.get("pandas")  # if it was never imported, X is not a pandas object
     if pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
         return result
     fits = isinstance(result, Uncertainty) and np.shape(result.total) == (len(X),)
@@ -356,36 +357,35 @@ def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
 
 
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
-    """Predict uncertainty with any fitted estimator that holds a plugin inside.
+    """Predict uncertainty with any fitted estimator that wraps an estimator of skuq.
 
-    Walks down to the estimator that implements ``predict_uncertainty``, applying
-    the transformers on its way. It sees through scikit-learn's `Pipeline`, search
+    Unwraps `estimator` down to the one that implements ``predict_uncertainty``, and applies
+    the transformers before it. Supported wrappers are scikit-learn's `Pipeline`, search
     objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
-    single model. In the last case the result is that of the model before its
-    probabilities were recalibrated. A `TransformedTargetRegressor` that scales its target is
-    seen through too, and the result is in the unit of the target itself.
+    single model. In the last case the result is the uncertainty of the model before
+    recalibration. `TransformedTargetRegressor` is supported if it scales its target; the
+    result is then in the unit of the original target.
 
     Parameters
     ----------
     estimator : object
         Fitted estimator.
     X : array-like of shape (n_samples, n_features)
-        Inputs, as `estimator.predict` takes them.
+        Inputs, as `estimator.predict` accepts them.
 
     Returns
     -------
     Uncertainty
         Total, aleatoric and epistemic part, each of shape (n_samples,), with the index of `X`
-        if that is a pandas object.
+        if it is a pandas object.
 
     Raises
     ------
     TypeError
-        If the walk ends at an estimator without the method, or at one that mixes
-        several models, whose joint uncertainty none of the parts can state, or at a
-        `TransformedTargetRegressor` whose transformation is not a scaling.
+        If unwrapping ends at an estimator without the method, at one that averages several
+        models, or at a `TransformedTargetRegressor` whose transformation is not a scaling.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
 
@@ -409,8 +409,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
         return (
             f"{' -> '.join(path)}: {path[-1]} has no method `predict_uncertainty` and does not "
             "delegate to a single fitted estimator that has it. Use an estimator of "
-            "`skuq.all_estimators()`, alone or inside a Pipeline or a search; an existing model "
-            f"keeps its weights in {name}(FrozenEstimator(model)).fit(X_train, y_train)."
+            "`skuq.all_estimators()`, alone or inside a Pipeline or a search; to keep the weights "
+            f"of an existing model, use {name}(FrozenEstimator(model)).fit(X_train, y_train)."
         )
 
     model, inputs = walk_to(estimator, X, has, missing)
@@ -419,14 +419,14 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     return with_index_of(X, model.predict_uncertainty(inputs))
 
 
-# Transformers of a target that multiply it by a number and add one.
+# Transformers that map a target y to a * y + b.
 _AFFINE = ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler")
 
 
 def _of_untransformed_target(
     estimator: Any, X: Any, missing: Callable[[list[str]], str]
 ) -> Uncertainty:
-    """Uncertainty of a `TransformedTargetRegressor`, in the unit of its own target."""
+    """Uncertainty of a `TransformedTargetRegressor`, in the unit of the original target."""
     check_is_fitted(estimator)
     model, inputs = walk_to(
         estimator.regressor_, X, lambda inside: hasattr(inside, "predict_uncertainty"), missing
@@ -436,20 +436,20 @@ def _of_untransformed_target(
     is_identity = kind == "FunctionTransformer" and transformer.inverse_func is None
     if unit is None or not (kind in _AFFINE or is_identity):
         raise TypeError(
-            f"TransformedTargetRegressor: the uncertainty of {name} is that of the target that "
-            f"{kind} returns, and has no counterpart in the unit of the target itself. Put the "
-            f"transformation inside: {name}(TransformedTargetRegressor(learner, ...))."
+            f"TransformedTargetRegressor: the uncertainty of {name} refers to the target as "
+            f"transformed by {kind} and cannot be converted to the unit of the original target. "
+            f"Put the transformation inside: {name}(TransformedTargetRegressor(learner, ...))."
         )
     zero, one = transformer.inverse_transform(np.array([[0.0], [1.0]])).ravel()
     found, factor = model.predict_uncertainty(inputs), abs(one - zero)
     if unit == "squared target":
         return Uncertainty(*(part * factor**2 for part in found.parts))
-    shift = np.log(factor)  # of a differential entropy
+    shift = np.log(factor)  # scaling by a factor shifts a differential entropy
     return Uncertainty(found.total + shift, found.aleatoric + shift, found.epistemic)
 
 
 def leads_to_method(estimator: Any) -> bool:
-    """Whether the walk leads from here, fitted or not, to an estimator with the method."""
+    """Whether unwrapping, fitted or not, ends at an estimator with `predict_uncertainty`."""
     while not hasattr(estimator, "predict_uncertainty"):
         inside = unwrap(estimator, fitted=False)
         if inside is not None:

@@ -1,4 +1,4 @@
-"""Distances between features: unit vectors, and Mahalanobis distances as Euclidean ones."""
+"""Maps of features after which Euclidean distances are cosine or Mahalanobis distances."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sklearn.preprocessing import normalize
 
 from skuq.base import FloatArray
 
-Features = Sequence[NDArray[Any]]  # of some layers, each (n_samples, n_features)
+Features = Sequence[NDArray[Any]]  # one array per layer, each (n_samples, n_features)
 
 
 def unit_vectors(features: Features) -> NDArray[np.float32]:
-    """Scale features so that squared Euclidean distances are mean cosine distances of all parts."""
+    """Scale features so that squared Euclidean distances are mean cosine distances over layers."""
     # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
     length = np.sqrt(0.5 / len(features))
     return np.hstack([(normalize(part) * length).astype(np.float32) for part in features])
@@ -29,7 +29,7 @@ class Whitening:
     Attributes
     ----------
     centre : ndarray of shape (n_features,)
-        Subtracted first.
+        Point that is subtracted before the multiplication.
     matrix : ndarray of shape (n_features, n_features)
         Square root of the precision.
     """
@@ -49,14 +49,14 @@ def fit_whitening(
     weight: FloatArray | None = None,
     precision: float = 0.0,
 ) -> tuple[FloatArray, Whitening]:
-    """Fit normal distributions to classes, with one covariance for all of them.
+    """Fit one normal distribution per class, all with the same covariance.
 
-    The covariance is that of features around their class means, shrunk as Ledoit and Wolf
-    proposed after each feature was scaled to variance 1, so that features of any scale and
-    number can be used. Those that do not vary within classes are not scaled.
+    Each feature is scaled to variance 1 within classes (features that do not vary within classes
+    stay unscaled). The covariance around the class means is then shrunk as Ledoit and Wolf
+    proposed, which keeps it invertible for any number of features.
 
-    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,), how
-    many samples each stands for, 1 by default; returns (n_classes, n_features).
+    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,), the
+    sample weights, 1 by default. Returns the class means, (n_classes, n_features), and the map.
     """
     weight = np.ones(len(codes)) if weight is None else weight
     present, of_sample = np.unique(codes, return_inverse=True)
@@ -64,12 +64,12 @@ def fit_whitening(
     means = np.stack([np.average(features[row], axis=0, weights=weight[row]) for row in rows])
     residuals = features - means[of_sample]
     scale = np.sqrt(np.average(residuals**2, axis=0, weights=weight))
-    rounding = max(1e-12, 10 * precision)  # of sums, which is more than that of single numbers
+    rounding = max(1e-12, 10 * precision)  # sums have larger rounding errors than their terms
     varies = scale > rounding * np.abs(features).max(axis=0, initial=0)
     if not varies.any():
         raise ValueError(
-            "The features of the training samples do not vary within classes, so that Mahalanobis "
-            "distances are not defined; use distance='cosine' or more training samples."
+            "Mahalanobis distances are not defined, because the features of the training samples "
+            "do not vary within classes; use distance='cosine' or more training samples."
         )
     scale[~varies] = 1
     variances, directions = np.linalg.eigh(_shrunk_covariance(residuals / scale, weight))
@@ -82,8 +82,8 @@ def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
     """Covariance around 0 of weighted rows, shrunk towards a multiple of the identity.
 
     Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
-    of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4, where a row of weight 2 is two samples;
-    scikit-learn's `LedoitWolf` takes no weights.
+    of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
+    scikit-learn's `LedoitWolf` does not accept weights.
     """
     n_samples, n_features = weight.sum(), rows.shape[1]
     sample: FloatArray = (rows.T * weight) @ rows / n_samples

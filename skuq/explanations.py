@@ -1,4 +1,4 @@
-"""Which columns of a row, or words of a text, make it unusual."""
+"""Attribution of epistemic uncertainty to the columns of a row or the words of a text."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The columns of rows of a table, or the words of texts, that their uncertainty comes from.
+    """Contribution of each column (tables) or word (texts) to epistemic uncertainty.
 
     Attributes
     ----------
     columns : ndarray of shape (n_columns,) or (n_texts, n_words)
-        Names of the columns, or their numbers; of texts, the words of each, with "" after its last.
+        Names of the columns, or their positions. For texts: the words of each text, padded with "".
     epistemic : ndarray of shape (n_rows,), float64
         Epistemic uncertainty of each row.
-    contribution : ndarray of shape (n_rows, n_columns), float64
-        How much of it, on average, is lost when the column takes the value of a typical row;
-        (n_texts, n_words) when the word is replaced by one of a typical text, 0 after the last.
-        Below 0 where a typical value makes the row more uncertain.
+    contribution : ndarray of shape (n_rows, n_columns) or (n_texts, n_words), float64
+        Mean decrease in epistemic uncertainty when the value of the column is replaced by the
+        value of a typical row, or the word by a word of a typical text; 0 for the padding.
+        Negative where a typical value makes the row more uncertain.
     models : AdversarialModels or AdversarialRegressors or None
-        The alternative models that QUAM found, and what they predict for the rows.
+        The alternative models that QUAM found, and their predictions for the rows.
     index : pandas.Index of length n_rows or None
-        Labels of the rows, where they were a pandas object.
+        Labels of the rows; None unless the rows were a pandas object.
     """
 
     columns: NDArray[Any]
@@ -55,18 +55,18 @@ class Explanation:
     index: pd.Index[Any] | None = None
 
     def most_unusual(self, n_columns: int = N_COLUMNS) -> list[list[Any]]:
-        """Name the columns, or words, that stand out in each row.
+        """Return the columns, or words, with the largest contributions to each row.
 
         Parameters
         ----------
         n_columns : int, default=3
-            How many are named at most.
+            Maximum number of names per row.
 
         Returns
         -------
         list of n_rows lists
-            Names in the order of their contributions, each more than a twentieth of the row's
-            epistemic uncertainty; an empty list where no column stands out.
+            Names in descending order of contribution. Contributions of at most 5 % of the row's
+            epistemic uncertainty are left out, so that a list may be empty.
         """
         check_scalar(n_columns, "n_columns", Integral, min_val=1)
         names = np.broadcast_to(self.columns, self.contribution.shape)
@@ -78,57 +78,57 @@ class Explanation:
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas DataFrame with what stands out in each row.
+        """Return a pandas DataFrame with the largest contributors to each row.
 
         Returns
         -------
         pandas.DataFrame
-            One row per input, with its label: ``epistemic``, and ``most_unusual``, up to three
-            names separated by "; ", empty where no column stands out.
+            One row per input, indexed by its label. Columns: ``epistemic``, and ``most_unusual``,
+            the up to three names that `most_unusual` returns, separated by "; ".
         """
         named = [SEPARATOR.join(map(str, names)) for names in self.most_unusual()]
         return pd.DataFrame({"epistemic": self.epistemic, "most_unusual": named}, self.index)
 
 
 def no_explanations(estimator: Any) -> Explanation:
-    """Explanation of no rows, with the columns of the estimator; texts have no words then."""
+    """Explanation of 0 rows, with the columns of the estimator."""
     numbers = np.arange(getattr(estimator, "n_features_in_", 0))
     columns = np.asarray(getattr(estimator, "feature_names_in_", numbers))
     return Explanation(columns, np.empty(0), np.empty((0, len(columns))))
 
 
 def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Explanation:
-    """Tell which columns, or words of texts, the epistemic uncertainty of inputs comes from.
+    """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
-    Columns are those that `estimator` gets: of a pipeline, those before its first step. Each in
-    turn is replaced by the values of some training rows, and each word of a text by words of some
-    training texts; what the epistemic uncertainty loses by it, on average, is the contribution of
-    the column or word. One that the model never gets contributes nothing.
+    The columns are the inputs of `estimator`; for a pipeline, the inputs of its first step. One
+    column at a time is replaced by the values of some training rows (one word of a text by words
+    of some training texts). The contribution of the column or word is the mean decrease in
+    epistemic uncertainty. A column that the model does not use contributes 0.
 
     Parameters
     ----------
     estimator : object
-        Fitted estimator, as `skuq.predict_uncertainty` takes it.
+        Fitted estimator, as `skuq.predict_uncertainty` accepts it.
     X : array-like of shape (n_samples, n_features), or texts of shape (n_samples,)
         Rows or texts.
     X_train : array-like of shape (n_training_samples, n_features), or texts
         Training rows or texts, with the columns of `X`.
     n_typical : int, default=20
-        Number of training rows or texts, drawn without replacement, whose values or words replace
-        those of `X`.
+        Number of training rows or texts that supply replacement values or words. They are drawn
+        without replacement.
 
     Returns
     -------
     Explanation
-        Contributions of the columns, in the unit of the epistemic part, without models.
+        Contributions in the unit of the epistemic part; its attribute `models` is None.
 
     Raises
     ------
     TypeError
-        If `estimator` predicts no uncertainty.
+        If `estimator` does not predict uncertainty.
     ValueError
-        If the inputs are neither rows of a table nor texts, if `X_train` lacks a column of them,
-        or if the estimator measures no epistemic uncertainty.
+        If the inputs are neither rows of a table nor texts, if `X_train` lacks a column of `X`,
+        or if the estimator does not measure epistemic uncertainty.
 
     Examples
     --------
@@ -147,8 +147,8 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
         found = predict_uncertainty(estimator, rows).epistemic
         if len(found) and np.isnan(found).all():
             raise ValueError(
-                f"{type(estimator).__name__} measures no epistemic uncertainty that could be "
-                "explained; `OODDetector.explain` explains what is unusual to any model."
+                f"{type(estimator).__name__} does not measure epistemic uncertainty; use "
+                "`OODDetector.explain`, which works with any model."
             )
         return found
 
@@ -157,17 +157,17 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
 
 
 def index_of(X: Any) -> pd.Index[Any] | None:
-    """Labels of the rows of a pandas object."""
+    """Index of a pandas object; None for other inputs."""
     return X.index if isinstance(X, pd.DataFrame | pd.Series) else None
 
 
 def explained_inputs(
     X: Any,
-    training: Any,  # rows or texts, the first of which are the typical ones
+    training: Any,  # rows or texts; the first n_typical supply the replacement values
     epistemic: Callable[[Any], FloatArray],
     n_typical: int,
     *,
-    names: Any = None,  # of the columns, where X has none
+    names: Any = None,  # column names, if X has none
 ) -> Explanation:
     """Contributions of the columns or words of inputs."""
     check_scalar(n_typical, "n_typical", Integral, min_val=1)
@@ -178,7 +178,8 @@ def explained_inputs(
         return Explanation(words_of(texts), *explain_texts(texts, others, epistemic))
     if np.ndim(rows) != 2:
         raise ValueError(
-            f"Only rows of a table and texts can be explained; X has {np.ndim(rows)} axes."
+            "`X` must be a table of shape (n_samples, n_features) or texts of shape (n_samples,), "
+            f"got {np.ndim(rows)} dimensions."
         )
     if isinstance(rows, pd.DataFrame):
         typical = _with_columns_of(rows, typical)
@@ -195,13 +196,13 @@ def explained_inputs(
 
 
 def _with_columns_of(rows: pd.DataFrame, typical: Any) -> pd.DataFrame:
-    """Typical rows with the columns of others, in their order."""
+    """Select the columns of `rows` from the typical rows, in the same order."""
     known: Any = typical.columns if isinstance(typical, pd.DataFrame) else []
     lacking = [name for name in rows.columns if name not in known]
     if lacking:
         raise ValueError(
-            f"X has the columns {lacking}, which the training rows lack; pass tables with the same "
-            "columns."
+            f"X has the columns {lacking}, which the training rows lack; pass training rows with "
+            "all columns of X."
         )
     found: pd.DataFrame = typical[rows.columns]
     return found

@@ -1,4 +1,4 @@
-"""Imports that wait: of packages that may be missing, and of names until they are used."""
+"""Imports of optional packages, and lazy imports of public names."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 
 def import_optional(module: str, extra: str | None) -> ModuleType:
-    """Import a module that may be missing, such as one that only an extra of skuq installs.
+    """Import a module, with installation advice in the error if it is missing.
 
     Parameters
     ----------
     module : str
         Dotted name of the module, such as ``"matplotlib.pyplot"``.
     extra : str or None
-        Name of the extra that brings the package, such as ``"plot"``; None for a package of the
-        core, which is missing all the same where somebody left it out.
+        Name of the extra of skuq that installs the package, such as ``"plot"``. None for a core
+        dependency, which may still be missing after an installation without dependencies.
 
     Returns
     -------
@@ -30,10 +30,10 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
     Raises
     ------
     ImportError
-        If the package is missing, or present but broken (some packages then raise
-        `OSError` for a library they cannot load). The original error is its cause.
-        Where the extra cannot bring the package on this Python and platform, the message says
-        on which it does.
+        If the package is missing, or cannot be imported (some packages raise `OSError` if a
+        shared library cannot be loaded). The original error is the cause.
+        If the extra does not provide the package for this Python and platform, the message
+        names the supported ones.
 
     Examples
     --------
@@ -63,22 +63,22 @@ def lazy_names(
     *,
     load: Callable[[str], Any] = import_module,
 ) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a package, some of whose names are imported on first use.
+    """Make a ``__getattr__`` for a package that imports names on first use.
 
     Parameters
     ----------
     package : str
-        The package, ``__name__`` in its ``__init__``.
+        Name of the package: ``__name__`` in its ``__init__``.
     modules : mapping of str to sequence of str
-        Names by the module that has them. Type checkers need an import of the same names under
-        ``if TYPE_CHECKING``.
+        Each module and the names that it defines. Type checkers also need the imports of these
+        names under ``if TYPE_CHECKING``.
     load : callable, default=importlib.import_module
-        Imports a module by its name.
+        Function that imports a module by name.
 
     Returns
     -------
     callable
-        It returns the object of a name, or raises `AttributeError`.
+        Function that returns the object with a given name, or raises `AttributeError`.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
@@ -91,13 +91,13 @@ def lazy_names(
 
 
 def import_networks(module: str) -> ModuleType:
-    """Import a module of skuq that computes with torch, or tell that torch is missing."""
+    """Import a module of skuq that needs torch; the error says how to install torch if missing."""
     import_optional("torch", extra=None)
     return import_module(module)
 
 
 def _advice(package: str, extra: str | None) -> str:
-    """The command that installs a package, or on which Pythons its extra can, if not on this."""
+    """Command that installs a package, or the platforms for which its extra provides it."""
     if extra is None:
         return f"install it with: pip install {package}"
     from packaging.requirements import Requirement
@@ -105,7 +105,7 @@ def _advice(package: str, extra: str | None) -> str:
 
     try:
         stated = [Requirement(line) for line in requires("skuq") or []]
-    except PackageNotFoundError:  # the files are on the path, but were not installed
+    except PackageNotFoundError:  # skuq is on the path, but was not installed
         stated = []
     ending = f' and extra == "{extra}"'
     conditional = [
@@ -117,8 +117,8 @@ def _advice(package: str, extra: str | None) -> str:
     if conditional and not any(each.evaluate({"extra": extra}) for each in conditional if each):
         conditions = (str(each).removesuffix(ending).strip("()") for each in conditional)
         return (
-            f"the extra {extra!r} has no build of it for Python {platform.python_version()} on "
+            f"the extra {extra!r} does not provide it for Python {platform.python_version()} on "
             f"{sys.platform} ({platform.machine()}), only where {' or '.join(conditions)}"
         )
-    # It works though skuq is on no index: pip takes the extras of a package that is installed.
+    # This works even if skuq is not on a package index: pip resolves extras of installed packages.
     return f"install it with: pip install 'skuq[{extra}]'"

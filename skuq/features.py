@@ -1,4 +1,4 @@
-"""Numbers without missing values, made of the inputs of any learner."""
+"""Encoding of a learner's inputs as numbers without missing values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from skuq.base import FloatArray
 from skuq.stored import stored
 from skuq.unusual_rows import as_table, number_columns
 
-_MAX_CATEGORIES = 100  # of a column; rarer ones share an indicator
+_MAX_CATEGORIES = 100  # per column; rarer categories share one indicator
 
 
 def feature_encoder(X: Any) -> Any:
-    """Fit a transformer of inputs into numbers without missing values; None if there are none.
+    """Fit a transformer of inputs to numbers without missing values.
 
-    Columns of a table become scaled numbers and indicators of categories.
+    Columns of a table become scaled numbers and indicators of categories. Returns None for sparse
+    matrices, which need no encoding, and for inputs that have no columns.
     """
     if issparse(X):
         return None
@@ -51,18 +52,18 @@ def feature_encoder(X: Any) -> Any:
 @stored("features.table-encoder")
 @dataclass(frozen=True)
 class TableEncoder:
-    """Numbers of the columns of a table, whose distances are comparable."""
+    """Encoder of tables: scaled numbers and one-hot categories."""
 
     columns: ColumnTransformer
 
     def transform(self, X: Any) -> FloatArray:
-        """Numbers of rows, (n_samples, n_features)."""
+        """Encode rows as numbers, (n_samples, n_features)."""
         numbers: FloatArray = self.columns.transform(as_table(X))
         return numbers
 
 
 def encoded(encoder: Any, X: Any) -> Any:
-    """Features of inputs: a sparse matrix as it is, None where there are no columns."""
+    """Encode inputs; returns sparse matrices unchanged, and None if inputs have no columns."""
     if encoder is None:
         return X if issparse(X) else None
     if isinstance(encoder, TableEncoder):

@@ -1,4 +1,4 @@
-"""Files and folders that are written completely or not at all."""
+"""Atomic writes: files and folders are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path
     Parameters
     ----------
     path : path-like
-        File in an existing folder; a file of that name is replaced and keeps its mode.
+        File in an existing folder. An existing file is replaced; its mode is kept.
     content : str or bytes
-        Text is written as UTF-8, with its line ends as they are.
+        Text is written as UTF-8, without conversion of line endings.
 
     Returns
     -------
@@ -40,21 +40,21 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
-    """Path to write to instead, which takes the place of the given one at the end of the block.
+    """Yield a temporary path, which replaces the given path at the end of the block.
 
-    If the block raises, or the process dies in it, whatever was at the path before is untouched.
+    If the block raises, or the process dies in it, an existing file at the path is unchanged.
 
     Parameters
     ----------
     path : path-like
         File to replace or to create, or new folder, in an existing folder.
     durable : bool, default=False
-        Whether to wait until the content is on the disk, so that it survives a power cut.
+        Whether to wait until the content is on disk, so that it survives a power failure.
 
     Yields
     ------
     Path
-        A name beside the path that is not in use; the block makes a file or a folder of it.
+        Unused name in the same folder; the block creates a file or a folder there.
 
     Examples
     --------
@@ -73,23 +73,23 @@ def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Itera
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
-    """Folder to write to instead, which takes the place of the given one at the end of the block.
+    """Yield a temporary folder, which replaces the given folder at the end of the block.
 
-    As `atomic_path`, but the folder may be there already. No system replaces a folder in one
-    step: a process that dies between two renamings leaves none of that name, and the old one is
-    put back by `remove_partials`.
+    Unlike `atomic_path`, it can replace an existing folder. Operating systems cannot replace a
+    folder in one step: if the process dies between the two renames, no folder of that name
+    exists until `remove_partials` restores the old one.
 
     Parameters
     ----------
     path : path-like
         Folder to replace or to create, in an existing folder.
     durable : bool, default=False
-        Whether to wait until the content is on the disk.
+        Whether to wait until the content is on disk.
 
     Yields
     ------
     Path
-        An empty folder beside the path.
+        Empty folder next to the path.
     """
     target = Path(path)
     partial, old = _beside(target, "partial"), _beside(target, "old")
@@ -117,21 +117,21 @@ def atomic_folder(path: str | os.PathLike[str], *, durable: bool = False) -> Ite
 def atomic_paths(
     *paths: str | os.PathLike[str], durable: bool = False
 ) -> Iterator[tuple[Path, ...]]:
-    """Paths to write to instead of several ones that are replaced together.
+    """Yield temporary paths, which replace the given paths together at the end of the block.
 
-    As `atomic_path`. If a path cannot be replaced, those that were replaced before are put back.
+    Like `atomic_path` for several files. If one cannot be replaced, all are restored.
 
     Parameters
     ----------
     *paths : path-like
         Different files to replace or to create.
     durable : bool, default=False
-        Whether to wait until the contents are on the disk.
+        Whether to wait until the contents are on disk.
 
     Yields
     ------
     tuple of Path
-        A name for each of the paths.
+        One temporary path for each given path.
     """
     targets = [_target(path) for path in paths]
     partials = tuple(_beside(target, "partial") for target in targets)
@@ -150,9 +150,9 @@ def atomic_paths(
 
 
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to a folder, into it, or to one of its files.
+    """Whether a path is a folder itself, lies in it, or is a link to a file in it.
 
-    Links on the way are followed, and hard links are files of both their names.
+    Symbolic links are followed. A hard link counts as the file that it shares.
 
     Parameters
     ----------
@@ -185,10 +185,10 @@ def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> b
 
 
 def check_unlinked(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that is a symbolic link, or a folder with one anywhere below it.
+    """Reject a path that is a symbolic link, or a folder that contains one at any depth.
 
-    Whoever else can write to a folder could plant a link there, through which the caller would
-    write to files of its own.
+    Another user who can write to the folder could place a link in it, and the caller would then
+    overwrite the file that the link points to.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def check_unlinked(path: str | os.PathLike[str]) -> None:
     Raises
     ------
     OSError
-        If there is a link; the message names it.
+        If there is a symbolic link; the message names it.
 
     Examples
     --------
@@ -212,22 +212,24 @@ def check_unlinked(path: str | os.PathLike[str]) -> None:
     ...         check_unlinked(home)
     ...     except OSError as error:
     ...         print(str(error).rsplit("/")[-1])
-    chunks is a link, through which nothing is written; remove it.
+    chunks is a symbolic link, and skuq does not write through links; remove it.
     """
     for entry in _entries(path):
         if os.path.islink(entry):
-            raise OSError(f"{entry} is a link, through which nothing is written; remove it.")
+            raise OSError(
+                f"{entry} is a symbolic link, and skuq does not write through links; remove it."
+            )
 
 
 def remove_partials(folder: str | os.PathLike[str]) -> None:
-    """Remove what processes have left in a folder that were killed while they wrote to it.
+    """Remove temporary files that killed processes left in a folder.
 
-    What such a process had moved away, and not replaced, is put back.
+    Files that such a process had renamed, but not yet replaced, are restored.
 
     Parameters
     ----------
     folder : path-like
-        Folder that no other process writes to; it need not exist.
+        Folder that no other process is writing to; it need not exist.
 
     Examples
     --------
@@ -252,7 +254,7 @@ def remove_partials(folder: str | os.PathLike[str]) -> None:
 
 
 def _entries(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The path itself, and all that is below it; links are not followed."""
+    """The path itself, and all files and folders below it; links are not followed."""
     yield os.fspath(path)
     for parent, folders, files in os.walk(path):
         for name in (*folders, *files):
@@ -267,13 +269,13 @@ def _is_same(own: os.stat_result, entry: str) -> bool:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """The path itself, or where its link leads to."""
+    """Resolve links, and check that the path can be replaced by a file."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"`path` must be in an existing folder, got {Path(path).parent}; create it first."
         )
-    if target.exists() and not target.is_file():  # a device would be replaced by a file
+    if target.exists() and not target.is_file():  # such as a device
         raise OSError(f"{path} exists and is not a regular file.")
     return target
 
@@ -314,7 +316,7 @@ def _remove(path: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    """Wait until a file, or a folder with its contents, is on disk."""
     if path.is_dir():
         for inner in path.iterdir():
             _flush(inner)
@@ -323,8 +325,8 @@ def _flush(path: Path) -> None:
 
 def _fsync(path: Path) -> None:
     if path.is_dir() and os.name != "posix":
-        return  # elsewhere folders cannot be opened
-    # Windows flushes no file that is open for reading alone.
+        return  # only POSIX systems can open folders
+    # Windows cannot flush files that are opened read-only.
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
 """Entropies and divergences of categorical and normal distributions, for numpy and torch.
 
-Everything returns nats. Categorical distributions are given as log-probabilities, classes on
-the last axis; an outcome of probability zero (log-probability minus infinity) contributes
-zero. Normal distributions are given by mean and variance, elementwise.
+All results are in nats. Categorical distributions are passed as log-probabilities with the classes
+on the last axis; a class of probability zero (log-probability minus infinity) contributes
+zero. Normal distributions are passed as mean and variance, elementwise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Decomposition(NamedTuple):
 
 
 def array_namespace(array: Any) -> Any:
-    """Return the library that an array belongs to; torch is not imported for numpy users.
+    """Return the module of an array's library; imports torch only for tensors.
 
     Parameters
     ----------
@@ -71,17 +71,17 @@ def _expectation(log_p: Any, values: Any) -> Any:
 
 def _weighted(weights: Any, values: Any) -> Any:
     """Products of weights and values, where ``0 * inf`` is 0."""
-    # Chosen before the product, whose gradient would be infinite where it is not taken.
+    # Masked before the product: otherwise gradients of masked entries would be infinite.
     return weights * array_namespace(weights).where(weights > 0, values, 0 * weights)
 
 
 def log_softmax(logits: Any) -> Any:
-    """Log-probabilities of logits.
+    """Convert logits to log-probabilities.
 
     Parameters
     ----------
     logits : array or Tensor of shape (..., n_classes)
-        Logits; log-probabilities are returned as they are, within rounding.
+        Logits. Log-probabilities are returned unchanged, up to rounding.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def log_softmax(logits: Any) -> Any:
 
 
 def centred(logits: Any) -> Any:
-    """Logits with a mean of 0 over classes.
+    """Shift logits to mean 0 over classes.
 
     Parameters
     ----------
@@ -118,9 +118,9 @@ def centred(logits: Any) -> Any:
 
 
 def has_conventional_offset(logits: Any) -> bool:
-    """Whether the offset of logits is fixed for all samples, so that it carries no information.
+    """Whether the offset of the logits is fixed by a convention, so that it carries no information.
 
-    So it is in log-probabilities, and in the logits (0, z) of two classes.
+    This holds for log-probabilities, and for logits (0, z) of two classes.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def has_conventional_offset(logits: Any) -> bool:
 
 
 def logsumexp(logits: Any) -> Any:
-    """Logarithm of the summed exponentials over classes; minus the energy (Liu et al., 2020).
+    """Logarithm of the sum of exponentials over classes: minus the energy (Liu et al., 2020).
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def entropy(log_p: Any) -> Any:
 
 
 def cross_entropy(log_p: Any, log_q: Any) -> Any:
-    """Cross-entropy ``-sum_k p_k log q_k``, infinite where q excludes what p allows.
+    """Cross-entropy ``-sum_k p_k log q_k``; infinite if q_k = 0 and p_k > 0 for some class k.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def cross_entropy(log_p: Any, log_q: Any) -> Any:
 
 
 def kl_divergence(log_p: Any, log_q: Any) -> Any:
-    """Kullback-Leibler divergence of q from p, never negative.
+    """Kullback-Leibler divergence KL(p, q).
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def kl_divergence(log_p: Any, log_q: Any) -> Any:
     Returns
     -------
     array or Tensor of shape (...)
-        Divergence in nats; rounding errors below zero are cut off.
+        Divergence in nats, clipped at 0 against rounding errors.
 
     Examples
     --------
@@ -233,20 +233,19 @@ def kl_divergence(log_p: Any, log_q: Any) -> Any:
 
 
 def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
-    """Uncertainty expected over plausible models: entropy of their average, split up.
+    """Decompose the entropy of the model average into expected entropy and mutual information.
 
     Parameters
     ----------
     log_proba : array or Tensor of shape (..., n_models, n_classes)
-        Log-probabilities that each model predicts.
+        Log-probabilities predicted by each model.
     weights : array or Tensor of shape (..., n_models)
-        Posterior weight of each model, summing to 1.
+        Posterior weights of the models, summing to 1.
 
     Returns
     -------
     Decomposition
-        Expected entropy, and mutual information of prediction and model, in nats; their
-        sum is the entropy of the model average.
+        Expected entropy, and mutual information between prediction and model, in nats.
 
     References
     ----------
@@ -263,29 +262,29 @@ def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
     """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
-    # The clip keeps a class that no model allows from giving log 0; entropy ignores it.
+    # Clip to avoid log 0 for classes of probability 0, which contribute nothing to the entropy.
     mean = (weights[..., None] * xp.exp(log_proba)).sum(-2)
     total = entropy(xp.log(mean.clip(xp.finfo(mean.dtype).tiny)))
     return Decomposition(aleatoric, (total - aleatoric).clip(0))
 
 
 def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Decomposition:
-    """Uncertainty of one given model, against the plausible models that might be true.
+    """Decompose the uncertainty of one selected model with respect to candidate models.
 
     Parameters
     ----------
     log_reference : array or Tensor of shape (..., n_classes)
-        Log-probabilities that the given model predicts.
+        Log-probabilities predicted by the selected model.
     log_proba : array or Tensor of shape (..., n_models, n_classes)
-        Log-probabilities that each candidate model predicts.
+        Log-probabilities predicted by each candidate model.
     weights : array or Tensor of shape (..., n_models)
-        Posterior weight of each candidate, summing to 1.
+        Posterior weights of the candidates, summing to 1.
 
     Returns
     -------
     Decomposition
-        Entropy of the given model, and its expected KL divergence to the candidates, in
-        nats; their sum is the expected cross-entropy.
+        Entropy of the selected model, and expected KL divergence from its prediction to those of
+        the candidates, in nats; the sum is the expected cross-entropy.
 
     References
     ----------
@@ -303,21 +302,21 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
 
 
 def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
-    """Uncertainty of a plausible model, against another one drawn independently of it.
+    """Decompose the expected cross-entropy of two models drawn independently from the posterior.
 
     Parameters
     ----------
     log_proba : array or Tensor of shape (..., n_models, n_classes)
-        Log-probabilities that each model predicts.
+        Log-probabilities predicted by each model.
     weights : array or Tensor of shape (..., n_models)
-        Posterior weight of each model, summing to 1.
+        Posterior weights of the models, summing to 1.
 
     Returns
     -------
     Decomposition
-        Expected entropy, and expected KL divergence over all pairs of models, in nats; their
-        sum is the expected cross-entropy of pairs. Infinite where a model excludes a class that
-        another one allows.
+        Expected entropy, and expected KL divergence over all pairs of models, in nats; the
+        sum is the expected cross-entropy of pairs. Infinite if one model assigns probability 0 to
+        a class to which another model assigns a positive probability.
 
     References
     ----------
@@ -334,7 +333,7 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
     """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
-    # sum_ij w_i w_j CE(p_i, p_j) is linear in p_i and in log p_j: no pair needs to be formed.
+    # sum_ij w_i w_j CE(p_i, p_j) is linear in p_i and in log p_j, so that means suffice.
     mean = (weights[..., None] * xp.exp(log_proba)).sum(-2)
     mean_log = _weighted(weights[..., None], log_proba).sum(-2)
     total = _weighted(mean, -mean_log).sum(-1)
@@ -342,7 +341,7 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def gaussian_entropy(variance: Any) -> Any:
-    """Differential entropy of normal distributions; negative where they are narrow.
+    """Differential entropy of normal distributions; negative for small variances.
 
     Parameters
     ----------
@@ -356,8 +355,7 @@ def gaussian_entropy(variance: Any) -> Any:
 
     References
     ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 24, where the factor 1/2 of ``log(2 pi)`` is missing
-    in print.
+    Schweighofer et al., NeurIPS 2023, Eq. 24, which lacks the factor 1/2 of ``log(2 pi)``.
 
     Examples
     --------
@@ -369,7 +367,7 @@ def gaussian_entropy(variance: Any) -> Any:
 
 
 def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
-    """Kullback-Leibler divergence of a normal distribution q from p, never negative.
+    """Kullback-Leibler divergence KL(p, q) of normal distributions.
 
     Parameters
     ----------
@@ -381,7 +379,7 @@ def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
     Returns
     -------
     array or Tensor of shape (...)
-        Divergence in nats; rounding errors below zero are cut off.
+        Divergence in nats, never negative.
 
     References
     ----------
@@ -405,14 +403,14 @@ def gaussian_pairwise_kl(mean: Any, variance: Any, weights: Any) -> Any:
     Parameters
     ----------
     mean, variance : arrays or Tensors of shape (..., n_models)
-        Mean and variance that each model predicts.
+        Mean and variance predicted by each model.
     weights : array or Tensor of shape (..., n_models)
-        Weight of each model, summing to 1.
+        Weights of the models, summing to 1.
 
     Returns
     -------
     array or Tensor of shape (...)
-        ``sum_ij w_i w_j KL(p_i, p_j)``, in nats; rounding errors below zero are cut off.
+        ``sum_ij w_i w_j KL(p_i, p_j)`` in nats, never negative.
 
     References
     ----------

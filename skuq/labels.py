@@ -1,4 +1,4 @@
-"""Labels as text and as codes."""
+"""Conversion of class labels to text and to integer codes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 
 def as_text(value: Any) -> str:
-    """Text of a value.
+    """Convert a value to text.
 
-    Whole floats are written as integers: a column of integers becomes float where values are
-    missing.
+    Floats without a fraction are written as integers, because pandas converts a column of
+    integers to float if a value is missing.
     """
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
@@ -22,34 +22,34 @@ def as_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a scalar of numpy as one of Python, which messages show as users write it."""
+    """Convert a NumPy scalar to a Python scalar, which is shown in messages without its type."""
     is_number = isinstance(value, np.generic) and value.dtype.kind not in "mM"
     return value.item() if is_number else value
 
 
 def probability_columns(classes: NDArray[Any]) -> list[str]:
-    """Names of the columns with the probabilities of classes: ``p(yes)``.
+    """Column names for the probabilities of classes, such as ``p(yes)``.
 
-    The brackets keep spaces around a label, and no other column of results has any.
+    Only these columns of results have brackets, and spaces around a label are preserved.
     """
-    # Numbers of Python; dates would become whole numbers.
+    # `tolist` would convert dates to integers.
     labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
     return [f"p({as_text(label)})" for label in labels]
 
 
 def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
-    """The label in the name of each column of probabilities; others are left out."""
+    """Map names of probability columns to the labels in them; other columns are skipped."""
     return {name: name[2:-1] for name in names if name.startswith("p(") and name.endswith(")")}
 
 
 def column_names(table: Any) -> list[Any] | None:
-    """Names of the columns of a table or structured array; None where columns are numbered.
+    """Column names of a table or structured array; None for default names.
 
-    pandas numbers columns from 0 that nobody named, and Polars calls them column_0 and so on.
+    Default names are 0, 1, ... in pandas and column_0, column_1, ... in Polars.
     """
     if isinstance(table, np.ndarray):
         names = table.dtype.names
-    else:  # of the class: a column may be called like an attribute
+    else:  # look at the class, because an attribute of the object may be a column
         attribute = "column_names" if hasattr(type(table), "column_names") else "columns"
         names = getattr(table, attribute, None)
     if names is None:
@@ -62,31 +62,32 @@ def column_names(table: Any) -> list[Any] | None:
 
 
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
-    """Labels in the order of columns that are named after them, as ``yes`` or ``p(yes)``.
+    """Match columns named ``yes`` or ``p(yes)`` to labels.
 
     Parameters
     ----------
     names : sequence of length n_columns
         Names of the columns.
     known : ndarray of shape (n_labels,)
-        Labels that each have a column.
+        Labels that need a column each.
 
     Returns
     -------
     ndarray of shape (n_columns,) or None
-        None if a label has no column that is named after it, or a name cannot be a label.
+        Label of each column. None if no column is named after a label, or if a name cannot be
+        converted to the type of the labels.
     """
     texts = list(map(as_text, names))
     of_text = {str(label): label for label in known.tolist()}
     of_text |= {as_text(label): label for label in known.tolist()}
     if known.dtype.kind == "b":
         of_text |= {"False": False, "True": True}
-    wanted = set(map(as_text, known.tolist()))
+    required = set(map(as_text, known.tolist()))
     in_brackets = classes_of_columns(texts)
     for candidates in (texts, [in_brackets.get(text, "") for text in texts]):
         labels = [of_text.get(text, text) for text in candidates]
-        if wanted <= set(map(as_text, labels)):
-            try:  # a label that no sample has is of the kind of the others
+        if required <= set(map(as_text, labels)):
+            try:  # names of further columns are converted to the type of the known labels
                 return np.array(labels).astype(known.dtype if known.dtype.kind != "U" else str)
             except ValueError:
                 return None
@@ -94,7 +95,7 @@ def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any]
 
 
 def label_in_name(name: Any, own: str, labels: Sequence[str]) -> str:
-    """The longest label that the name of a column ends with, `own` before others; "" if none is."""
+    """Longest label that a column's name ends with, or ""; ties are resolved in favour of `own`."""
     endings = [text for text in labels if _spaced(as_text(name)).endswith(_spaced(text))]
     return max(endings, key=lambda text: (len(text), text == own), default="")
 
@@ -104,26 +105,26 @@ def _spaced(text: str) -> str:
 
 
 def counted(number: float, noun: str) -> str:
-    """Write a number of things."""
+    """Format a number with a noun, such as "1 row" or "2 rows"."""
     return f"{amount(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def amount(number: float) -> str:
-    """Write a number of things, of which weights may make a fraction."""
+    """Format a number; sums of weights, which need not be integers, with one decimal."""
     return f"{number:,}" if isinstance(number, Integral) else f"{number:,.1f}"
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Turn labels into positions among classes.
+    """Convert labels to their positions among the classes.
 
     Parameters
     ----------
     labels : ndarray of shape (n_samples,)
         Class labels: numbers, booleans, strings, or objects of these types.
     classes : ndarray of shape (n_classes,)
-        Classes, in any order, each once.
+        Distinct classes, in any order.
     name : str
-        What the labels are called in the error.
+        Name of the labels in error messages.
 
     Returns
     -------
@@ -133,7 +134,7 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
     Raises
     ------
     ValueError
-        If a label is none of the classes.
+        If a label is not among the classes.
 
     Examples
     --------
@@ -156,13 +157,14 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
 def proportional_order(
     labels: NDArray[Any], order: NDArray[np.int64], random: np.random.RandomState
 ) -> NDArray[np.int64]:
-    """Rows in an order whose beginnings hold the classes in their proportions.
+    """Reorder rows so that the first k rows are stratified by class, for every k.
 
-    Each row, also of a rare class, is as likely as any other to come first: numbers of rows are
-    rounded at random. If they were rounded to the nearest, no row of a class of few would ever be
-    among the first, and what is held out would be less unusual than what comes later.
+    Each row is equally likely to be among the first k, because the number of rows per class is
+    rounded at random. With rounding to the nearest integer, held-out rows would never include a
+    rare class and would look less unusual than new rows.
+
+    Shapes: `labels` (n_samples,), `order` (n_samples,), a random permutation.
     """
-    # labels (n,), order (n,), a permutation that is drawn before
     codes = np.unique(labels, return_inverse=True)[1][order]
     place = np.empty(len(order))
     for code in np.unique(codes):
@@ -172,35 +174,35 @@ def proportional_order(
 
 
 def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Position of each label among the classes, -1 for one that is not there."""
+    """Position of each label among the classes; -1 for unknown labels."""
     if _can_be_ordered(labels.dtype, classes.dtype):
         order = np.argsort(classes)
         place = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
         codes = order[place].astype(np.int64, copy=False)
         codes[classes[codes] != labels] = -1
         return codes
-    # As Python objects they can at least be compared.
+    # Python objects of mixed types can be tested for equality, but not sorted.
     known = {label: code for code, label in enumerate(classes.tolist())}
     return np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
 
 
 def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether NumPy orders values of two types as they are."""
+    """Whether NumPy compares values of two dtypes exactly."""
     kinds = {one.kind, other.kind}
-    if kinds == {"i", "u"}:  # of 64 bits, it compares them as floats, which hold 53
+    if kinds == {"i", "u"}:  # int64 and uint64 are compared as floats, with 53 bits
         return np.promote_types(one, other).kind != "f"
-    return kinds == {"U"} or kinds <= set("biuf")  # numbers and strings have no order
+    return kinds == {"U"} or kinds <= set("biuf")  # numbers cannot be compared with strings
 
 
 def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels of the nodes in a mask.
+    """Labels of the nodes that `X` selects.
 
     Parameters
     ----------
     X : array-like
-        Ids of nodes, or booleans, one for each node.
+        Ids of nodes, or a boolean mask of all nodes.
     y : ndarray of shape (n_labelled,) or (n_nodes,)
-        Labels of these nodes, or with a mask of all nodes.
+        Labels of the selected nodes; with a mask, labels of all nodes are accepted too.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Files that run code when they are loaded: the one refusal of all functions and commands.
+"""Refusal to load pickled files unless the user trusts them, for all functions and commands.
 
-A pickle may call any function that it names. Nothing of the kind is loaded without ``trust=True``,
-which is ``--trust`` on the command line; what a file would call is found without loading it.
+Loading a pickle may call any function that the file names. Pickles are loaded only with
+``trust=True`` (``--trust`` on the command line). The names in a file are read without loading it.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MAX_BYTES = 2**22  # of each file that are searched for names
-BUDGET = 2**24  # bytes of all files together
-MAX_MEMBERS = 100  # of an archive, and files of a folder
+MAX_BYTES = 2**22  # number of bytes per file that are searched for names
+BUDGET = 2**24  # the same for all files together
+MAX_MEMBERS = 100  # per archive or folder
 N_SHOWN = 5
-# Parts of names that run commands, or open files with such names, wherever they are reached from.
+# Functions and modules, at any position of a dotted name, that can run code or access files.
 _COMMANDS = {"eval", "exec", "execfile", "compile", "__import__", "getattr", "load", "loads"}
 _COMMANDS |= {"read_pickle", "_load_from_bytes", "open", "system", "popen", "os", "posix", "nt"}
 _COMMANDS |= {"subprocess", "runpy", "importlib", "shutil", "socket", "ctypes", "pty", "pickle"}
-# Packages whose names say little about a file: those of models and of their arrays.
+# Packages that any pickled model may name, and that are therefore shown last.
 _USUAL = {"sklearn", "numpy", "scipy", "pandas", "torch", "joblib", "skuq", "gymnasium", "_codecs"}
 _USUAL |= {"copy_reg", "copyreg", "collections"}
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-# Files of stable-baselines3 hold JSON, and there pickles in base64.
+# Files of stable-baselines3 contain JSON with base64-encoded pickles.
 _SERIALISED = re.compile(rb'":serialized:":\s*"([A-Za-z0-9+/=]+)')
 
 
 def untrusted(path: str | PathLike[str], instead: str = "") -> str:
-    """Say why a file, or a folder of files, is not loaded without trust.
+    """Message that explains why a file or folder with pickles is not loaded without trust.
 
     Parameters
     ----------
     path : path-like
-        File or folder that holds pickled objects, in files of joblib, stable-baselines3 or others.
+        File or folder with pickled objects, such as files of joblib or stable-baselines3.
     instead : str, default=""
-        A sentence on how to do without.
+        Sentence that names an alternative to loading the pickle.
 
     Returns
     -------
     str
-        What the path is, some of the names that it would call or make, and what to do.
+        The reason, some of the functions and classes that the pickles name, and the remedy.
 
     Raises
     ------
     FileNotFoundError
-        If there is nothing at the path.
+        If the path does not exist.
     """
     Path(path).stat()
     names = sorted(pickled_names(Path(path)), key=lambda name: (_rank(name), name))
@@ -66,7 +66,7 @@ def untrusted(path: str | PathLike[str], instead: str = "") -> str:
 
 
 def _rank(name: str) -> int:
-    """Place of a name among those that are shown: commands first, what is usual last."""
+    """Sort key of a name: 0 for functions that run code, 2 for common packages, 1 otherwise."""
     parts = name.split(".")
     if not _COMMANDS.isdisjoint(parts):
         return 0
@@ -74,10 +74,10 @@ def _rank(name: str) -> int:
 
 
 def pickled_names(path: Path) -> set[str]:
-    """Names of functions and classes in the pickles of a path, which are not loaded.
+    """Names of functions and classes in the pickles at a path, found without loading them.
 
-    Those that a pickle composes while it is loaded, that stand behind its arrays, or in files that
-    cannot be read or are too many or too long, are not found.
+    The search is incomplete. It misses names that a pickle composes during loading, names stored
+    behind its arrays, and names in unreadable files or beyond the limits on number and size.
     """
     found: set[str] = set()
     left = BUDGET
@@ -91,7 +91,7 @@ def pickled_names(path: Path) -> set[str]:
 
 
 def _regular_files(path: Path) -> Iterator[Path]:
-    """The path, or the files in it if it is a folder: no links, pipes or devices."""
+    """The path itself, or all files below a folder; links, pipes and devices are skipped."""
     with suppress(OSError, RecursionError):
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode):
@@ -102,23 +102,23 @@ def _regular_files(path: Path) -> Iterator[Path]:
 
 
 def _contents(path: Path) -> Iterator[bytes]:
-    """The beginnings of all that may be a pickle in a file."""
-    with suppress(Exception), _opened(path) as file:  # whatever a damaged or forged file leads to
+    """Start of each possible pickle in a file: the file, archive members, decompressed content."""
+    with suppress(Exception), _opened(path) as file:  # damaged or forged files may raise anything
         content = file.read(MAX_BYTES)
         yield content
-        if zipfile.is_zipfile(file):  # which may stand at the end of a pickle
+        if zipfile.is_zipfile(file):  # even if a pickle precedes the archive
             with zipfile.ZipFile(file) as archive:
                 for name in archive.namelist()[:MAX_MEMBERS]:
                     yield from _member(archive, name)
             return
-        # As joblib and gzip compress.
+        # zlib and gzip, which joblib uses.
         yield zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(content, MAX_BYTES)
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A file that is not waited for if it has become a link or a pipe."""
-    kept_safe = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | kept_safe))
+    """Open a file without following links and without blocking on pipes."""
+    safe_flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | safe_flags))
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
@@ -132,10 +132,10 @@ def _member(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
 
 
 def _names(content: bytes) -> Iterator[str]:
-    """Names in a pickle, up to where it is none."""
-    texts: list[str] = []  # in the order in which they are pushed
+    """Names in a pickle, up to the first invalid opcode."""
+    texts: list[str] = []  # strings in the order in which they are pushed
     memo: dict[int, str | None] = {}
-    last: str | None = None  # the top of the stack, if it is a text
+    last: str | None = None  # top of the stack, if it is a string
     try:
         value: Any
         for opcode, value, _ in pickletools.genops(content):
@@ -156,5 +156,5 @@ def _names(content: bytes) -> Iterator[str]:
                 last = None
                 if _NAME.fullmatch(name):
                     yield name
-    except Exception:  # whatever bytes lead to that are not a pickle
+    except Exception:  # bytes that are not a pickle may raise anything
         return

@@ -1,4 +1,4 @@
-"""Memory that is free, which long work asks for before it begins."""
+"""Available memory, checked before computations that need much of it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ except ImportError:  # on Windows
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take, of its machine and of its container."""
+    """Bytes that this process can still allocate, within machine, container and process limits."""
     found = [psutil.virtual_memory().available]
-    group = Path("/sys/fs/cgroup")  # of a container on Linux, which psutil does not look at
+    group = Path("/sys/fs/cgroup")  # limit of a Linux container, which psutil ignores
     try:
         limit = int((group / "memory.max").read_text(encoding="utf-8"))
         lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
         stat = dict(line.split() for line in lines)
-        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # given back if needed
+        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # freeable
         used = int((group / "memory.current").read_text(encoding="utf-8"))
         found.append(limit - used + cached)
-    except (OSError, ValueError):  # no container, or "max": no limit
+    except (OSError, ValueError):  # not in a container, or "max" (no limit)
         pass
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]

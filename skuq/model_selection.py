@@ -1,4 +1,4 @@
-"""Out-of-fold uncertainty and probabilities."""
+"""Out-of-fold predictions of uncertainty and probabilities."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def cross_val_predict_uncertainty(
     params: dict[str, Any] | None = None,
     pre_dispatch: int | str = "2*n_jobs",
 ) -> Uncertainty:
-    """Predict the uncertainty of each row by a model that was not trained on it.
+    """Predict the uncertainty of each row with a model that was not trained on it.
 
-    `sklearn.model_selection.cross_val_predict` of uncertainty: for each fold of the
-    cross-validation a clone of the estimator is fitted to the other folds. The two give
-    predictions and uncertainty of the same models, where `cv` and ``random_state`` are fixed.
+    Counterpart of `sklearn.model_selection.cross_val_predict` for uncertainty: for each fold, a
+    clone of the estimator is fitted to the other folds. With the same `cv` and a fixed
+    ``random_state``, both functions evaluate the same models.
 
-    A model that is taken as it is (in a ``FrozenEstimator``, or a ``torch.nn.Module``) is not
-    trained again. If these rows were in its training data, its uncertainty is not out of fold.
+    A prefit model (in a ``FrozenEstimator``, or a ``torch.nn.Module``) is not trained again. If
+    it was trained on these rows, its uncertainty is not out-of-fold.
 
     Parameters
     ----------
     estimator : object
-        Estimator or pipeline whose uncertainty `skuq.predict_uncertainty` predicts; it is cloned.
+        Estimator or pipeline that `skuq.predict_uncertainty` accepts; it is cloned.
     X, y, groups : array-like of shape (n_samples, ...)
-        Data, as `estimator.fit` takes them, and groups for the splitter.
+        Data, as `estimator.fit` accepts them, and groups for the splitter.
     cv, n_jobs, verbose, params, pre_dispatch
-        As in `sklearn.model_selection.cross_val_predict`. The splitter must be a partition: each
-        row is in exactly one test fold.
+        As in `sklearn.model_selection.cross_val_predict`. The test folds must be a partition:
+        each row is in exactly one of them.
 
     Returns
     -------
@@ -57,9 +57,9 @@ def cross_val_predict_uncertainty(
     Raises
     ------
     ValueError
-        If the splitter is not a partition.
+        If the test folds are not a partition.
     TypeError
-        If `skuq.predict_uncertainty` finds no estimator that predicts uncertainty.
+        If `skuq.predict_uncertainty` does not support the estimator.
 
     Examples
     --------
@@ -94,11 +94,11 @@ def cross_val_predict_proba(
     cv: Any,
     params: Mapping[str, NDArray[Any]] | None = None,
 ) -> FloatArray:
-    """Predict the probabilities of each row, columns as in `labels`, by a model that lacked it.
+    """Out-of-fold probabilities of each row, with columns in the order of `labels`.
 
-    scikit-learn's ``cross_val_predict(method="predict_proba")`` hands the estimator 0, 1, ... in
-    place of the labels, which class weights would then miss or confuse. `params` are arguments
-    of `fit` with one value for each row.
+    scikit-learn's ``cross_val_predict(method="predict_proba")`` replaces the labels by 0, 1, ...,
+    so that class weights keyed by label would be lost or misassigned. `params` are arguments of
+    `fit` with one value per row.
     """
     model = _PredictsProbabilities(estimator, labels)
     if not params:
@@ -112,7 +112,7 @@ def cross_val_predict_proba(
 
 
 class _PredictsUncertainty(BaseEstimator):
-    """Estimator with uncertainty in the place of its predictions."""
+    """Estimator whose `predict` returns uncertainty."""
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -133,7 +133,7 @@ class _PredictsUncertainty(BaseEstimator):
 
 
 class _PredictsProbabilities(_PredictsUncertainty):
-    """Estimator with probabilities, columns as in `labels`, in the place of its predictions."""
+    """Estimator whose `predict` returns probabilities, with columns in the order of `labels`."""
 
     def __init__(self, estimator: Any, labels: NDArray[Any]):
         super().__init__(estimator)

@@ -1,4 +1,4 @@
-"""Methods that return no rows for inputs without rows."""
+"""Empty results of methods for inputs with 0 rows."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-#: Makes the result of a method without rows from the estimator and further arguments.
+#: Function that returns a result with 0 rows, given the estimator and the method's other arguments.
 Empty = Callable[..., Any]
 
 
 def return_no_rows(cls: type, results: Mapping[str, Empty | None]) -> None:
-    """Let methods of a class return `results` for inputs without rows; None leaves one as it is.
+    """Wrap methods of a class to return `results` for inputs with 0 rows; None skips a method.
 
-    Many of them could not: scikit-learn's checks of arrays refuse such inputs, and batches of
-    nothing cannot be joined. Columns are checked as of any other input.
+    Otherwise many methods would raise an error: scikit-learn's input checks reject 0 rows, and 0
+    batches cannot be concatenated. The columns of the input are still checked.
     """
     for name, empty in results.items():
-        method = getattr_static(cls, name, None)  # one that depends on parameters is no function
+        method = getattr_static(cls, name, None)  # descriptors such as `available_if` are skipped
         if empty is None or hasattr(method, "takes_no_rows"):
             continue
         if isinstance(method, FunctionType):
@@ -46,5 +46,5 @@ def _taking_no_rows(method: FunctionType, empty: Empty) -> Callable[..., Any]:
 def _is_without_rows(X: Any) -> bool:
     try:
         return _num_samples(X) == 0
-    except TypeError:  # neither rows nor a length: the method says what is wrong
+    except TypeError:  # no length; the method itself raises an error
         return False

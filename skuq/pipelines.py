@@ -1,4 +1,4 @@
-"""scikit-learn's pipeline with the method of the protocol."""
+"""scikit-learn's `Pipeline` with a method `predict_uncertainty`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from skuq.wrappers import unwrap
 class Pipeline(sklearn_pipeline.Pipeline):
     """scikit-learn's `Pipeline` with `predict_uncertainty` as a method.
 
-    A plain `sklearn.pipeline.Pipeline` works with the function
-    `skuq.predict_uncertainty` just as well; this class is for those who want to
-    write ``pipe.predict_uncertainty(X)``. Parameters are those of the parent.
+    Use it to write ``pipe.predict_uncertainty(X)``. The function
+    `skuq.predict_uncertainty` also accepts a plain `sklearn.pipeline.Pipeline`.
+    Parameters are those of the parent class.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Pipeline(sklearn_pipeline.Pipeline):
 def make_pipeline(
     *steps: Any, memory: Any = None, transform_input: Any = None, verbose: bool = False
 ) -> Pipeline:
-    """Build a `skuq.Pipeline` from estimators, naming the steps after their classes.
+    """Build a `skuq.Pipeline` from estimators; steps are named after their classes.
 
     Parameters
     ----------

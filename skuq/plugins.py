@@ -1,7 +1,7 @@
 """Discovery of estimators through the entry points of group ``skuq.estimators``.
 
 Built-in and third-party estimators are registered in the same way. A plugin is imported on first
-use, and one that cannot be imported is reported by name without affecting the others.
+use. If the import fails, the error names the plugin, and other plugins remain usable.
 """
 
 import warnings
@@ -28,20 +28,20 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """A registered estimator, its origin, and the class or the reason why it does not load.
+    """Registered estimator: its origin, and its class or the error on loading.
 
     Attributes
     ----------
     name : str
-        Name of the estimator, the name of its entry point.
+        Name of the estimator and of its entry point.
     distribution : str
         Installed distribution that registered it.
     target : str
-        ``module:attribute`` the entry point refers to.
+        Object that the entry point refers to, as ``module:attribute``.
     estimator : type or None
         The class; None if it was not loaded.
     error : str or None
-        Why it cannot be loaded; None if nothing is known to be wrong.
+        Reason why the estimator cannot be loaded; None if no problem is known.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Plugin:
 
 @cache
 def _registered() -> dict[str, list[EntryPoint]]:
-    """Entry points by name; a name claimed by several distributions keeps them all."""
+    """All entry points of each name; several if distributions register the same name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
         same = found.setdefault(entry.name, [])
-        # A package that is visible twice on the path is still one package.
+        # The same package may be found twice on the path.
         if all(entry.value != other.value for other in same):
             same.append(entry)
     return found
@@ -67,15 +67,16 @@ def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "unknown distribution"
 
 
-def _rivalry(name: str, entries: list[EntryPoint]) -> str:
-    rivals = ", ".join(f"{_distribution(e)} ({e.value})" for e in entries)
+def _conflict(name: str, entries: list[EntryPoint]) -> str:
+    origins = ", ".join(f"{_distribution(e)} ({e.value})" for e in entries)
     return (
-        f"Estimator {name!r} is registered more than once: {rivals}. Uninstall all but one of them."
+        f"Estimator {name!r} is registered more than once: {origins}. Uninstall all but one of "
+        "these packages."
     )
 
 
 def estimator_names() -> list[str]:
-    """Names of all registered estimators, sorted; nothing is imported."""
+    """Sorted names of all registered estimators, which are not imported."""
     return sorted(_registered())
 
 
@@ -106,12 +107,12 @@ def load(name: str) -> type:
         known = ", ".join(estimator_names()) or "none"
         raise LookupError(f"No estimator {name!r} is registered; known: {known}.")
     if len(entries) > 1:
-        raise LookupError(_rivalry(name, entries))
+        raise LookupError(_conflict(name, entries))
     (entry,) = entries
     try:
         estimator = entry.load()
     except Exception as error:
-        # The import of a plugin may raise anything; the user needs the plugin's name.
+        # Importing a plugin may raise any exception; the message must name the plugin.
         raise ImportError(
             f"Plugin {name!r} of {_distribution(entry)} ({entry.value}) cannot be "
             f"imported: {type(error).__name__}: {error}"
@@ -130,8 +131,8 @@ def registered() -> list[Plugin]:
     Returns
     -------
     list of Plugin
-        Sorted by name. None is loaded; ``error`` tells of names that are registered twice, and
-        of nothing else.
+        Plugins sorted by name. Each ``estimator`` is None; ``error`` is set only for names that
+        are registered more than once.
 
     Examples
     --------
@@ -144,7 +145,7 @@ def registered() -> list[Plugin]:
             name,
             ", ".join(map(_distribution, entries)),
             ", ".join(entry.value for entry in entries),
-            error=_rivalry(name, entries) if len(entries) > 1 else None,
+            error=_conflict(name, entries) if len(entries) > 1 else None,
         )
         for name, entries in sorted(_registered().items())
     ]
@@ -156,7 +157,7 @@ def discover() -> list[Plugin]:
     Returns
     -------
     list of Plugin
-        Sorted by name; ``error`` has the reason of those that failed.
+        Plugins sorted by name; ``error`` is set for plugins that cannot be loaded.
     """
     plugins = []
     for plugin in registered():
@@ -168,7 +169,7 @@ def discover() -> list[Plugin]:
 
 
 def all_estimators() -> list[tuple[str, type]]:
-    """List every estimator that can be used here, built-in or third-party.
+    """List all built-in and third-party estimators that can be loaded.
 
     Returns
     -------
@@ -178,7 +179,7 @@ def all_estimators() -> list[tuple[str, type]]:
     Warns
     -----
     PluginWarning
-        For each plugin that cannot be loaded, naming it and the reason.
+        For each plugin that cannot be loaded, with its name and the reason.
 
     Examples
     --------

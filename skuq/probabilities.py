@@ -1,4 +1,4 @@
-"""Probabilities of classes as people give them: arrays, tensors, and tables with named columns."""
+"""Validation of class probabilities: arrays, tensors, and tables with named columns."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from skuq.base import IntArray
 from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_of_columns
 from skuq.validation import as_array, check_same_length, checked_labels, floats
 
-ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
-# In units of the spacing of numbers below 1: half from rounding a probability, half from its sum,
-# and as much again for a softmax that was computed in that precision.
+ROW_SUM_TOLERANCE = 1e-4  # much more than the error of a float32 softmax of thousands of classes
+# In units of the spacing of floats below 1: 1/2 for rounding the probabilities, 1/2 for rounding
+# their sum, and 1 for a softmax computed in the same precision.
 _ROUNDING_OF_ROWS = 2
 
 
 class LabelledProbabilities(NamedTuple):
-    """Checked probabilities with the label of each column."""
+    """Validated probabilities with the label of each column."""
 
-    column: IntArray  # of the true label of each sample
+    column: IntArray  # column of each sample's true label
     proba: NDArray[Any]
     classes: NDArray[Any]  # labels in the order of the columns
 
@@ -28,9 +28,9 @@ class LabelledProbabilities(NamedTuple):
 def columns_and_proba(
     y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
 ) -> LabelledProbabilities:
-    """Column of each true label, the probabilities, checked, and the labels of their columns.
+    """Validate probabilities and find the column of each true label.
 
-    Columns that are named after labels are read by their names, in the order of `classes`.
+    Columns that are named after labels are matched by name and returned in the order of `classes`.
     """
     labels = checked_labels(y_true, "y_true")
     values, named = _read_by_name(proba, _known_labels(labels, classes), stated=classes is not None)
@@ -49,13 +49,13 @@ def columns_and_proba(
 
 
 def labels_of_proba(y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None) -> NDArray[Any]:
-    """Labels of the columns that `columns_and_proba` returns, without reading their values."""
+    """Labels of the columns that `columns_and_proba` returns, without validating the values."""
     known = _known_labels(checked_labels(y_true, "y_true"), classes)
     return _order_by_name(column_names(proba), known, stated=classes is not None)[0]
 
 
 def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[Any]:
-    """Labels that the caller states, or those that occur."""
+    """Labels in `classes` or, if it is None, in the data."""
     known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
     if len(np.unique(known)) != len(known):
         raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
@@ -65,15 +65,15 @@ def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[An
 def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
     """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
 
-    A model may return a table; its columns are read by their names where these are the classes.
+    If a model returns a table whose columns are named after the classes, they are matched by name.
     """
     return np.asarray(_read_by_name(proba, classes, stated=True)[0])
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Values of probabilities without names, and the labels of their columns.
+    """Values of the probabilities, and the label of each column.
 
-    `known` are the labels of the columns as the caller stated them, or those that occur.
+    `known` are the labels that the caller passed as `classes` (`stated`) or that occur in the data.
     """
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
@@ -86,7 +86,7 @@ def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any
 def _order_by_name(
     names: list[Any] | None, known: NDArray[Any], *, stated: bool
 ) -> tuple[NDArray[Any], IntArray | None]:
-    """Labels of the columns to return, and the given column of each, if that is another order."""
+    """Labels of the returned columns, and their positions in the input if the order differs."""
     if names is None:
         return known, None
     if len(set(names)) != len(names):
@@ -109,19 +109,19 @@ def _without_names(table: Any) -> NDArray[Any]:
 
 
 def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
-    """Refuse names of columns that contradict the labels that the columns are taken to have."""
+    """Reject column names that contradict the labels assigned to the columns by position."""
     texts = list(map(as_text, known.tolist()))
     for name, own in zip(names, texts, strict=True):
-        if stated:  # a name that is no label says nothing about a stated order
+        if stated:  # names that are not labels do not contradict the order of `classes`
             found = as_text(name) if as_text(name) in texts else own
         else:
             found = label_in_name(name, own, texts)
         if found != own:
             raise ValueError(
                 f"The columns of `proba` are named {_first(names)}, and the labels are "
-                f"{_first(texts)}: column {name!r} would be read as the probability of {own!r}. "
-                "Name each column after its label, or pass the labels in the order of the columns "
-                "as `classes`."
+                f"{_first(texts)}: by position, column {name!r} would be the probability of "
+                f"{own!r}. Name each column after its label, or pass `classes`, the labels in the "
+                "order of the columns."
             )
 
 
@@ -130,18 +130,18 @@ def _first(values: list[Any], most: int = 5) -> str:
 
 
 def _row_sum_tolerance(values: Any) -> float:
-    """How far from 1 rows of probabilities may sum, by their precision as it was given."""
+    """Tolerance for the deviation of row sums from 1, given the dtype of the input."""
     name = str(getattr(values, "dtype", "")).removeprefix("torch.")
     spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
     return max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
 
 
 def _probabilities(values: ArrayLike) -> NDArray[Any]:
-    """Two-dimensional array of float32, if half precision, or more; its rows are distributions."""
+    """Validated probabilities, (n_samples, n_classes), in float32 or higher precision."""
     proba = as_array(values)
     if proba.dtype.kind != "f":
         proba = floats(proba, "proba")
-    if proba.dtype.itemsize < 4:  # it holds smaller numbers than its epsilon, which scores clip at
+    if proba.dtype.itemsize < 4:  # scores clip at the epsilon of the dtype, too large for float16
         proba = proba.astype(np.float32)
     if proba.ndim != 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Predictions of quantities: how they are checked, and how they are asked of any estimator."""
+"""Validation of predicted quantities, and functions that predict them with any estimator."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from skuq.wrappers import walk_to
 
 
 def check_coverage(coverage: float) -> None:
-    """Refuse a coverage that no interval can be asked for."""
+    """Reject a coverage outside (0, 1)."""
     if not 0 < coverage < 1:
         raise ValueError(f"`coverage` must lie strictly between 0 and 1, got {coverage}.")
 
 
 def interval_limits(lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Limits of intervals, one each per sample; an open side is infinite."""
+    """Validate interval limits, (n_samples,) each; an unbounded side is infinite."""
     low, high = numbers(lower, "lower"), numbers(upper, "upper")
     check_same_length(lower=low, upper=high)
     for name, values, beyond in (("lower", low, np.inf), ("upper", high, -np.inf)):
         bad = np.isnan(values) | (values == beyond)
         if bad.any():
             raise ValueError(
-                f"`{name}` must hold limits, got {values[bad][0]} in row {bad.argmax()}; an open "
-                f"side is {-beyond}."
+                f"`{name}` must contain numbers or {-beyond} (unbounded), got {values[bad][0]} in "
+                f"row {bad.argmax()}."
             )
     crossed = low > high
     if crossed.any():
         row = crossed.argmax()
         raise ValueError(
             f"`lower` must be <= `upper`, got {low[row]:g} > {high[row]:g} in row {row}; sort "
-            "quantiles that cross."
+            "crossing quantiles first."
         )
     return low, high
 
@@ -44,7 +44,7 @@ def interval_limits(lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, Flo
 def values_and_limits(
     y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """True values and the limits of their intervals, one each per sample."""
+    """Validate true values and interval limits, (n_samples,) each."""
     truth = finite(y_true, "y_true")
     low, high = interval_limits(lower, upper)
     check_same_length(y_true=truth, lower=low, upper=high)
@@ -54,46 +54,46 @@ def values_and_limits(
 def values_and_quantiles(
     y_true: ArrayLike, y_quantiles: ArrayLike, levels: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """True values, (n_samples, n_levels) quantiles of their predictions, and the levels."""
+    """Validate true values, predicted quantiles (n_samples, n_levels), and quantile levels."""
     truth, quantiles = finite(y_true, "y_true"), finite_columns(y_quantiles, "y_quantiles")
     check_same_length(y_true=truth, y_quantiles=quantiles)
-    asked = checked_levels(levels)
-    if len(asked) != quantiles.shape[1]:
+    checked = checked_levels(levels)
+    if len(checked) != quantiles.shape[1]:
         raise ValueError(
             f"`y_quantiles` must have one column per level, got {quantiles.shape[1]} columns for "
-            f"{len(asked)} levels."
+            f"{len(checked)} levels."
         )
-    return truth, quantiles, asked
+    return truth, quantiles, checked
 
 
 def checked_levels(levels: ArrayLike) -> FloatArray:
-    """Levels of quantiles, strictly between 0 and 1."""
-    asked = finite(levels, "levels")
-    if asked.min() <= 0 or asked.max() >= 1:
+    """Validate quantile levels, which lie strictly between 0 and 1."""
+    checked = finite(levels, "levels")
+    if checked.min() <= 0 or checked.max() >= 1:
         raise ValueError(
             "`levels` must lie strictly between 0 and 1, got levels from "
-            f"{asked.min():g} to {asked.max():g}."
+            f"{checked.min():g} to {checked.max():g}."
         )
-    return asked
+    return checked
 
 
 def values_and_gaussian(
     y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, *, mean_name: str = "mean"
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """True values, and mean and standard deviation of their predictions."""
+    """Validate true values, predicted means and predicted standard deviations."""
     truth, centre, scale = finite(y_true, "y_true"), finite(mean, mean_name), finite(std, "std")
     check_same_length(**{"y_true": truth, mean_name: centre, "std": scale})
     if scale.min() <= 0:
         row = scale.argmin()
         raise ValueError(
-            f"`std` must be > 0, got {scale[row]:g} in row {row}; a variance of both parts of the "
-            "uncertainty, noise included, is never 0."
+            f"`std` must be > 0, got {scale[row]:g} in row {row}; pass the standard deviation of "
+            "the prediction including noise, which is never 0."
         )
     return truth, centre, scale
 
 
 def predicted_interval(estimator: Any, X: Any, coverage: float) -> tuple[FloatArray, FloatArray]:
-    """Interval of each input, by any estimator, pipeline or search with `predict_interval`."""
+    """Prediction intervals of any estimator, pipeline or search with `predict_interval`."""
     check_coverage(coverage)
     model, inputs = walk_to(estimator, X, _has("predict_interval"), _missing("predict_interval"))
     lower, upper = model.predict_interval(inputs, coverage=coverage)
@@ -101,14 +101,14 @@ def predicted_interval(estimator: Any, X: Any, coverage: float) -> tuple[FloatAr
 
 
 def predicted_quantiles(estimator: Any, X: Any, levels: ArrayLike) -> FloatArray:
-    """Quantiles of each input, by any estimator, pipeline or search with `predict_quantiles`."""
+    """Predicted quantiles of any estimator, pipeline or search with `predict_quantiles`."""
     model, inputs = walk_to(estimator, X, _has("predict_quantiles"), _missing("predict_quantiles"))
     quantiles: FloatArray = model.predict_quantiles(inputs, levels)
     return quantiles
 
 
 def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of each input, as Gaussian processes of scikit-learn do."""
+    """Predicted means and standard deviations of any estimator with `predict(X, return_std)`."""
     missing = _missing("predict(X, return_std=True)")
     model, inputs = walk_to(estimator, X, _predicts_std, missing)
     mean, std = model.predict(inputs, return_std=True)
@@ -116,7 +116,7 @@ def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _predicts_std(estimator: Any) -> bool:
-    """Whether an estimator itself predicts standard deviations."""
+    """Whether `predict` of an estimator has a parameter `return_std`."""
     predict = getattr(estimator, "predict", None)
     return predict is not None and "return_std" in signature(predict).parameters
 
@@ -126,13 +126,13 @@ def _has(method: str) -> Callable[[Any], bool]:
 
 
 def _missing(method: str) -> Callable[[list[str]], str]:
-    """Message for a walk that ends at an estimator without the method."""
+    """Message for estimators that neither have the method nor wrap one that has it."""
 
     def message(path: list[str]) -> str:
         return (
             f"{' -> '.join(path)}: {path[-1]} has no `{method}` and does not delegate to a single "
-            "fitted estimator that has it. Predict with a regressor that has, or pass its "
-            "predictions to the function of arrays."
+            f"fitted estimator that has it. Use a regressor with `{method}`, or compute the "
+            "predictions yourself and pass them as arrays."
         )
 
     return message

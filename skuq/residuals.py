@@ -1,9 +1,9 @@
-"""Noise of a regressor: how far targets lie from its predictions, given the input.
+"""Noise of a regressor: the conditional distribution of its residuals, given the input.
 
-The distribution of a residual is that of the residuals of similar training rows: of those that
-share the leaves of a forest with it (Meinshausen, "Quantile Regression Forests", JMLR 7, 2006). It
-may be wide for some inputs and narrow for others, and longer on one side. Residuals come from
-predictions of rows that the regressor was not fitted on.
+A quantile regression forest (Meinshausen, "Quantile Regression Forests", JMLR 7, 2006) weights the
+residuals of training rows by how often they share a leaf with the input. The distribution may
+differ in width between inputs and may be skewed. All residuals are out-of-sample: the regressor
+was not fitted to their rows.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from skuq.features import encoded, feature_encoder
 from skuq.stored import stored
 from skuq.validation import as_pandas
 
-#: Levels of quantiles that stand for a whole distribution.
+#: Quantile levels that represent a distribution.
 LEVELS: FloatArray = np.array(
     [0.005, 0.01, 0.025, *(np.arange(1, 20) / 20), 0.975, 0.99, 0.995], dtype=np.float64
 )
-MAX_ROWS = 10_000  # residuals that a distribution is made of
+MAX_ROWS = 10_000  # number of residuals that a forest stores
 N_TREES = 100
-_MOST_COMPARED = 2000  # rows by which the form of a forest is chosen
+_MOST_COMPARED = 2000  # number of rows for selecting the hyperparameters of the forest
 _COMPARED_COVERAGE = 0.9
-_MOST_FEATURES = 50  # that a split looks at
-_AT_ONCE = 1000  # rows whose weights are held in memory
-_LEAST = 1e-6  # of the average variance
+_MOST_FEATURES = 50  # maximum number of features per split
+_AT_ONCE = 1000  # batch size
+_LEAST = 1e-6  # smallest variance, relative to the mean square of the residuals
 
 
 @stored("residuals.forest")
 @dataclass(frozen=True, eq=False)
 class ResidualForest:
-    """Distribution of residuals, by the forest whose leaves they share.
+    """Quantile regression forest of residuals.
 
     Attributes
     ----------
     forest : RandomForestRegressor
-        A forest that predicts residuals, or these and their size.
+        Forest fitted to the residuals, or to the residuals and their absolute values.
     residuals : ndarray of shape (n_rows,), float64
         Residuals of training rows, in ascending order.
     weight : ndarray of shape (n_rows,), float64
         Weights of these rows.
     leaves : ndarray of shape (n_rows, n_trees), int64
-        Leaf of each row in each tree, counted over all trees.
+        Leaf of each row in each tree; nodes are numbered consecutively over all trees.
     in_bag : ndarray of shape (n_rows, n_trees), bool
-        Which trees have seen a row.
+        Whether the row is in the bootstrap sample of the tree.
     rows : ndarray of shape (n_rows,), int64
-        Positions of these rows among those of `fit`.
+        Positions of these rows in the arguments of `fit`.
     """
 
     forest: RandomForestRegressor
@@ -76,7 +76,7 @@ class ResidualForest:
         seed: int = 0,
         n_jobs: int | None = None,
     ) -> ResidualForest:
-        """Learn how residuals are distributed, given features without missing values.
+        """Fit the distribution of residuals, given features without missing values.
 
         Shapes: `features` (n_rows, n_features), `residuals` and `weight` (n_rows,).
         """
@@ -88,14 +88,14 @@ class ResidualForest:
         return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(best, seed, n_jobs)
 
     def _out_of_bag_score(self) -> float:
-        """Mean interval score of the rows of `fit`, by trees that have not seen them."""
+        """Mean out-of-bag interval score of the training rows."""
         y, tail = self.residuals, (1 - _COMPARED_COVERAGE) / 2
         lower, upper = self.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
         beyond = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
         return float(np.average(upper - lower + beyond / tail, weights=self.weight))
 
     def quantiles(self, features: FloatArray, levels: FloatArray) -> FloatArray:
-        """Quantiles of the residuals of other rows; (n_rows, n_levels)."""
+        """Quantiles of the residuals of new rows, (n_rows, n_levels)."""
         found = np.empty((len(features), len(levels)))
         share = self._share_of_leaves()
         for part in gen_batches(len(features), _AT_ONCE):
@@ -105,16 +105,15 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Quantiles for the rows of `fit`, by the trees that have not seen them.
+        """Out-of-bag quantiles for the training rows, in the order of `residuals`.
 
-        They are in the order of `residuals`; a row's own residual is not among those that its
-        distribution is made of. Shape (n_rows, n_levels).
+        The distribution for a row excludes its own residual. Shape (n_rows, n_levels).
         """
         found = np.empty((len(self.residuals), len(levels)))
         share = self._share_of_leaves()
         for part in gen_batches(len(found), _AT_ONCE):
             kept = ~self.in_bag[part]
-            kept[~kept.any(axis=1)] = True  # of a row that every tree has seen
+            kept[~kept.any(axis=1)] = True  # rows that are in the bag of every tree
             shares = _indicators(self.leaves[part], share.shape[0], kept) @ share
             own = np.arange(part.start, part.stop)
             shares = shares - csr_array(
@@ -124,38 +123,38 @@ class ResidualForest:
         return found
 
     def _share_of_leaves(self) -> csr_array:
-        """Share of each row in each leaf, (n_leaves, n_rows)."""
+        """Weight of each row, relative to the total weight of the leaf, (n_leaves, n_rows)."""
         n_leaves = sum(tree.tree_.node_count for tree in self.forest.estimators_)
         rows = csr_array(_indicators(self.leaves, n_leaves).T * self.weight)
         total = rows.sum(axis=1)
         return csr_array(diags_array(1 / np.where(total > 0, total, 1.0)) @ rows)
 
     def _quantiles(self, shares: csr_array, levels: FloatArray) -> FloatArray:
-        """Quantiles of the residuals, weighted by their shares, (n_rows, n_rows of fit)."""
+        """Weighted quantiles of the residuals; `shares` has shape (n_rows, n_training_rows)."""
         shares.sort_indices()
-        # One running sum over all rows, in which each begins where the one before ends.
+        # One cumulative sum over the concatenated rows, so that a single search handles all rows.
         running = np.concatenate([[0.0], np.cumsum(shares.data)])
         first, last = running[shares.indptr[:-1]], running[shares.indptr[1:]]
-        wanted = first[:, None] + np.outer(last - first, levels)
-        at = np.searchsorted(running, wanted) - 1
+        targets = first[:, None] + np.outer(last - first, levels)
+        at = np.searchsorted(running, targets) - 1
         at = np.clip(at, shares.indptr[:-1, None], shares.indptr[1:, None] - 1)
         quantiles: FloatArray = self.residuals[shares.indices[at]]
         return quantiles
 
 
 class _Form(NamedTuple):
-    """Criterion and size of the leaves of a forest."""
+    """Hyperparameters of the forest."""
 
-    leaf: int  # rows of a leaf, at least
-    by_size: bool  # differences of the size of residuals count, beside those of the mean
+    leaf: int  # minimum number of rows per leaf
+    by_size: bool  # whether splits also reduce the variance of the absolute residuals
 
 
-# Large leaves suit noise that is alike for many inputs; splits by size find where it is small.
+# Large leaves suit homoscedastic noise; splits by absolute residuals suit heteroscedastic noise.
 _FORMS = [_Form(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
 
 
 class _Rows(NamedTuple):
-    """Some training rows, by ascending residuals."""
+    """Subset of the training rows, sorted by residual."""
 
     features: FloatArray
     residuals: FloatArray
@@ -170,7 +169,7 @@ class _Rows(NamedTuple):
         return cls(features[rows], residuals[rows], weight[rows], rows)
 
     def forest(self, form: _Form, seed: int, n_jobs: int | None) -> ResidualForest:
-        """Fit a forest of a form."""
+        """Fit a forest with the given hyperparameters."""
         n_rows, n_features = self.features.shape
         forest = RandomForestRegressor(
             N_TREES,
@@ -193,13 +192,13 @@ class _Rows(NamedTuple):
 
 
 def _first_nodes(forest: RandomForestRegressor) -> IntArray:
-    """Number of the first node of each tree, where nodes are counted over all trees."""
+    """Offset of each tree when nodes are numbered consecutively over all trees."""
     counts = [tree.tree_.node_count for tree in forest.estimators_]
     return np.cumsum([0, *counts[:-1]])
 
 
 def _indicators(leaves: IntArray, n_leaves: int, kept: Any = None) -> csr_array:
-    """Matrix of 1 where a row is in a leaf, (n_rows, n_leaves)."""
+    """Indicator matrix of the leaves that contain each row, (n_rows, n_leaves)."""
     n_rows, n_trees = leaves.shape
     ones = np.ones(leaves.size) if kept is None else kept.ravel().astype(float)
     ends = np.arange(0, leaves.size + 1, n_trees)
@@ -209,15 +208,15 @@ def _indicators(leaves: IntArray, n_leaves: int, kept: Any = None) -> csr_array:
 @stored("residuals.row-noise")
 @dataclass(frozen=True, eq=False)
 class RowNoise:
-    """Distribution of the noise of each input, by what the model gets and by what it predicts.
+    """Conditional distribution of the noise, given the inputs and the prediction of a model.
 
     Attributes
     ----------
     encoder : transformer or None
-        Makes numbers of inputs that are rows of a table; None for others, whose noise depends on
-        the prediction alone.
+        Encodes the rows of a table as numbers. None for other inputs, for which the noise
+        depends only on the prediction.
     forest : ResidualForest
-        Distribution of residuals, given these numbers and the prediction.
+        Distribution of residuals, given the encoded inputs and the prediction.
     """
 
     encoder: Any
@@ -234,7 +233,7 @@ class RowNoise:
         seed: int,
         n_jobs: int | None,
     ) -> RowNoise:
-        """Learn the noise from inputs of the model, predictions and residuals, (n_samples,)."""
+        """Fit to inputs of the model, predictions and residuals, (n_samples,) each."""
         rows = _rows(inputs)
         encoder = None if rows is None else feature_encoder(rows)
         features = _features(encoder, rows, predicted)
@@ -250,11 +249,11 @@ class RowNoise:
     def variance(self, inputs: Any, predicted: FloatArray) -> FloatArray:
         """Variance of the noise, (n_samples,), in squared units of the target."""
         variance = mean_and_variance(self.quantiles(inputs, predicted, LEVELS), LEVELS)[1]
-        # Equal residuals of all similar samples are a coincidence.
+        # Identical residuals of all similar samples do not imply that the noise is 0.
         return np.maximum(variance, _LEAST * np.mean(self.forest.residuals**2))
 
     def limit(self, coverage: float) -> float:
-        """Score up to which intervals of this coverage reach, from rows that trees have not seen.
+        """Conformal limit on interval scores for this coverage, from out-of-bag intervals.
 
         Johansson, Boström, Löfström, Linusson, "Regression Conformal Prediction with Random
         Forests", Machine Learning 97, 2014.
@@ -265,7 +264,7 @@ class RowNoise:
 
 
 def _rows(inputs: Any) -> Any:
-    """Inputs as rows of a table, or None if they are none."""
+    """Inputs as rows of a table; None if they are not two-dimensional."""
     if hasattr(inputs, "detach"):
         inputs = inputs.detach().cpu().numpy()
     inputs = as_pandas(inputs)
@@ -273,7 +272,7 @@ def _rows(inputs: Any) -> Any:
 
 
 def _features(encoder: Any, rows: Any, predicted: FloatArray) -> FloatArray:
-    """Numbers of each input and its prediction, (n_samples, n_features)."""
+    """Encoded inputs with the prediction as the last column, (n_samples, n_features)."""
     if encoder is None:
         return predicted[:, None]
     return np.column_stack([encoded(encoder, rows), predicted])
@@ -282,10 +281,10 @@ def _features(encoder: Any, rows: Any, predicted: FloatArray) -> FloatArray:
 def widened(
     quantiles: FloatArray, median: FloatArray, levels: FloatArray, model_std: FloatArray
 ) -> FloatArray:
-    """Quantiles of noise and of models that disagree, together, about the same median.
+    """Combine quantiles of the noise with the standard deviation of the models' predictions.
 
-    Distances from the median are those of two independent deviations: the root of the sum of their
-    squares. Shapes: `quantiles` (n_rows, n_levels), `median` and `model_std` (n_rows,).
+    Noise and model error are independent, so that their distances from the median add in
+    quadrature. Shapes: `quantiles` (n_rows, n_levels), `median` and `model_std` (n_rows,).
     """
     z = ndtri(levels)
     distance = np.hypot(quantiles - median[:, None], np.outer(model_std, z))
@@ -293,14 +292,14 @@ def widened(
     return together
 
 
-def interpolated(quantiles: FloatArray, levels: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Quantiles of other levels, linear between those known; beyond them the outermost ones.
+def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArray) -> FloatArray:
+    """Interpolate quantiles linearly at the levels `new_levels`, which are clipped to known levels.
 
-    Shapes: `quantiles` (n_rows, n_levels), `wanted` (n_wanted,); returns (n_rows, n_wanted).
+    Shapes: `quantiles` (n_rows, n_levels), `new_levels` (n_new,); returns (n_rows, n_new).
     """
-    wanted = np.clip(wanted, levels[0], levels[-1])
-    upper = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
-    share = (wanted - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
+    new_levels = np.clip(new_levels, levels[0], levels[-1])
+    upper = np.clip(np.searchsorted(levels, new_levels), 1, len(levels) - 1)
+    share = (new_levels - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
     between: FloatArray = quantiles[:, upper - 1] * (1 - share) + quantiles[:, upper] * share
     return between
 
@@ -308,17 +307,17 @@ def interpolated(quantiles: FloatArray, levels: FloatArray, wanted: FloatArray) 
 def central_interval(
     quantiles: FloatArray, levels: FloatArray, coverage: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends of the interval between two quantiles of the same distance from the middle."""
+    """Ends of the central interval, with equal probability in both tails."""
     tail = (1 - coverage) / 2
     lower, upper = interpolated(quantiles, levels, np.array([tail, 1 - tail])).T
     return lower, upper
 
 
 def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """How far targets lie outside of their intervals, in widths of these; (n_rows,).
+    """Signed distance of targets from their intervals, divided by the interval width, (n_rows,).
 
-    Negative inside, and least, -1/2, in the middle (Sesia, Candès, "A Comparison of Some Conformal
-    Quantile Regression Methods", Stat 9, 2020, CQR-r).
+    The score is negative inside the interval and -1/2 at its midpoint (Sesia, Candès, "A
+    Comparison of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r).
     """
     width = np.maximum(upper - lower, np.finfo(float).tiny)
     scores: FloatArray = np.maximum(lower - y, y - upper) / width
@@ -326,13 +325,13 @@ def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> Floa
 
 
 def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
-    """Intervals that hold targets up to a score, at least their middle."""
+    """Rescale intervals to contain all targets with interval score <= limit."""
     by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
     return lower - by, upper + by
 
 
 def mean_and_variance(quantiles: FloatArray, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Moments of distributions by their quantiles, which are constant beyond the outermost ones.
+    """Mean and variance of distributions with the given quantiles, without tails beyond them.
 
     Shapes: `quantiles` (n_rows, n_levels); returns (n_rows,) each.
     """

@@ -1,4 +1,4 @@
-"""Weights of samples: numbers of samples, with one meaning everywhere."""
+"""Sample weights: a weight of w always means that the sample counts w times."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sklearn.utils.validation import _check_sample_weight
 from skuq.base import FloatArray
 from skuq.validation import finite, warn_user
 
-#: Mean weights that can be numbers of samples; others are taken to be meant as proportions.
+#: Range of plausible mean weights; outside it, weights are probably meant as proportions.
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
-#: Sum of weights, up to which whole numbers of samples are exact.
+#: Largest sum of weights; float64 represents integers exactly up to this number.
 LARGEST_SUM = 2.0**53
 
 
 def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
-    """Sample weights as a float64 array, checked: a weight is a number of samples."""
+    """Validate sample weights and convert them to float64."""
     weight = finite(sample_weight, "sample_weight")
     if len(weight) != n_samples:
         raise ValueError(
@@ -30,15 +30,15 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
             "`sample_weight` must be >= 0 and not all 0, got weights from "
             f"{weight.min():.6g} to {weight.max():.6g}."
         )
-    _refuse_endless(weight)
+    _check_sum(weight)
     return weight
 
 
 def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
-    """Weights for a `fit`, as scikit-learn takes them: one number is that of each sample.
+    """Validate the sample weights of `fit`; None and a scalar apply to all samples.
 
-    A weight is a number of samples, and 0 leaves one out. A mean that can hardly be a number of
-    samples is a warning: uncertainty depends on how many there are.
+    A sample of weight w counts w times, and weight 0 leaves it out. An implausible mean weight
+    raises a warning, because uncertainty depends on the number of samples.
     """
     weight = unwarned_weights(sample_weight, n_samples)
     warn_of_relative_weights(weight)
@@ -46,43 +46,43 @@ def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
 
 
 def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
-    """Weights for a `fit`, where they are looked at before the step that warns of their mean."""
+    """Validate the sample weights of `fit` like `training_weights`, without the warning."""
     weight: FloatArray = _check_sample_weight(
         sample_weight, np.empty((n_samples, 0)), dtype=np.float64, ensure_non_negative=True
     )
-    if not weight.any():  # which older versions of scikit-learn let pass
-        raise ValueError("`sample_weight` must have at least one non-zero number, got zeros alone.")
-    _refuse_endless(weight)
+    if not weight.any():  # older versions of scikit-learn accept zeros
+        raise ValueError("`sample_weight` must have at least one non-zero number, got only zeros.")
+    _check_sum(weight)
     return weight
 
 
 def warn_of_relative_weights(weight: FloatArray) -> None:
-    """Warn of weights that do not look like numbers of samples, where their size counts."""
+    """Warn if the mean of the weights is implausible for numbers of samples."""
     warn_of_mean_weight(float(weight.sum()), int(np.count_nonzero(weight)), len(weight))
 
 
 def warn_of_mean_weight(total: float, n_counted: int, n_samples: int | None = None) -> None:
-    """The same, given the sum of weights, how many are not 0, and how many there are."""
+    """Warn like `warn_of_relative_weights`, given the sum and the number of non-zero weights."""
     mean = total / n_counted
-    low, high = FEWEST_SAMPLES * (1 - 1e-9), MOST_SAMPLES * (1 + 1e-9)  # of a mean of rounded ones
+    low, high = FEWEST_SAMPLES * (1 - 1e-9), MOST_SAMPLES * (1 + 1e-9)  # tolerance for rounding
     if not low <= mean <= high:
         name = "w" if n_counted == n_samples else "w[w > 0]"
         warn_user(
-            f"The mean of `sample_weight` is {mean:.3g}. A weight is a number of samples, 2 is the "
-            f"sample twice: these weights make {total:.3g} samples of {n_counted}, and "
-            "uncertainty depends on how many there are. If only their proportions are meant, "
-            f"divide them by their mean: w / {name}.mean()."
+            f"The mean of `sample_weight` is {mean:.3g}. A weight is a number of samples, so that "
+            f"these {n_counted} samples count as {total:.3g}; uncertainty depends on the number of "
+            "samples. If only the proportions of the weights matter, divide them by their mean: "
+            f"w / {name}.mean()."
         )
 
 
-def _refuse_endless(weight: FloatArray) -> None:
-    """Refuse weights of which a sum or a square would overflow."""
+def _check_sum(weight: FloatArray) -> None:
+    """Reject weights whose sum is too large for exact arithmetic."""
     largest = float(weight.max())
     if largest > LARGEST_SUM / len(weight):
         raise ValueError(
-            f"The sum of `sample_weight` is too large: the largest weight is {largest:.3g}, and "
-            f"all of them may add up to {LARGEST_SUM:.3g} at most. A weight is a number of "
-            "samples; if only proportions are meant, divide the weights by the largest."
+            f"The sum of `sample_weight` is too large: it must be at most {LARGEST_SUM:.3g}, and "
+            f"the largest of {len(weight)} weights is {largest:.3g}. If only the proportions of "
+            "the weights matter, divide them by the largest."
         )
 
 
@@ -92,7 +92,7 @@ def sum_rounding(n_terms: int) -> float:
 
 
 def weighted_mean(values: FloatArray, sample_weight: ArrayLike | None) -> float:
-    """Mean over the samples; one of weight 0 is left out, even if its value is infinite."""
+    """Weighted mean; samples of weight 0 are left out, even if their value is infinite."""
     if sample_weight is None:
         return float(values.mean())
     weight = weights(sample_weight, len(values))

@@ -1,29 +1,29 @@
-"""Objects as plain containers, arrays and text under names of a format, and back.
+"""Serialisation of objects to plain containers, arrays and text, and back.
 
-A file that names classes by their modules cannot be read any more when a class moves. So each class
-that saved models hold has a name of its own in the format, given by `stored`. In the file stands a
-dictionary of its fields, with that name under the key "skuq":
+A file that names classes by their modules becomes unreadable when a class moves. Therefore each
+class in saved models has a fixed name in the format, which `stored` registers. The file contains a
+dictionary of the object's fields, with that name under the key "skuq":
 
 - ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``,
   ``tables.number-format``, ``tables.training-values``, ``tables.comparison``: a model of a table,
-  and what it knows of it;
+  and the columns and values that it was trained on;
 - ``tables.quantities``, ``tables.target-scale``, ``residuals.row-noise``, ``residuals.forest``,
-  ``features.table-encoder``: distributions of a quantity, by the residuals of similar rows;
-- ``ood.combination``, ``ood.tail``: scores of held-out rows, which others are compared with;
+  ``features.table-encoder``: distributions of a quantity, from the residuals of similar rows;
+- ``ood.combination``, ``ood.tail``: scores of held-out rows, the reference for conformal p-values;
 - ``quam.classifier``, ``quam.regressor``, ``quam.pool-search``, ``quam.refit-search``,
   ``quam.pointwise-search``, ``quam.classification``, ``quam.regression``, ``quam.found-networks``,
-  ``quam.refitted``, ``quam.fitted-search``, ``quam.search-problem``, ``quam.output-bias``: how
-  models were searched, and those that were found;
+  ``quam.refitted``, ``quam.fitted-search``, ``quam.search-problem``, ``quam.output-bias``: the
+  settings and the results of searches for adversarial models;
 - ``models.network``, ``models.learner``, ``models.chain``, ``models.rows``, ``models.table``:
-  models of others and their inputs;
-- ``torch.tensor``, ``torch.chain`` (layers in turn, with their names), ``torch.linear``,
+  wrapped models and their inputs;
+- ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
   ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``networks.affine``,
   ``networks.binary-logits``: tensors, networks and their layers, as arrays;
-- ``pandas.frame``: a table as its columns; ``dict``: a dictionary that has a key "skuq" itself.
+- ``pandas.frame``: a table as its columns; ``dict``: a dictionary that itself has a key "skuq".
 
-Names and fields are the format: whoever changes one of them changes ``FORMAT`` of saved folders, in
-``skuq/tables/_storage.py``. What is read may be forged, so names that nobody gave, fields that lack
-or are too many, and values of another kind are refused.
+Names and fields define the format. Changing one requires a new ``FORMAT`` of saved folders, in
+``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or unknown fields,
+and values of the wrong type are rejected.
 """
 
 from __future__ import annotations
@@ -39,32 +39,33 @@ from sklearn.base import BaseEstimator
 
 from skuq.extras import import_networks
 
-MARK = "skuq"  # key of the name, in a dictionary that stands for an object
+MARK = "skuq"  # dictionary key that holds the name of the serialised class
 CLASSES: dict[str, type] = {}  # by their names in the format
 _FIELDS: dict[type, tuple[str, Mapping[str, Any] | None]] = {}
-_MODULES: dict[str, str] = {}  # of classes that are imported when their name is met
+_MODULES: dict[str, str] = {}  # modules of classes that are imported on demand
 _Class = TypeVar("_Class", bound=type)
 
 
 class NotStorableError(TypeError):
-    """An object holds what plain containers and arrays cannot stand for; the message names it."""
+    """An object contains a part that cannot be serialised; the message names the part."""
 
 
 class StoredError(ValueError):
-    """What was read does not stand for an object; the message says why."""
+    """Serialised data are invalid; the message gives the reason."""
 
 
 def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_Class], _Class]:
-    """Name a class in the format of saved models; the name stays when the class moves.
+    """Register a class under a fixed name in the format of saved models.
 
-    `fields` are the attributes that are kept, with type hints; a dataclass and a named tuple say so
-    themselves. Parameters of a scikit-learn estimator are kept without being named, and checked by
-    their constraints. A layer of a network is made anew from its fields.
+    `fields` maps the attributes to be saved to type hints. Omit it for dataclasses and named
+    tuples, which declare their fields. Parameters of scikit-learn estimators are always saved, and
+    validated by their constraints. Layers of networks are rebuilt by calling the class with the
+    fields.
     """
 
     def register(kind: _Class) -> _Class:
         if name in CLASSES:
-            raise ValueError(f"{name!r} is the name of {CLASSES[name].__qualname__} already.")
+            raise ValueError(f"{name!r} is already the name of {CLASSES[name].__qualname__}.")
         CLASSES[name] = kind
         _FIELDS[kind] = name, fields
         return kind
@@ -73,7 +74,7 @@ def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_
 
 
 def stored_in(module: str, *names: str) -> None:
-    """Say which module has the classes of these names; it is imported when one of them is read."""
+    """Register the module that defines the classes of these names, to be imported on demand."""
     _MODULES.update(dict.fromkeys(names, module))
 
 
@@ -84,7 +85,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
         return dict.fromkeys(kind._get_param_names(), Any) | dict(fields or {})
     if fields is not None:
         return fields
-    # Resolved when they are used: an annotation may name what is defined after the class.
+    # Resolved late, because annotations may refer to names that are defined after the class.
     hints = get_type_hints(kind)
     names = getattr(kind, "_fields", None) or [each.name for each in dataclasses.fields(kind)]
     return {name: hints[name] for name in names}
@@ -94,7 +95,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 
 
 def to_stored(value: Any) -> Any:
-    """Containers and arrays for objects of skuq, tensors and networks, and for what holds them."""
+    """Replace objects of skuq, tensors and networks in a value by containers and arrays."""
     kind = type(value)
     if kind in _FIELDS:
         return _record(value)
@@ -117,7 +118,7 @@ def to_stored(value: Any) -> Any:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Whether a value is an object of a class, without importing the module of it."""
+    """Whether a value is an instance of a class, without importing its module."""
     imported = sys.modules.get(module)
     return imported is not None and isinstance(value, getattr(imported, name))
 
@@ -147,14 +148,14 @@ def _record(value: Any) -> dict[str, Any]:
 
 
 def _network(module: Any) -> dict[str, Any]:
-    """A layer of torch, or layers in turn."""
+    """Serialise a torch layer or a sequence of layers."""
     from torch import nn
 
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         layers = dict(module.named_children())
         if layers:
-            stand_ins = [to_stored(layer) for layer in layers.values()]
-            return {MARK: "torch.chain", "names": [*layers], "layers": stand_ins}
+            records = [to_stored(layer) for layer in layers.values()]
+            return {MARK: "torch.chain", "names": [*layers], "layers": records}
     if type(module) is nn.Linear:
         bias = None if module.bias is None else _array(module.bias)
         return {MARK: "torch.linear", "weight": _array(module.weight), "bias": bias}
@@ -175,7 +176,7 @@ def _simple_layers() -> dict[str, Any]:
 
 
 def from_stored(value: Any) -> Any:
-    """Undo `to_stored`; what it cannot have made is a `StoredError`."""
+    """Invert `to_stored`; raises `StoredError` for invalid data."""
     try:
         return _restored(value)
     except StoredError:
@@ -207,7 +208,7 @@ def _restored(value: Any) -> Any:
         return pd.DataFrame(fields["columns"])
     if isinstance(name, str) and name.startswith("torch."):
         return _torch(name, fields)
-    raise StoredError(f"There is no format {name!r}.")
+    raise StoredError(f"Unknown format {name!r}.")
 
 
 def _made(name: str, fields: dict[str, Any]) -> Any:
@@ -240,7 +241,7 @@ def _torch(name: str, fields: dict[str, Any]) -> Any:
     if name in _simple_layers():
         _check(name, fields, {})
         return _simple_layers()[name]()
-    raise StoredError(f"There is no format {name!r}.")
+    raise StoredError(f"Unknown format {name!r}.")
 
 
 def _linear(fields: dict[str, Any]) -> Any:
@@ -250,17 +251,17 @@ def _linear(fields: dict[str, Any]) -> Any:
     weight, bias = fields["weight"], fields["bias"]
     fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
     if not fits or weight.dtype.kind != "f":
-        raise StoredError("torch.linear: weight and bias do not fit each other.")
+        raise StoredError("torch.linear: shapes or dtype of weight and bias are invalid.")
     n_out, n_in = weight.shape
     tensors = {name: torch.tensor(each) for name, each in fields.items() if each is not None}
-    with torch.random.fork_rng(devices=[]):  # its initial weights are drawn, and not used
+    with torch.random.fork_rng(devices=[]):  # the random initial weights are discarded
         layer = torch.nn.Linear(n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
     layer.load_state_dict(tensors)
     return layer.requires_grad_(False)
 
 
 def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-    """Refuse values that are not those of these fields."""
+    """Raise `StoredError` unless the values match the fields and their type hints."""
     lacking = [f for f in fields if f not in values and get_origin(fields[f]) is not NotRequired]
     if lacking or (unknown := [field for field in values if field not in fields]):
         what = f"lacks {lacking[0]!r}" if lacking else f"has no {unknown[0]!r}"
@@ -268,12 +269,12 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
     for field, each in values.items():
         if not _is_of(each, fields[field]):
             hint = fields[field]
-            wanted = hint.__name__ if isinstance(hint, type) else hint
-            raise StoredError(f"{name}: {field!r} is of type {type(each).__name__}, not {wanted}.")
+            expected, found = hint.__name__ if isinstance(hint, type) else hint, type(each).__name__
+            raise StoredError(f"{name}: {field!r} is of type {found}, not {expected}.")
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value, with all that is in it, is of a type hint."""
+    """Whether a value and all its items match a type hint."""
     origin, of = get_origin(hint), get_args(hint)
     if hint is Any:
         return True

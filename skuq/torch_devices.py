@@ -1,8 +1,8 @@
-"""Devices and modes of torch, for estimators that may not need it: nothing here imports torch.
+"""Devices and gradient modes of torch; torch is imported only if a GPU is involved.
 
-An estimator with a network on a GPU can be pickled and used on a machine without one. Neither
-``torch.set_default_device`` of a user reaches into it, nor ``torch.inference_mode`` or
-``torch.no_grad``: many methods train or search.
+An estimator with a network on a GPU can be pickled and used on a machine without one. Methods
+ignore the user's ``torch.set_default_device``, ``torch.inference_mode`` and ``torch.no_grad``,
+because many of them need gradients.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from skuq.wrappers import is_instance_of, is_module
 
 
 class DeviceMixin:
-    """Mixin for estimators that may hold networks, and may have a parameter ``device``.
+    """Mixin for estimators that may contain networks and may have a parameter ``device``.
 
-    Public methods make their tensors on the CPU, whatever `torch.set_default_device` says, and
-    know gradients, also inside `torch.inference_mode` and `torch.no_grad`. Pickles
-    hold copies on the CPU of the networks that were given; where the device of a fitted estimator
-    is not present, its ``device`` becomes "auto", with a warning.
+    Public methods create tensors on the CPU regardless of `torch.set_default_device`, and compute
+    gradients even inside `torch.inference_mode` and `torch.no_grad`. Pickles contain CPU copies
+    of the user's networks. If the device of a fitted estimator is not available on loading, its
+    ``device`` is set to "auto", with a warning.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
-            if not name.startswith("_") and _is_ours(method):
-                setattr(cls, name, _with_usual_torch(method))
+            if not name.startswith("_") and _needs_wrapping(method):
+                setattr(cls, name, _with_default_torch_modes(method))
 
     def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()  # None if there is none
+        state: Any = super().__getstate__()  # None if the estimator has no attributes
         held = {name: (value, on_cpu(value)) for name, value in (state or {}).items()}
         return {
             name: value if copied is value else _PickledOnCPU(value, copied)
@@ -52,25 +52,25 @@ class DeviceMixin:
         )
         fitted = any(name.endswith("_") and not name.startswith("_") for name in state)
         device = state.get("device", "auto")
-        if fitted and not _is_here(str(device)):
+        if fitted and not _is_available(str(device)):
             vars(self)["device"] = "auto"
             warnings.warn(
                 f"{type(self).__name__} was fitted with device={str(device)!r}, which is not "
-                "present here; its parameter `device` is now 'auto'.",
+                "available here; its parameter `device` is now 'auto'.",
                 stacklevel=3,
             )
 
 
-def _is_ours(method: Any) -> bool:
-    """Whether this is a function that makes tensors: neither scikit-learn's nor changed already."""
+def _needs_wrapping(method: Any) -> bool:
+    """Whether a method needs wrapping: it is not scikit-learn's and not wrapped already."""
     return (
         isinstance(method, FunctionType)
         and method.__module__.split(".")[0] != "sklearn"
-        and not hasattr(method, "_with_usual_torch")
+        and not hasattr(method, "_with_default_torch_modes")
     )
 
 
-def _with_usual_torch(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_default_torch_modes(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         torch = sys.modules.get("torch")
@@ -79,17 +79,17 @@ def _with_usual_torch(method: Callable[..., Any]) -> Callable[..., Any]:
         with ExitStack() as stack:
             if torch.get_default_device().type != "cpu":
                 stack.enter_context(torch.device("cpu"))
-            if not torch.is_grad_enabled():  # in inference mode they are not
+            if not torch.is_grad_enabled():  # also disabled by inference mode
                 stack.enter_context(torch.inference_mode(False))
                 stack.enter_context(torch.enable_grad())
             return method(*args, **kwargs)
 
-    call._with_usual_torch = True  # type: ignore[attr-defined]
+    call._with_default_torch_modes = True  # type: ignore[attr-defined]
     return call
 
 
 class _PickledOnCPU:
-    """What an estimator holds, and the copy of it on the CPU that a pickle gets."""
+    """Attribute of an estimator, with the CPU copy that is pickled in its place."""
 
     def __init__(self, value: Any, copied: Any = None):
         self.value, self.copied = value, copied
@@ -102,12 +102,12 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Return a copy with the networks inside on the CPU; the value itself if they are there.
+    """Return a copy with all networks on the CPU, or the value itself if they already are.
 
     Parameters
     ----------
     value : object
-        A module, an estimator around one, or a container of them.
+        Module, estimator that contains one, or list, tuple or dict of such objects.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # A skorch net looks after what it has trained itself.
+    # skorch nets move their trained modules themselves when they are pickled.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}
@@ -137,8 +137,8 @@ def on_cpu(value: Any) -> Any:
     return twin
 
 
-def _is_here(device: str) -> bool:
-    """Whether a device is present, as far as it is a GPU."""
+def _is_available(device: str) -> bool:
+    """Whether a device is available; always True for devices other than GPUs."""
     kind, _, number = device.partition(":")
     if kind not in ("cuda", "mps"):
         return True

@@ -1,4 +1,4 @@
-"""Unusual rows: values that no training row supports, and the columns that count most."""
+"""Explanation of unusual rows: unsupported values, and contributions of columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from skuq.labels import as_text
 from skuq.stored import stored
 from skuq.validation import as_pandas
 
-MISSING_TEXT = "(missing)"  # the category that missing text counts as
-ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
+MISSING_TEXT = "(missing)"  # category for missing text
+ALL_DIFFERENT = 50  # a longer text column without repetitions is treated as names, not categories
 ROUNDING = 1e-6  # relative
-FAR = 0.5  # of the width of a range: numbers that are this far beyond it
+FAR = 0.5  # distance from a range, relative to its width, beyond which a number is unsupported
 SEPARATOR = "; "
 N_COLUMNS = 3
-SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; a column of a smaller one is not named
+SMALLEST_SHARE = 0.05  # smallest contribution to report, relative to the epistemic uncertainty
 
 
 def as_table(X: Any) -> pd.DataFrame:
-    """Inputs as a table of numbers and texts, with texts as names of its columns."""
+    """Convert inputs to a table of numbers and texts, whose column names are strings."""
     X = as_pandas(X)
     table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).infer_objects()
     table = table.set_axis([str(name) for name in table.columns], axis=1).reset_index(drop=True)
@@ -42,12 +42,12 @@ def as_table(X: Any) -> pd.DataFrame:
 
 
 def _seconds(column: pd.Series) -> pd.Series:
-    """Dates and lengths of time as seconds."""
+    """Convert dates and time differences to seconds."""
     return column.astype("int64").where(column.notna()) / 1e9
 
 
 def number_columns(table: pd.DataFrame) -> list[str]:
-    """Names of the columns that hold numbers; truth values are categories."""
+    """Names of the numeric columns; booleans count as categories."""
     return [
         str(name)
         for name, column in table.items()
@@ -56,7 +56,7 @@ def number_columns(table: pd.DataFrame) -> list[str]:
 
 
 def all_different(column: pd.Series) -> bool:
-    """Whether many rows have a text, and no two the same."""
+    """Whether a column has many texts without repetition."""
     values = column.dropna()
     return len(values) > ALL_DIFFERENT and values.is_unique
 
@@ -64,17 +64,16 @@ def all_different(column: pd.Series) -> bool:
 @stored("tables.training-values")
 @dataclass(frozen=True)
 class TrainingValues:
-    """Categories and ranges of the rows of a table that trained a model."""
+    """Categories and ranges of the columns of a training table."""
 
-    # Values of each column of text, without columns in which each of many rows has its own.
-    categories: dict[str, list[str]]
-    lowest: dict[str, float]  # of each column of numbers; NaN if it has none
+    categories: dict[str, list[str]]  # of text columns, unless `all_different`
+    lowest: dict[str, float]  # minimum of each numeric column; NaN if it is empty
     highest: dict[str, float]
-    complete: list[str]  # columns of numbers without missing values
+    complete: list[str]  # numeric columns without missing values
 
     @classmethod
     def of_rows(cls, X: pd.DataFrame, numbers: Sequence[str]) -> TrainingValues:
-        """Categories and ranges of rows whose columns are numbers or texts."""
+        """Collect categories and ranges of rows whose columns are numbers or texts."""
         texts = [name for name in X.columns if name not in numbers and not all_different(X[name])]
         return cls(
             {name: sorted(set(X[name].fillna(MISSING_TEXT))) for name in texts},
@@ -84,7 +83,7 @@ class TrainingValues:
         )
 
     def unseen(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Mark categories that no training row has, and numbers missing as never before."""
+        """Mark unseen categories, and missing numbers in columns that were complete in training."""
         complete = set(self.complete)
         marks = X.isna().to_numpy() & [name in complete for name in X.columns]
         for k, name in enumerate(X.columns):
@@ -94,12 +93,12 @@ class TrainingValues:
         return pd.DataFrame(marks, index=X.index, columns=X.columns)
 
     def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
-        """Mark numbers out of the training rows' range by more than a share of its width."""
+        """Mark numbers outside the training range by more than `margin` times its width."""
         low, high = (
             np.array([limits.get(name, np.nan) for name in X.columns])
             for limits in (self.lowest, self.highest)
         )
-        # A constant in another precision is the same constant.
+        # Tolerance for values stored at different precision, such as float32.
         rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
         beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
         numbers = [name in self.lowest for name in X.columns]
@@ -108,7 +107,7 @@ class TrainingValues:
         return pd.DataFrame(marks, index=X.index, columns=X.columns)
 
     def unsupported(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Mark unseen values, and numbers further out of range than half its width."""
+        """Mark unseen values, and numbers outside the range by more than half its width."""
         return self.unseen(X) | self.out_of_range(X, margin=FAR)
 
 
@@ -122,17 +121,20 @@ def marked_names(marks: pd.DataFrame) -> list[str]:
 
 
 def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
-    """Positions of at most n_rows rows: smallest p-value first, then the most uncertain."""
+    """Positions of at most n_rows rows, sorted by p-value, ties by epistemic uncertainty."""
     return np.lexsort((-epistemic, p_values))[:n_rows]
 
 
 def reasons(
     X: pd.DataFrame,
-    unsupported: pd.DataFrame,  # columns that come first: each may hide what others contribute
-    contribution: FloatArray,  # loss of epistemic uncertainty with typical values, of X's shape
+    unsupported: pd.DataFrame,  # marks of X's shape; marked columns are listed first
+    contribution: FloatArray,  # decrease in epistemic uncertainty with typical values, X's shape
     epistemic: FloatArray,
 ) -> list[str]:
-    """Up to three columns that make each row unusual, with their values."""
+    """Up to three columns that contribute most to each row, with their values.
+
+    Unsupported columns are listed first, because each may mask the contributions of others.
+    """
     names, marks = X.columns.to_numpy(), unsupported.to_numpy(dtype=bool)
     weight = np.where(marks, np.inf, contribution)
     found = []
@@ -143,9 +145,9 @@ def reasons(
 
 
 def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
-    """Positions of the columns of a row that contribute a share of its total, the largest first.
+    """Positions of a row's largest contributions, in descending order, at most `n_columns`.
 
-    They are at most `n_columns`, and none if no contribution is positive and large enough.
+    Contributions of at most 5 % of the total are left out.
     """
     first = np.argsort(-contribution, kind="stable")[:n_columns]
     return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
@@ -157,7 +159,7 @@ def explained(
     typical: pd.DataFrame,
     epistemic: Callable[[pd.DataFrame], FloatArray],
 ) -> list[str]:
-    """Replace each column of each row by typical values, and name those that matter."""
+    """Name the columns of each row that contribute most to its epistemic uncertainty."""
     if not len(X):
         return []
     own, contribution = explain_rows(X, typical, epistemic)
@@ -173,14 +175,15 @@ def _shown(value: Any) -> str:
 def explain_rows(
     X: Any, typical: Any, epistemic: Callable[[Any], FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
-    """Replace each column of each row by typical values.
+    """Epistemic uncertainty, and its mean decrease when one column takes typical values.
 
-    Shapes: `X` (n_rows, n_columns), `typical` (n_typical, n_columns); returns (n_rows,).
+    Shapes: `X` (n_rows, n_columns), `typical` (n_typical, n_columns); returns (n_rows,) and
+    (n_rows, n_columns).
     """
     own = epistemic(X)
     contribution = np.empty(X.shape)
-    # Each row as it is, as often as with another value: outputs for the same inputs are rounded
-    # alike in batches of the same size, so that a column without effect contributes 0.
+    # Evaluate the original rows in a batch of the same size as the modified rows: outputs are then
+    # rounded alike, so that a column without effect contributes exactly 0.
     rows = np.repeat(np.arange(len(X)), len(typical))
     repeated = _repeated(X, rows, typical)
     before = epistemic(repeated)
@@ -192,14 +195,14 @@ def explain_rows(
 
 
 def _repeated(X: Any, rows: IntArray, typical: Any) -> Any:
-    """Rows that can hold typical values; whole numbers of an array may meet others."""
+    """Repeat rows, with a dtype that can also represent the typical values."""
     if isinstance(X, pd.DataFrame):
         return X.iloc[rows].reset_index(drop=True)
     return X[rows].astype(np.result_type(X, typical))
 
 
 def _with_column(rows: Any, k: int, typical: Any, values: IntArray) -> Any:
-    """Rows with typical values of one column."""
+    """Replace column k of the rows by typical values."""
     replaced = rows.copy()
     if isinstance(rows, pd.DataFrame):
         replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
@@ -209,7 +212,7 @@ def _with_column(rows: Any, k: int, typical: Any, values: IntArray) -> Any:
 
 
 def words_of(texts: NDArray[Any]) -> NDArray[Any]:
-    """The words of each text, with "" after its last, (n_texts, n_words)."""
+    """Words of each text, padded with "", (n_texts, n_words)."""
     split = [str(text).split() for text in texts]
     n_words = max(map(len, split), default=0)
     return np.array([[*words, *[""] * (n_words - len(words))] for words in split], dtype=object)
@@ -218,7 +221,7 @@ def words_of(texts: NDArray[Any]) -> NDArray[Any]:
 def explain_texts(
     X: NDArray[Any], typical: NDArray[Any], epistemic: Callable[[Any], FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
-    """Replace each word of each text by a word of each typical text.
+    """Epistemic uncertainty, and its mean decrease when one word is replaced by typical words.
 
     Shapes: `X` (n_texts,), `typical` (n_typical,); returns (n_texts,) and (n_texts, n_words).
     """

@@ -1,4 +1,4 @@
-"""Arguments that several packages read and check alike, and warnings that point at the caller."""
+"""Validation of arguments for all packages, and warnings that point at the user's code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
-#: Losses of one prediction: of labels, and two of quantities.
+#: Losses of a single prediction: "zero_one" for labels, the other two for quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
-MOST_BINS = 10_000  # finer ones hold few predictions each, and a scan compares all runs of them
+MOST_BINS = 10_000  # the time of a scan grows with the number of runs of bins
 
 
 def check_n_bins(n_bins: Any) -> None:
-    """Refuse a number of bins that cannot be."""
+    """Reject invalid numbers of bins."""
     if isinstance(n_bins, bool) or not isinstance(n_bins, Integral):
         raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
     if not 1 <= int(n_bins) <= MOST_BINS:
@@ -35,7 +35,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def check_some_samples(X: Any, owner: Any) -> None:
-    """Refuse tables and lists without rows, as scikit-learn refuses arrays, for an estimator."""
+    """Reject tables and lists with 0 rows, with the message of scikit-learn for arrays."""
     if _num_samples(X) == 0:
         raise ValueError(
             f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
@@ -44,26 +44,26 @@ def check_some_samples(X: Any, owner: Any) -> None:
 
 
 def numbers(values: ArrayLike, name: str) -> FloatArray:
-    """One-dimensional float64 array that is not empty."""
+    """Convert to a non-empty one-dimensional float64 array."""
     array = floats(values, name)
     _check_one_dimensional(array, name)
     return array
 
 
 def finite(values: ArrayLike, name: str) -> FloatArray:
-    """One-dimensional float64 array without NaN or infinity."""
+    """Convert to a one-dimensional float64 array; NaN and infinity are rejected."""
     array = numbers(values, name)
     bad = ~np.isfinite(array)
     if bad.any():
         raise ValueError(
             f"`{name}` must be finite, got {array[bad][0]} in row {bad.argmax()}; clip infinite "
-            "values and drop missing ones first."
+            "values and drop missing values first."
         )
     return array
 
 
 def finite_columns(values: ArrayLike, name: str) -> FloatArray:
-    """Two-dimensional float64 array without NaN or infinity."""
+    """Convert to a two-dimensional float64 array; NaN and infinity are rejected."""
     array = floats(values, name)
     if array.ndim != 2 or array.size == 0:
         raise ValueError(
@@ -80,10 +80,10 @@ def finite_columns(values: ArrayLike, name: str) -> FloatArray:
 
 
 def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
-    """One-dimensional array of numbers, booleans or strings."""
+    """Convert to a one-dimensional array of numbers, booleans or strings."""
     array = as_array(values)
     _check_one_dimensional(array, name)
-    # Strings of a pandas column are objects; as fixed-width text they compare faster.
+    # Comparisons of fixed-width strings are faster than those of the objects in a pandas column.
     labels = np.array(array.tolist()) if array.dtype.kind in "OT" else array
     if labels.dtype.kind not in "biufU" or (array != array).any():
         raise ValueError(
@@ -94,10 +94,10 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Array of anything array-like; of tensors too, wherever they are and whatever they track."""
+    """Convert array-likes to arrays, including tensors on any device or with gradients."""
     if is_instance_of(values, "torch", "Tensor"):
         values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
+        if str(values.dtype) == "torch.bfloat16":  # NumPy has no such dtype
             values = values.float()
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
@@ -106,9 +106,9 @@ def as_array(values: Any) -> NDArray[Any]:
 def floats(values: ArrayLike, name: str) -> FloatArray:
     try:
         return np.asarray(as_array(values), np.float64)
-    except (TypeError, ValueError) as error:  # pandas.NA, and texts
+    except (TypeError, ValueError) as error:  # pandas.NA, or text
         raise ValueError(
-            f"`{name}` must be finite, got values that are not numbers; drop missing ones first "
+            f"`{name}` must be finite, got values that are not numbers; drop missing values first "
             f"({error})."
         ) from error
 
@@ -130,27 +130,29 @@ def check_same_length(**arrays: NDArray[Any]) -> None:
 
 
 def column_of(X: Any, name: Any) -> Any:
-    """One column of a table, by name or position, or an error that lists the columns."""
+    """Return one column of a table, by name or position; the error lists the columns."""
     columns = getattr(X, "columns", None)
     if isinstance(name, str) and columns is None:
-        raise ValueError(f"Column {name!r} is named, but X is not a data frame; give the position.")
+        raise ValueError(
+            f"Column {name!r} is a name, but X has no column names; pass the position instead."
+        )
     table = X if columns is not None else X.tocsc() if issparse(X) else _flat(np.asarray(X))
     try:
-        if issparse(table):  # sparse arrays have no one-dimensional columns before scipy 1.15
+        if issparse(table):  # before SciPy 1.15, columns of sparse arrays are two-dimensional
             return _safe_indexing(table, [name], axis=1).toarray().ravel()
         return _safe_indexing(table, name, axis=1)
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
-        raise ValueError(f"There is no column {name!r}: X has {known}.") from error
+        raise ValueError(f"X has no column {name!r}; it has {known}.") from error
 
 
 def _flat(array: NDArray[Any]) -> NDArray[Any]:
-    """Array of which each sample is a row."""
+    """Flatten each sample to one row."""
     return array.reshape(len(array), -1) if array.ndim > 2 else array
 
 
 def user_stacklevel() -> int:
-    """`stacklevel`, for a warning of the caller, of the first frame outside the libraries."""
+    """`stacklevel` with which a warning by the caller points at the user's code."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back
@@ -158,14 +160,14 @@ def user_stacklevel() -> int:
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code that led here."""
+    """Issue a warning that points at the line in the user's code."""
     warnings.warn(message, category, stacklevel=user_stacklevel())
 
 
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
-    """Refuse parameters that are not at their default although they cannot have an effect.
+    """Reject parameters that were changed from their defaults but cannot have an effect.
 
-    `context` says why, and what would work: the end of a sentence after "has no effect".
+    `context` ends the sentence "... has no effect": it gives the reason and a remedy.
     """
     defaults = signature(type(estimator)).parameters
     changed = [
@@ -179,7 +181,7 @@ def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> No
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Whether a parameter is at its default; arrays compare as their values."""
+    """Whether a parameter equals its default; arrays are compared by value."""
     if value is default:
         return True
     try:
@@ -189,7 +191,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, ...]:
-    """Widths of hidden layers; an error if one is not a positive integer."""
+    """Validate the widths of hidden layers, which are positive integers."""
     widths = tuple(hidden_sizes)
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
         raise ValueError(f"`{name}` must hold positive integers, got {hidden_sizes!r}.")
@@ -197,8 +199,8 @@ def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, 
 
 
 def as_pandas(X: Any) -> Any:
-    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
-    names = getattr(X, "column_names", None)  # of pyarrow, whose `columns` are the values
+    """Convert tables of other libraries, such as Polars, to DataFrames; return others unchanged."""
+    names = getattr(X, "column_names", None)  # pyarrow, where `columns` contains the values
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X
     names = X.columns if names is None else names
@@ -206,22 +208,22 @@ def as_pandas(X: Any) -> Any:
 
 
 def _as_column(values: Any) -> Any:
-    """A column of another library for pandas: categories stay such, and times in their zone."""
+    """Convert a column of another library; keeps categories and time zones."""
     if type(values).__module__.startswith("pyarrow"):
         return values.to_pandas()
     array, dtype = np.asarray(values), values.dtype
     if str(dtype).startswith("Enum"):
         return pd.Categorical(array, dtype.categories.to_list())
-    if str(dtype).startswith("Categorical"):  # whose categories may be those of other tables too
+    if str(dtype).startswith("Categorical"):  # Polars may share categories between tables
         return pd.Categorical(array)
     zone = getattr(dtype, "time_zone", None)
     return pd.Series(array).dt.tz_localize("UTC").dt.tz_convert(zone) if zone else array
 
 
 def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
-    """Return a DataFrame as a table of the library of X: Polars or pyarrow, else as it is.
+    """Convert a DataFrame to the library of X if that is Polars or pyarrow.
 
-    What is missing is null. Columns of Polars that hold no numbers keep their type.
+    Missing values become null. Non-numeric columns of Polars keep the dtype that they have in X.
     """
     library = type(X).__module__.partition(".")[0]
     if library == "pyarrow":
@@ -235,12 +237,12 @@ def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
 
 
 def is_texts(X: Any) -> bool:
-    """Whether inputs are texts, one for each sample: a list, an array or a Series of strings."""
+    """Whether inputs are one string per sample: a list, an array or a Series of strings."""
     if isinstance(X, list | tuple):
         return infer_dtype(X) == "string"
     return getattr(X, "ndim", 0) == 1 and not issparse(X) and infer_dtype(np.asarray(X)) == "string"
 
 
 def to_dense(X: Any) -> Any:
-    """Return a sparse matrix as an array, and anything else as it is."""
+    """Convert a sparse matrix to an array; return anything else unchanged."""
     return X.toarray() if issparse(X) else X

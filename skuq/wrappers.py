@@ -1,4 +1,4 @@
-"""Wrappers that delegate to one model inside, of scikit-learn and of torch, and fitted models."""
+"""Detection and unwrapping of wrappers around one model, of scikit-learn and torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
-# Wrappers whose parameter ``estimator`` is the one estimator that they delegate to. An object of
-# theirs exists only where their module was imported, which takes a while.
+# Wrappers that delegate to their parameter ``estimator``. They are named by module and class, so
+# that the modules, which are slow to import, need not be imported for the check.
 _CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
 _FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
 _PIPELINE = ("sklearn.pipeline", "Pipeline")
@@ -30,7 +30,7 @@ _WRAPPERS = (
     ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
-# Wrappers of torch modules, and where they keep the module.
+# Wrappers of torch modules: module, class, and attribute that contains the wrapped module.
 _MODULES = (
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
     ("torch.nn", "DataParallel", "module"),
@@ -39,15 +39,15 @@ _MODULES = (
 
 
 class Unwrapped(NamedTuple):
-    """The estimator one level inside a wrapper.
+    """Estimator inside a wrapper, after removing one level.
 
     Attributes
     ----------
     estimator : object
         The estimator.
     transform : callable or None
-        Transformation that the wrapper applies to its input before the estimator sees it;
-        None if the estimator sees the input itself.
+        Transformation that the wrapper applies to the input of the estimator;
+        None if it passes the input on unchanged.
     """
 
     estimator: Any
@@ -55,34 +55,34 @@ class Unwrapped(NamedTuple):
 
 
 def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
-    """Step into a wrapper that delegates to a single model.
+    """Remove one level of a wrapper that delegates to a single model.
 
-    It knows `Pipeline`, `FrozenEstimator`, search objects such as `GridSearchCV`,
+    Supported wrappers are `Pipeline`, `FrozenEstimator`, search objects such as `GridSearchCV`,
     `CalibratedClassifierCV`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
-    `SelfTrainingClassifier`, `RFE` and `RFECV` of scikit-learn, and modules of torch that
-    `module_inside` knows.
+    `SelfTrainingClassifier`, `RFE` and `RFECV` of scikit-learn, and the wrappers of torch modules
+    that `module_inside` supports.
 
     Parameters
     ----------
     estimator : object
         Any estimator.
     fitted : bool, default=True
-        Whether the fitted estimator inside is wanted. False returns the one that was given as
-        a parameter, with no transformation, whether or not the wrapper is fitted.
+        Whether to return the fitted estimator. False returns the estimator that was passed as a
+        parameter, without a transformation; the wrapper need not be fitted.
 
     Returns
     -------
     Unwrapped or None
-        The estimator inside and the transformation before it; None if `estimator` is not one of
-        these wrappers.
+        The estimator inside and the transformation of its input; None if `estimator` is not one
+        of these wrappers.
 
     Raises
     ------
     TypeError
-        If a fitted wrapper averages several models, or has kept none.
+        If a fitted wrapper averages several models, or does not contain a fitted one.
     sklearn.exceptions.NotFittedError
-        If `fitted` is set and the wrapper is not fitted. `FrozenEstimator` and
-        `FixedThresholdClassifier` need no fit of their own.
+        If `fitted` is True and the wrapper is not fitted. `FrozenEstimator` and
+        `FixedThresholdClassifier` need not be fitted themselves.
 
     Examples
     --------
@@ -115,28 +115,29 @@ def walk_to(
     has: Callable[[Any], bool],
     missing: Callable[[list[str]], str],
 ) -> tuple[Any, Any]:
-    """Walk down fitted wrappers to the first estimator that has a method.
+    """Unwrap a fitted estimator until `has` is true for the estimator inside.
 
     Parameters
     ----------
     estimator : object
         Fitted estimator.
     X : array-like of shape (n_samples, n_features)
-        Inputs, as `estimator.predict` takes them.
+        Inputs, as `estimator.predict` accepts them.
     has : callable
-        Whether an estimator has what is wanted.
+        Function of an estimator that returns whether the search ends there.
     missing : callable
-        Message for a walk that ends without, given the names of the classes on its way.
+        Function that returns the error message if the search fails, given the names of the
+        classes that were visited.
 
     Returns
     -------
     tuple
-        The estimator, and the inputs as it takes them.
+        The estimator that was found, and its inputs.
 
     Raises
     ------
     TypeError
-        If the walk ends at an estimator without the method, or at one that mixes several models.
+        If no estimator is found, or a wrapper averages several models.
     sklearn.exceptions.NotFittedError
         If a wrapper is not fitted.
     """
@@ -168,7 +169,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *_FIXED):
-        # It predicts with a fitted model inside even if it was never fitted itself.
+        # An unfitted FixedThresholdClassifier can predict if it wraps a fitted model.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
@@ -192,9 +193,9 @@ def _fitted_wrapper(estimator: Any) -> Unwrapped:
     n_models = len(estimator.calibrated_classifiers_)
     if n_models > 1:
         raise TypeError(
-            f"CalibratedClassifierCV averages {n_models} models, and the uncertainty of one is "
-            "not that of their average. Use `ensemble=False`, or calibrate one fitted model "
-            "wrapped in FrozenEstimator."
+            f"CalibratedClassifierCV averages {n_models} models, whose joint uncertainty cannot be "
+            "predicted. Use `ensemble=False`, or calibrate one fitted model wrapped in "
+            "FrozenEstimator."
         )
     return Unwrapped(estimator.calibrated_classifiers_[0].estimator)
 
@@ -210,9 +211,9 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     try:
         check_is_fitted(steps[-1][1])
     except NotFittedError:
-        from sklearn.preprocessing import FunctionTransformer  # which takes long
+        from sklearn.preprocessing import FunctionTransformer  # slow import
 
-        # A pipeline refuses a last step that has nothing to fit, but not this one.
+        # A pipeline checks whether its last step is fitted, which fails for stateless steps.
         steps.append(("_unchanged", FunctionTransformer()))
     from sklearn.pipeline import Pipeline
 
@@ -220,22 +221,22 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
 
 
 def is_target_transformer(estimator: Any) -> bool:
-    """Whether this is a `TransformedTargetRegressor`, around a model of another target."""
+    """Whether this is a `TransformedTargetRegressor`."""
     return is_instance_of(estimator, "sklearn.compose", "TransformedTargetRegressor")
 
 
 def is_search(estimator: Any) -> bool:
-    """Whether this is a search such as `GridSearchCV`; `LogisticRegressionCV` wraps nothing."""
+    """Whether this is a search such as `GridSearchCV` (not `LogisticRegressionCV`)."""
     return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator holds trained weights; a bare torch module always does."""
+    """Whether an estimator is fitted; a torch module always counts as fitted."""
     try:
         inside = unwrap(estimator)
     except NotFittedError:
         return False
-    except TypeError:  # fitted, around several models
+    except TypeError:  # a fitted wrapper around several models
         return True
     if inside is not None:
         return is_fitted(inside.estimator)
@@ -243,7 +244,7 @@ def is_fitted(estimator: Any) -> bool:
         return bool(estimator.initialized_)
     if is_module(estimator):
         return True
-    if not hasattr(estimator, "fit"):  # such as a client of a model that is served elsewhere
+    if not hasattr(estimator, "fit"):  # such as a client of a remote model
         return hasattr(estimator, "predict_proba")
     try:
         check_is_fitted(estimator)
@@ -251,14 +252,14 @@ def is_fitted(estimator: Any) -> bool:
         return hasattr(estimator, "classes_")
     except (NotFittedError, TypeError):
         return False
-    # Some predict before they are fitted, such as Gaussian processes their prior.
+    # Some estimators can predict unfitted, such as the prior of a Gaussian process.
     return get_tags(estimator).requires_fit or any(
         name.endswith("_") and not name.startswith("_") for name in vars(estimator)
     )
 
 
 def module_inside(module: Any) -> Any:
-    """The module inside what `torch.compile`, data parallelism or PEFT put around it, or None."""
+    """Module inside a wrapper of `torch.compile`, data parallelism or PEFT; None if not wrapped."""
     for library, name, attribute in _MODULES:
         if is_instance_of(module, library, name):
             return getattr(module, attribute)
@@ -266,7 +267,7 @@ def module_inside(module: Any) -> Any:
 
 
 def is_peft_model(module: Any) -> bool:
-    """Whether this is a module with adapters of the library PEFT around its layers."""
+    """Whether this is a module with adapters of the library PEFT."""
     return callable(getattr(module, "get_base_model", None))
 
 
@@ -276,16 +277,16 @@ def is_module(estimator: Any) -> bool:
 
 
 def is_instance_of(estimator: Any, module: str, name: str) -> bool:
-    """Whether this is an instance of a class of a library that may not have been imported."""
+    """Whether this is an instance of a class, without importing the library."""
     library = sys.modules.get(module)
     return library is not None and isinstance(estimator, getattr(library, name))
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Arguments of `fit` with which weights of samples reach the learner inside.
+    """Arguments of `fit` that pass sample weights on to the learner inside a wrapper.
 
-    With metadata routing it is `sample_weight`, which the parts of the model request; without, it
-    has the path to the learner in its name, such as "svc__sample_weight".
+    The argument is `sample_weight` with metadata routing. Without it, the name includes the path
+    to the learner, such as "svc__sample_weight".
     """
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}

@@ -1,7 +1,7 @@
-"""Numbers as people write them in cells: marks, units, brackets, ranges, words for missing ones.
+"""Parsing of numbers in cells of text: decimal marks, units, brackets, ranges, missing values.
 
-This is the one description of them: the decimal mark of a file is found by it, and columns of text
-are read by it. Patterns are applied to the different texts of a column, each once.
+Used to detect the decimal mark of a file and to convert columns of text to numbers. Each distinct
+text of a column is parsed once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from skuq.base import FloatArray, IntArray
 from skuq.labels import as_text
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
-SOME = 200  # cells by which a column that may hold numbers or dates is told from others
+SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
 HAS_DIGIT = re.compile(r"\d")
-CATEGORIES = 20  # different numbers up to which another text that repeats is a category, too
-FEW = 0.05  # of the cells that are not missing: exceptions in a column of numbers, at most
-# Words for missing values in any column, as pandas reads them, which documents this list.
+CATEGORIES = 20  # with at most this many distinct numbers, repeated text makes a column categorical
+FEW = 0.05  # largest fraction of non-missing cells that are not numbers in a column of numbers
+# Words for missing values in any column: the list in the documentation of pandas.
 MISSING_WORDS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
     | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
-# And in columns of numbers, in small letters; blanks count too.
+# Words for missing values in columns of numbers, in lower case.
 WORDS = (
     frozenset(word.lower() for word in MISSING_WORDS)
     | {"-", "--", "---", "\u2013", "\u2014", "?", "??", ".", "..", "...", "*", "n.a.", "n.a"}
@@ -39,7 +39,7 @@ WORDS = (
 
 SIGN = "[%\u2030\u00b0$\u20ac\u00a3\u00a5\u20b9]"  # percent, per mille, degrees, currencies
 CURRENCY = r"US\$|USD|EUR|GBP|CHF|JPY|INR|Rs\.?"
-SPACE = "[ '\u2019\u00a0\u2009\u202f]"  # as some countries divide thousands
+SPACE = "[ '\u2019\u00a0\u2009\u202f]"  # separators of thousands
 DASH = "(?:-|\u2013|\u2014|to)"
 DIGITS = rf"(?:\d{{1,3}}(?:{SPACE}\d{{3}})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?"
 WRITTEN = re.compile(
@@ -47,7 +47,7 @@ WRITTEN = re.compile(
     rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
     rf"(?P<after>\s*{SIGN}[^\d()]*|\s[^\d()]*|[^\W\d_][^\d()]*|)(?P<close>\)?)"
 )
-# By the decimal mark. India divides hundreds of thousands once more.
+# Keyed by decimal mark. The second alternative of "." is Indian grouping, such as 12,34,567.
 STYLES = {
     ".": re.compile(
         rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+"
@@ -66,18 +66,18 @@ CODE = re.compile(r"0\d+")  # with a leading zero
 
 
 class Parts(NamedTuple):
-    """Parts of a text that stands for a number."""
+    """Parts of a text that represents a number."""
 
     negative: bool
-    before: str  # unit before it
+    before: str  # unit before the number
     number: str
-    end: str | None  # of a range
-    after: str
-    glued: bool  # whether a unit of letters follows without a space: 12A is rather a name
+    end: str | None  # upper end of a range
+    after: str  # unit after the number
+    glued: bool  # whether letters follow without a space, as in the code 12A
 
 
 def parts_of(text: str) -> Parts | None:
-    """Divide a text into sign, number and unit; None if it is not of this form."""
+    """Split a text into sign, number and unit; None if it does not have this form."""
     match = WRITTEN.fullmatch(text)
     if match is None or bool(match["open"]) != bool(match["close"]):
         return None
@@ -92,20 +92,20 @@ def parts_of(text: str) -> Parts | None:
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How a column writes numbers."""
+    """Format of the numbers in a column of text."""
 
     before: str = ""  # unit before each number
-    after: str = ""
-    decimal: str = "."  # mark before the decimals; the other one divides thousands
+    after: str = ""  # unit after each number
+    decimal: str = "."  # decimal mark, "." or ","; the other one separates thousands
 
     def read(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
-        """Numbers, NaN where there is none, and what kind of cell each text is."""
+        """Parse texts: numbers (NaN if a text is not a number), and the kind of each cell."""
         return self.values_of(texts, [parts_of(text) for text in texts])
 
     def values_of(
         self, texts: Sequence[str], parts: Sequence[Parts | None]
     ) -> tuple[FloatArray, IntArray]:
-        """The same of texts that are divided already."""
+        """Parse texts like `read`, given the result of `parts_of` for each."""
         values, kinds = [np.nan] * len(texts), [OTHER] * len(texts)
         for k, (text, each) in enumerate(zip(texts, parts, strict=True)):
             if each is None or not self._has_unit(each):
@@ -120,15 +120,15 @@ class NumberFormat:
         return np.array(values, dtype=float), np.array(kinds, dtype=np.int64)
 
     def form(self, plural: str = "") -> str:
-        """The format in words, of one number or of several."""
+        """Describe the format in words; pass "s" as `plural` for several numbers."""
         if unit := self.before or self.after:
             return f"number{plural} with the unit {unit!r}"
         return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
-        """The same in a file with a decimal mark; `own` is that of the file it was found in.
+        """Adapt the format to a file with decimal mark `decimal`, from one with decimal mark `own`.
 
-        A column may differ from its file, and does so in others of the kind.
+        If both marks are equal, the format is kept, even if it differs from the mark of the file.
         """
         return replace(self, decimal=decimal) if decimal and decimal != own else self
 
@@ -140,7 +140,7 @@ class NumberFormat:
         return text.strip().lower() in WORDS
 
     def _has_unit(self, parts: Parts) -> bool:
-        """Whether the unit is that of the column; where it is left away, it is meant."""
+        """Whether a number has the unit of the column; a missing unit is accepted."""
         before, after = parts.before, parts.after
         if not (before or after):
             return True
@@ -154,11 +154,11 @@ class NumberFormat:
 
 
 def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
-    """How a column of texts writes numbers, if nearly all are numbers, and in one way.
+    """Detect the number format of a column of text; None if too few texts are numbers.
 
-    `decimal` is the mark of the file, where a number such as 1,234 leaves it open: "" if the file
-    leaves it open too, and None for a table of pandas, which has points. A column of digits alone
-    is one of codes, which somebody asked for as text.
+    `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the
+    file is ambiguous too, and None for a pandas table, which defaults to ".". Columns that contain
+    only digits are codes, because they were deliberately read as text.
     """
     values = column.dropna()
     if not may_be_read(values):
@@ -172,7 +172,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     kinds = {mark: each.values_of(texts, parts)[1] for mark, each in formats.items()}
     right = {mark: int(counts[found == NUMBER].sum()) for mark, found in kinds.items()}
     mark: str | None = max(right, key=right.__getitem__)
-    if len({*right.values()}) == 1:  # nothing in the column tells
+    if len({*right.values()}) == 1:  # the column is ambiguous
         mark = _decided([each.number for each in parts if each], bool(before or after), decimal)
     if mark is None:
         return None
@@ -186,7 +186,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
 
 
 def may_be_read(values: pd.Series) -> bool:
-    """Whether most of some cells hold a digit or a word for a missing number, as few texts do."""
+    """Whether at least half of the sampled cells contain a digit or a word for missing values."""
     if values.empty:
         return False
     some = [as_text(values.iat[k]) for k in np.linspace(0, len(values) - 1, SOME, dtype=int)]
@@ -198,7 +198,7 @@ def _has_digit_or_word(text: str) -> bool:
 
 
 def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
-    """The unit that more than a few of the numbers have, the most frequent one; or none."""
+    """Most frequent unit: text before and after the number, or "" if few numbers have it."""
     found: dict[tuple[str, str], int] = {}
     total = 0
     for each, count in zip(parts, counts, strict=True):
@@ -212,7 +212,7 @@ def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
 
 
 def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str | None:
-    """The decimal mark where all numbers can be read with either; None if nothing decides it."""
+    """Decimal mark of numbers that can be read with either mark; None if it is ambiguous."""
     marks = {mark for number in numbers for mark in ".," if mark in number}
     if decimal:
         return decimal
@@ -224,20 +224,17 @@ def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str
 
 
 def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:
-    """The different texts of a column, without blanks around them, and which of them each cell is.
-
-    Missing cells are -1.
-    """
+    """Distinct texts of a column, stripped, and the index of each cell's text, -1 if missing."""
     codes, values = pd.factorize(column.astype(object))
     return [as_text(value).strip() for value in values], codes
 
 
 def read_column(column: pd.Series, format: NumberFormat) -> tuple[FloatArray, IntArray]:
-    """Numbers of a column, NaN where there is none, and the kind of each cell."""
+    """Parse a column: numbers (NaN if a cell is not a number), and the kind of each cell."""
     texts, codes = texts_of(column)
     values, kinds = format.read(texts)
     for k, value in enumerate(pd.unique(column.astype(object).dropna())):
         if isinstance(value, Real | Decimal) and not isinstance(value, bool):
-            values[k], kinds[k] = float(value), NUMBER  # whatever the marks of texts are
-    # The last one stands for cells that are missing, whose code is -1.
+            values[k], kinds[k] = float(value), NUMBER  # independent of the format
+    # Index -1, the code of missing cells, selects the appended last element.
     return np.append(values, np.nan)[codes], np.append(kinds, MISSING)[codes]

@@ -145,7 +145,7 @@ def test_what_cannot_be_explained_is_refused(table):
         explain(quam, X[:2], X.drop(columns="age"))
     with pytest.raises(ValueError, match="n_typical"):
         explain(quam, X[:2], X, n_typical=0)
-    with pytest.raises(ValueError, match="Unmeasured measures no epistemic uncertainty"):
+    with pytest.raises(ValueError, match="Unmeasured does not measure epistemic uncertainty"):
         explain(Unmeasured(), X[:2], X)
     with pytest.raises(TypeError, match="no method `predict_uncertainty`"):
         explain(TREES.fit(X[["age"]], y), X[["age"]], X[["age"]])

@@ -88,7 +88,7 @@ STATED = [
 def test_no_command_is_named_where_the_extra_cannot_bring_the_package(monkeypatch):
     monkeypatch.setattr(extras, "requires", lambda _: STATED)
     expected = (
-        f"'graph' has no build of it for Python {platform.python_version()} on {sys.platform} "
+        f"'graph' does not provide it for Python {platform.python_version()} on {sys.platform} "
         f'({platform.machine()}), only where python_version < "3"'
     )
     with pytest.raises(ImportError, match=re.escape(expected)) as caught:

@@ -100,7 +100,7 @@ def test_a_class_that_moved_is_found_by_its_name(named):
 
 
 def test_a_name_is_given_once(named):
-    with pytest.raises(ValueError, match=r"'test\.point' is the name of Point already"):
+    with pytest.raises(ValueError, match=r"'test\.point' is already the name of Point"):
         stored("test.point")(Shape)
 
 
@@ -146,9 +146,9 @@ def test_an_object_without_a_name_is_refused():
 @pytest.mark.parametrize(
     ("forged", "message"),
     [
-        ({"skuq": "test.other"}, "no format 'test.other'"),
-        ({"skuq": "torch.gelu"}, "no format 'torch.gelu'"),
-        ({"skuq": ["test.point"]}, r"no format \['test.point'\]"),
+        ({"skuq": "test.other"}, "Unknown format 'test.other'"),
+        ({"skuq": "torch.gelu"}, "Unknown format 'torch.gelu'"),
+        ({"skuq": ["test.point"]}, r"Unknown format \['test.point'\]"),
         ({"skuq": "test.point", "x": 1.0}, "test.point lacks 'y'"),
         ({"skuq": "test.point", "x": 1.0, "y": 1.0, "z": 1.0}, "test.point has no 'z'"),
         ({"skuq": "test.point", "x": "1", "y": 1.0}, "test.point: 'x' is of type str, not float"),
@@ -158,8 +158,8 @@ def test_an_object_without_a_name_is_refused():
         ({"skuq": "test.scaler", "factor_": 1.0}, "test.scaler lacks 'way'"),
         ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
         ({"skuq": "torch.tensor", "array": np.array([None])}, "can't convert np.ndarray"),
-        ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "do not fit"),
-        ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, "do not fit"),
+        ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "are invalid"),
+        ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, "are invalid"),
         ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, "'layers' is of"),
         ({"skuq": "torch.chain", "names": ["a.b"], "layers": [{"skuq": "torch.relu"}]}, "a.b"),
         ({"skuq": "torch.chain", "names": [], "layers": [{"skuq": "torch.relu"}]}, "longer"),

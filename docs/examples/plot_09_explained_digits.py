@@ -1,15 +1,16 @@
 """
-Explaining a prediction, and breaking it
-========================================
+Explaining and attacking a prediction
+=====================================
 
-Which pixels make this a 3 and not an 8, and how small a change makes the classifier predict an 8?
-Then the same question for a table: which measurements are evidence of a malignant tumour?
+Which pixels distinguish this 3 from an 8, and how large a change makes the classifier
+predict an 8? The last part explains predictions for a table: which measurements are evidence of a
+malignant tumour?
 """
 
 # %%
 # Threes and eights
 # -----------------
-# Images of 8 x 8 pixels, scaled to [0, 1]. The test images are new to the classifier.
+# The data are images of 8 x 8 pixels, scaled to [0, 1], with held-out test images.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -27,12 +28,12 @@ gpc = RobustGPC(random_state=0).fit(X_train, y_train)
 print("test accuracy:", gpc.score(X_test, y_test))
 
 # %%
-# What each pixel does
+# Effect of each pixel
 # --------------------
-# Each pixel by itself is made brighter and darker by up to ``gamma``, and the ranges of the
-# probability are compared: a quarter of the scale, within the limits 0 and 1. Unlike a gradient,
-# this accounts for everything on the way. Orange pixels raise the probability of the
-# class, blue ones lower it; the black line is the outline of the image.
+# One pixel at a time is made brighter and darker by up to ``gamma``, a quarter of the scale, within
+# the limits 0 and 1, and the ranges of the probability are compared. Unlike a gradient, the ranges
+# cover all values in between. Orange pixels increase the probability of the class, blue pixels
+# decrease it. The black line is the outline of the image.
 from skuq.plotting import FeatureEffectsDisplay
 
 pictures = [np.flatnonzero(y_test == digit)[0] for digit in (3, 8)]
@@ -50,16 +51,16 @@ for ax, row in zip(axes, pictures, strict=True):
     ax.set_title(f"why this is a {y_test[row]}")
 
 # %%
-# The blue pixels on the left of the 3 are those that would close its loops. In the 8 they are
-# orange. No single pixel has a large effect: the classifier uses all of them, so the effect of
-# changing them together is a separate question.
+# The blue pixels on the left of the 3 would close its loops if they were darker. In the 8, the
+# same pixels are orange. No single pixel has a large effect, because the classifier uses all of
+# them. The next section changes all pixels together.
 
 # %%
-# How much change is too much?
-# ----------------------------
-# Now all pixels may change at once, each by up to ``radius``. For every test image there is a
-# proof or a counterexample. Beside it, how many images two gradient attacks break: one step,
-# and forty.
+# Largest harmless change
+# -----------------------
+# All pixels may change together, each by up to ``radius``. For every test image, ``certify``
+# finds a proof or a counterexample. The last columns are the numbers of successful gradient
+# attacks, with one step and with forty steps.
 print("radius   safe  unsafe  undecided   one step  forty steps")
 for radius in (0.08, 0.10, 0.12, 0.14, 0.16):
     status = gpc.certify(X_test, radius=radius, domain=(0, 1), max_time=20).status
@@ -71,8 +72,9 @@ for radius in (0.08, 0.10, 0.12, 0.14, 0.16):
     print(f"{radius:6.2f} {counts[0]:6} {counts[1]:7} {counts[2]:10} {broken[0]:10} {broken[1]:12}")
 
 # %%
-# One step misses counterexamples. Forty steps find all that there are, but an attack cannot prove
-# that. Here is an image that one step does not break.
+# The attack with one step misses counterexamples. The attack with forty steps finds all of them,
+# but cannot prove that there are no more. The next figure shows an image for which one step
+# fails.
 radius = 0.14
 found = gpc.certify(X_test, radius=radius, domain=(0, 1))
 one_step = gpc.attack(X_test, radius=radius, domain=(0, 1), method="fgsm")
@@ -92,9 +94,9 @@ for ax, (title, image) in zip(axes, images.items(), strict=True):
 # %%
 # A table
 # -------
-# For several rows, the average effect is drawn. The measurements are standardised, so
-# ``gamma=1`` is one standard deviation up or down. The small error bars are proven: they are the
-# remaining width of the bounds.
+# For several rows, the figure shows the average effect. The measurements are standardised, so
+# that ``gamma=1`` is one standard deviation up or down. The small error bars are the proven error
+# bounds.
 data = load_breast_cancer(as_frame=True)
 diagnosis = np.array(data.target_names)[data.target]
 parts = train_test_split(data.data, diagnosis, test_size=150, stratify=diagnosis, random_state=0)
@@ -107,6 +109,6 @@ display = FeatureEffectsDisplay.from_estimator(
 )
 
 # %%
-# This is a statement about the classifier and not about tumours. Measurements such as radius,
-# perimeter and area are nearly redundant, and the data do not determine how the classifier divides
-# their joint effect among them.
+# These effects describe the classifier, not tumours. Measurements such as radius, perimeter and
+# area are nearly redundant, and the data do not determine how the classifier divides their joint
+# effect among them.

@@ -1,4 +1,4 @@
-"""Gaussian processes with guaranteed ranges of class probabilities and of regressions."""
+"""Gaussian processes with proven bounds on class probabilities and regression predictions."""
 
 from skuq.extras import import_optional
 

@@ -14,21 +14,21 @@ from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import most_probable
 
-_STEPS = 40  # of the iterated attack
-_DECAY = 0.9  # of its step length
+_STEPS = 40  # number of steps of "pgd"
+_DECAY = 0.9  # factor on the step length after each step
 
 
 class Attack(NamedTuple):
-    """Worst points found by an attack.
+    """Points found by an attack.
 
     Attributes
     ----------
     points : ndarray of shape (n, n_features), float64
-        Points of the regions.
+        Point of each region with the lowest probability found.
     proba : ndarray of shape (n,), float64
-        Probability that they give to the class attacked.
+        Probability of the attacked class at `points`.
     success : ndarray of shape (n,), bool
-        Whether another class is more probable there.
+        Whether a different class is predicted at `points`.
     """
 
     points: FloatArray
@@ -46,12 +46,12 @@ def gradient_attack(
 ) -> Attack:
     """Lower the probability of one class by following its gradient."""
     # labels (n,)
-    # Beyond three classes the gradient is that of the margin.
-    # Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial settings",
-    # 2018: GPFGS is the method "fgsm".
+    # With more than three classes, the margin is minimised instead of the probability.
+    # Method "fgsm" is GPFGS of Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty
+    # in adversarial settings", 2018.
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
-    if method == "fgsm":  # the attack ends where its step does, better or not
+    if method == "fgsm":  # returned even if the probability did not decrease
         best = regions.project(regions.center - regions.steepest(gradient))
     else:
         best, least = regions.center.clone(), value.clone()
@@ -77,7 +77,7 @@ def _iterated(
     value: Tensor,
     gradient: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The best points on the way of many steps that become shorter, and their values."""
+    """Run projected gradient descent with decaying steps; returns the best points and values."""
     best, least = points.clone(), value.clone()
     for step in range(_STEPS):
         length = 0.5 * _DECAY**step

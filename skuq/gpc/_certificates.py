@@ -1,4 +1,4 @@
-"""Certificates over regions around points: probability ranges, safety, radii and effects."""
+"""Certificates over regions around points: probability bounds, safety, radii, feature effects."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ ProgressCallback = Callable[[int], object] | None
 
 
 class ProbabilityBounds(NamedTuple):
-    """Proven ranges of class probabilities over a region around each of n points.
+    """Proven bounds on class probabilities over a region around each of n points.
 
     Attributes
     ----------
     min_lower, min_upper : ndarray of shape (n, k), float64
-        Bounds of the smallest probability of each of the k classes in the region (Eq. 3 of the
+        Bounds on the smallest probability of each of the k classes in the region (Eq. 3 of the
         paper).
     max_lower, max_upper : ndarray of shape (n, k), float64
-        Bounds of the largest one (Eq. 4 of the paper).
+        Bounds on the largest probability of each class (Eq. 4 of the paper).
     argmin, argmax : ndarray of shape (n, k, n_features), float64
-        Points of the region that attain `min_upper` and `max_lower`, up to the error of the
-        integral there: rounding, or 1e-5 for the likelihood "softmax".
+        Points of the region that attain `min_upper` and `max_lower`, up to the numerical error of
+        the predicted probability: rounding, or 1e-5 for the likelihood "softmax".
     n_regions : ndarray of shape (n,), int64
-        Boxes that were bounded.
+        Number of boxes that were bounded.
     converged : ndarray of shape (n,), bool
-        Whether all bounds of the point are as close as was asked for; if not, a limit of time
-        or regions was reached, or that of the published algorithm's partition, and they are valid
-        but wider.
+        Whether all gaps between lower and upper bounds of the point are within `tol`. If not,
+        `max_time`, `max_regions` or the partition limit of the published algorithm was
+        reached; the bounds are valid, but wider.
     lower, upper : ndarray of shape (n, k), float64
         `min_lower` and `max_upper`: all probabilities in the region lie between them.
     """
@@ -59,7 +59,7 @@ class ProbabilityBounds(NamedTuple):
         return self.max_upper
 
     def deviation(self, proba: Any) -> tuple[FloatArray, FloatArray]:
-        """Bounds of the largest change of any class probability: the delta of Definition 1.
+        """Bounds on the largest change of any class probability: the delta of Definition 1.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class ProbabilityBounds(NamedTuple):
         Returns
         -------
         lower, upper : ndarray of shape (n,), float64
-            Bounds of ``max_x max_c |p_c(x) - p_c(point)|``.
+            Bounds on ``max_x max_c |p_c(x) - p_c(point)|``.
         """
         proba = np.asarray(proba)
         least = np.maximum(proba - self.min_upper, self.max_lower - proba)
@@ -78,22 +78,23 @@ class ProbabilityBounds(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Decision for each of n points: can the prediction change within its region?
+    """Decision for each of n points whether the prediction can change within its region.
 
-    The prediction of a classifier is its class; that of a regression changes where its mean moves
-    by more than the tolerance.
+    The prediction of a classifier changes if its class changes, and the prediction of a regressor
+    if its mean changes by more than the tolerance.
 
     Attributes
     ----------
     status : ndarray of shape (n,), str
         "safe" (proven), "unsafe" (a counterexample was found) or "undecided".
     margin_lower, margin_upper : ndarray of shape (n,), float64
-        Bounds of the smallest margin in the region, as far as they were needed: by how much
-        the class is more probable than any other, or what is left of an allowed change.
+        Bounds on the smallest margin in the region, no closer than the decision required. The
+        margin is the probability of the class minus that of the most probable other class; with
+        `delta` or `tolerance`, it is the allowed minus the actual change.
     counterexample : ndarray of shape (n, n_features), float64
-        For "unsafe", a point of the region that proves it; otherwise NaN.
+        Point of the region with a different prediction if "unsafe", otherwise NaN.
     n_regions : ndarray of shape (n,), int64
-        Boxes that were bounded.
+        Number of boxes that were bounded.
     """
 
     status: NDArray[np.str_]
@@ -106,17 +107,17 @@ class Certificate(NamedTuple):
 class SafeRadius(NamedTuple):
     """Radius around each of n points within which the prediction is proven not to change.
 
-    What counts as a change is that of `Certificate`.
+    `Certificate` defines a change of the prediction.
 
     Attributes
     ----------
     lower : ndarray of shape (n,), float64
-        No point within this distance, of those that differ in the free features only and lie
-        in the domain, has another prediction. 0 if nothing was proven.
+        Proven radius: the prediction is the same at all points within this distance that lie in
+        the domain and differ only in the free features. 0 if nothing was proven.
     upper : ndarray of shape (n,), float64
-        Distance of the nearest counterexample that was found; infinite if there is none.
+        Distance of the nearest counterexample that was found; infinite if none was found.
     counterexample : ndarray of shape (n, n_features), float64
-        That counterexample; NaN if there is none.
+        The nearest counterexample that was found; NaN if none was found.
     """
 
     lower: FloatArray
@@ -137,13 +138,13 @@ def probability_bounds(
         return _bounds_of_many(model, regions, classes, limits, progress)
     n, units, k = len(regions), np.eye(model.n_classes), len(classes)
     least, most = np.arange(k), np.arange(k, 2 * k)
-    if model.n_classes == 2:  # the largest of one class belongs to the smallest of the other
+    if model.n_classes == 2:  # the maximum for one class is 1 minus the minimum for the other
         rows, least, most = units, classes, 1 - classes
     else:
         rows = np.concatenate([units[classes], -units[classes]])
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     found = model.minima(regions, objectives, limits, progress=per_point(progress, len(rows)))
-    whole = rows[most].clip(min=0).sum(axis=1)  # 1 where the other class stands for this one
+    whole = rows[most].clip(min=0).sum(axis=1)  # 1 for two classes (see above), else 0
     return ProbabilityBounds(
         found.lower[:, least].clip(0, 1),
         found.upper[:, least].clip(0, 1),
@@ -163,7 +164,7 @@ def safety(
     limits: Limits,
     progress: ProgressCallback = None,
 ) -> Certificate:
-    """Decide for each region whether one class is the most probable everywhere (Definition 2)."""
+    """Decide for each region whether one class is most probable everywhere (Definition 2)."""
     # labels (n,)
     if not model.jointly:
         return _safety_of_many(model, regions, labels, limits, progress)
@@ -171,7 +172,7 @@ def safety(
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
     zero = np.zeros(objectives.shape[:2])
-    # Closer than twice TIE, predictions may tie.
+    # Probabilities that differ by less than 2 * TIE may tie after rounding.
     return certificate(model, regions, objectives, zero, zero, 2 * TIE, limits, progress)
 
 
@@ -184,13 +185,13 @@ def robustness(
 ) -> Certificate:
     """Decide for each region whether no class probability changes by more than `delta`."""
     rows = np.eye(model.n_classes)
-    if model.n_classes > 2:  # of two classes, one falls as the other rises
+    if model.n_classes > 2:  # with two classes, p_0 = 1 - p_1 covers increases and decreases
         rows = np.concatenate([rows, -rows])
     n, points = len(regions), regions.center
     objectives = np.broadcast_to(rows, (n, *rows.shape))
-    # Proven bounds of the probabilities at the points themselves.
+    # Proven bounds on the probabilities at the points themselves.
     most = np.stack([model.values(points, np.tile(row, (n, 1))) for row in rows], axis=1)
-    total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
+    total = rows.sum(axis=1)  # lower bound of one of two classes: 1 minus the other's upper bound
     least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
     middle, error = (most + least) / 2, (most - least) / 2
     return certificate(model, regions, objectives, middle - delta, error, TIE, limits, progress)
@@ -203,7 +204,10 @@ def _safety_of_many(
     limits: Limits,
     progress: ProgressCallback,
 ) -> Certificate:
-    """Prove by bounds of the margin, and refute by points that are predicted differently."""
+    """Prove safety by bounds on the margin, and refute it by points with another predicted class.
+
+    For more than three classes.
+    """
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE, progress)
     lower = found.lower[:, 0]
     center = regions.center.numpy()
@@ -224,7 +228,7 @@ def _safety_of_many(
 def _predicted_margins(
     model: ProbabilityModel, points: FloatArray, labels: NDArray[np.intp]
 ) -> FloatArray:
-    """By how much a class is predicted before all others; above 0 if and only if it is."""
+    """Probability minus the largest other one; above 0 if and only if the class is predicted."""
     proba, rows = model.probabilities(points), np.arange(len(points))
     others = proba.copy()
     others[rows, labels] = -np.inf
@@ -240,7 +244,7 @@ def _bounds_of_many(
     limits: Limits,
     progress: ProgressCallback,
 ) -> ProbabilityBounds:
-    """Enclose probabilities; such ranges close up to a rest as boxes shrink."""
+    """Bound probabilities of more than three classes; lower and upper bounds need not converge."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)))
     low, least, argmin, n_low = _extremes_of_many(model, regions, classes, "smallest", share)
     high, most, argmax, n_high = _extremes_of_many(model, regions, classes, "largest", share)
@@ -259,7 +263,7 @@ def _extremes_of_many(
     kind: str,
     limits: Limits,
 ) -> list[NDArray[Any]]:
-    """One extreme of each class, (n, k): proven bound, value attained, where, number of boxes."""
+    """Extreme of each class, (n, k): proven bound, attained value, its point, number of boxes."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -274,7 +278,7 @@ def _extremes_of_many(
 
 
 class Bisection:
-    """Bisection of the radius up to which each point is safe, all points together."""
+    """Simultaneous bisection of the certified radii of all points."""
 
     # points (n, n_features), trial (n,)
 
@@ -282,15 +286,15 @@ class Bisection:
         self._points, self._order, self._precision = points, order, precision
         self._lower, self._upper = np.zeros(len(points)), np.full(len(points), np.inf)
         self._nearest = np.full_like(points, np.nan)
-        self._ceiling = np.full(len(points), float(max_radius))  # nothing above is to be proven
-        self._undecided = np.zeros(len(points))  # the largest radius without an answer
+        self._ceiling = np.full(len(points), float(max_radius))  # largest radius left to prove
+        self._undecided = np.zeros(len(points))  # largest undecided radius
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
     def learn(self, found: Certificate) -> None:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        above = safe[self.trial[safe] > self._ceiling[safe]]  # an answer beyond a trial without one
+        above = safe[self.trial[safe] > self._ceiling[safe]]  # proven beyond an undecided trial
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]
         distance = np.linalg.norm(examples - self._points[unsafe], ord=self._order, axis=1)
@@ -302,17 +306,17 @@ class Bisection:
         self._ceiling[failed] = np.minimum(self._ceiling[failed], ends)
         unknown = self.open[found.status == "undecided"]
         self._undecided[unknown] = np.maximum(self._undecided[unknown], self.trial[unknown])
-        # First what can be proven; then counterexamples nearer than those beyond an open trial.
+        # First bisect the proven radius, then search for nearer counterexamples.
         proving = self._ceiling - self._lower > self._precision
         low = np.where(proving, self._lower, np.maximum(self._undecided, self._ceiling))
         high = np.where(proving, self._ceiling, self._upper)
         wide = np.isfinite(high) & (high - low > self._precision)
         self.trial = np.where(wide, low + (np.where(wide, high, low) - low) / 2, low)
-        between = (low < self.trial) & (self.trial < high)  # float64 numbers end somewhere
+        between = (low < self.trial) & (self.trial < high)  # false once float64 cannot resolve it
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:
-        """Limits that are known so far."""
+        """Radii and counterexamples found so far."""
         return SafeRadius(self._lower, self._upper, self._nearest)
 
 
@@ -326,7 +330,10 @@ def certificate(
     limits: Limits,
     progress: ProgressCallback,
 ) -> Certificate:
-    """Compare minima of objectives, (n, k), with thresholds that are known up to an error."""
+    """Decide for each region whether the minima of all objectives exceed their thresholds.
+
+    Shapes: `objectives` (n, k, n_outputs); `threshold` (n, k), known up to `error` (n, k).
+    """
     n, k, _ = objectives.shape
     report = per_point(progress, k)
     found = model.minima(regions, objectives, limits, threshold, error + tie, report)
@@ -342,7 +349,7 @@ def certificate(
 
 
 def per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
-    """Turn numbers of finished minimisations into numbers of points."""
+    """Convert a progress callback that counts points to one that counts minimisations."""
     if progress is None:
         return None
     done = [0, 0]
@@ -361,12 +368,12 @@ class FeatureEffects(NamedTuple):
     Attributes
     ----------
     local : ndarray of shape (n, n_features), float64
-        For each point: positive where the probability rises with the feature (Eq. 23-25 of the
-        paper), in units of probability; between -2 and 2.
+        Effect at each point, positive if the probability increases with the feature (Eq. 23-25 of
+        the paper); a difference of probabilities between -2 and 2.
     overall : ndarray of shape (n_features,), float64
-        Average over the points (Eq. 26 of the paper).
+        Mean of `local` over the points (Eq. 26 of the paper).
     error : ndarray of shape (n, n_features), float64
-        Proven bound of the error of `local`.
+        Proven bound on the error of `local`.
     """
 
     local: FloatArray
@@ -381,7 +388,7 @@ def feature_effects(
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compare ranges of a probability on both sides of each feature (Eq. 23-25 of the paper)."""
+    """Compare a probability's range above and below the point, per feature (Eq. 23-25)."""
     # labels (n,) -> local, error (n, n_features)
     features = regions.free.tolist()
     share = limits._replace(max_time=limits.max_time / len(features))
@@ -395,7 +402,7 @@ def feature_effects(
 
 
 def _sides(regions: Region, feature: int) -> Region:
-    """Points of a region that differ in one feature: above its point, and then below."""
+    """Line segments along one feature from the center of each region: upwards, then downwards."""
     center, above, below = (regions.center.clone() for _ in range(3))
     above[:, feature], below[:, feature] = regions.upper[:, feature], regions.lower[:, feature]
     lower, upper = torch.cat([center, below]), torch.cat([above, center])

@@ -1,4 +1,4 @@
-"""Maximisation of the marginal likelihood, as estimators with a kernel share it."""
+"""Maximisation of the marginal likelihood, shared by `RobustGPC` and `RobustGPRegressor`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from skuq.gpc.inference._hyperparameters import (
 from skuq.gpc.inference._laplace import Evidence
 from skuq.validation import refuse_ineffective, warn_user
 
-_NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
+_NOTED_JITTER = 1e-6  # relative; larger jitter raises a warning
 
 
 class EvidenceSearchMixin:
-    """Search for hyperparameters of the kernel, and what is kept of it."""
+    """Optimisation of the kernel's hyperparameters, and the attributes that it sets."""
 
     optimizer: str | None
     max_iter: int
@@ -31,12 +31,12 @@ class EvidenceSearchMixin:
     verbose: int
 
     def _refuse_ineffective(self, kernel: Kernel) -> None:
-        """Refuse limits of a search for hyperparameters where there is none."""
+        """Reject limits of the hyperparameter search if there is nothing to optimise."""
         context = None
         if self.optimizer is None:
-            context = "with optimizer=None, which keeps the kernel as it is; use optimizer='lbfgs'."
+            context = "with optimizer=None, which keeps the kernel fixed; use optimizer='lbfgs'."
         elif not len(kernel.theta):
-            context = "with a kernel whose hyperparameters are all fixed; give some of them bounds."
+            context = "with a kernel whose hyperparameters are all fixed; set bounds for some."
         if context is not None:
             refuse_ineffective(self, ["max_iter", "n_restarts"], context)
 
@@ -47,7 +47,7 @@ class EvidenceSearchMixin:
         prior: Callable[[Any], Any],
         random: np.random.RandomState,
     ) -> Maximum:
-        """Find the kernel of the largest evidence, or keep the one that is given."""
+        """Maximise the evidence over kernels; without an optimizer, evaluate the given kernel."""
         total = self.max_iter * (1 + self.n_restarts)
         with tqdm(total=total, desc=type(self).__name__, disable=not self.verbose) as bar:
             objective = evidence_of_kernels(evidence, prior, self.optimizer is not None, bar)
@@ -68,13 +68,13 @@ class EvidenceSearchMixin:
         self.n_iter_, self.jitter_ = best.n_evaluations, float(evidence.jitter)
         if not evidence.converged:
             warn_user(
-                "The approximation of the posterior did not converge; its results may be off. "
-                "Try another kernel or inference='laplace'.",
+                "The approximation of the posterior did not converge, and predictions may be "
+                "inaccurate. Try a different kernel or inference='laplace'.",
                 ConvergenceWarning,
             )
         if self.jitter_ > _NOTED_JITTER:
             warn_user(
                 f"The covariance is close to singular: {self.jitter_:.0e} of its diagonal was "
-                "added to factorise it. Inputs may repeat, or length-scales be too long.",
+                "added to factorise it. Check for duplicate inputs and very long length-scales.",
                 ConvergenceWarning,
             )

@@ -1,4 +1,4 @@
-"""Regions around points and limits of searches, as users specify them."""
+"""Validation of user-specified regions, norms, tolerances and search limits."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ def around(
     domain: Any = None,
     names: NDArray[Any] | None = None,
 ) -> Region:
-    """Build the regions around points from the arguments of methods that bound predictions."""
-    # X (n, n_features); `names` (n_features,) are those by which features may be given.
+    """Build the regions around points from the arguments of methods that bound predictions.
+
+    Shapes: `X` (n, n_features); `names` (n_features,), the names accepted in `features`.
+    """
     if (radius is None) == (region is None):
-        raise ValueError("Give either `radius` (a ball) or `region` (a box), and not both.")
+        raise ValueError("Pass exactly one of `radius` (a ball) and `region` (a box).")
     check_norm(norm)
     radii = None
     if radius is not None:
@@ -37,7 +39,9 @@ def around(
         lower, upper = X - radii[:, None], X + radii[:, None]
     else:
         if norm != "linf":
-            raise ValueError(f"`norm`={norm!r} needs a `radius`; a `region` is a box.")
+            raise ValueError(
+                f"norm={norm!r} has no effect with `region`, which is a box; pass `radius`."
+            )
         lower, upper = limits_of(region, X, "region")
     if domain is not None:
         least, most = limits_of(domain, X, "domain")
@@ -52,7 +56,7 @@ def around(
 
 
 def check_norm(norm: Any) -> None:
-    """Raise if this is not the name of a norm."""
+    """Raise unless this is the name of a norm."""
     if not isinstance(norm, str) or norm not in NORMS:
         raise ValueError(f"`norm` must be 'linf', 'l2' or 'l1', got {norm!r}.")
 
@@ -69,7 +73,7 @@ def _radii(radius: Any, n: int) -> FloatArray:
 
 
 def tolerances_of(tolerance: Any, n: int) -> FloatArray:
-    """Read tolerances of changes of a prediction, one or one for each of n points."""
+    """Validate tolerances, one number or one per point, and broadcast them to (n,)."""
     values = np.asarray(tolerance, dtype=np.float64)
     if values.shape not in ((), (n,)):
         raise ValueError(
@@ -82,7 +86,7 @@ def tolerances_of(tolerance: Any, n: int) -> FloatArray:
 
 
 def limits_of(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
-    """Read lower and upper limits, each of the shape of the points."""
+    """Validate lower and upper limits, and broadcast them to the shape of the points."""
     try:
         lower, upper = pair
         lower = np.broadcast_to(_with_open_ends(lower, -np.inf), X.shape)
@@ -93,36 +97,36 @@ def limits_of(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArr
             f"shape of `X`, {X.shape}."
         ) from error
     if np.isnan(lower).any() or np.isnan(upper).any():
-        hint = "None is an open end" if name == "domain" else "give numbers"
+        hint = "None means no limit" if name == "domain" else "pass numbers"
         raise ValueError(f"`{name}` contains NaN; {hint}.")
     if (lower > upper).any():
         raise ValueError(f"`{name}` must have lower limits that do not exceed the upper ones.")
     if name == "region" and not (np.isfinite(lower).all() and np.isfinite(upper).all()):
         raise ValueError(
-            "`region` must be finite: no bound is known over unbounded boxes, and None is not a "
-            "limit; give numbers."
+            "`region` must be finite, because predictions cannot be bounded over unbounded boxes; "
+            "pass numbers instead of infinity or None."
         )
     outside = (lower > X) | (upper < X)
     if outside.any():
         row, column = np.argwhere(outside)[0]
         raise ValueError(
             f"Point {row} lies outside the {name} in feature {column}: {X[row, column]:g} is not "
-            f"between {lower[row, column]:g} and {upper[row, column]:g}. `{name}` is one pair "
-            "(lower, upper), and not one pair for each feature."
+            f"between {lower[row, column]:g} and {upper[row, column]:g}. `{name}` must be one pair "
+            "(lower, upper) instead of one pair per feature."
         )
     return lower, upper
 
 
 def _with_open_ends(limits: Any, end: float) -> FloatArray:
-    """Limits as numbers, with an infinite one for None."""
+    """Convert limits to floats; None becomes infinite."""
     values = np.asarray(limits)
-    if values.dtype == object:  # as it is with None, which would become NaN
+    if values.dtype == object:  # contains None, which would become NaN
         values = np.where(np.equal(values, np.array(None)), end, values)
     return values.astype(np.float64)
 
 
 def feature_indices(features: Any, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
-    """Indices of features that are given by index, by name or by a mask; all for None."""
+    """Convert indices, names or a mask of features to indices; None means all features."""
     if features is None:
         return np.arange(n_features)
     indices = np.asarray(features)
@@ -130,7 +134,9 @@ def feature_indices(features: Any, n_features: int, names: NDArray[Any] | None) 
         known = [] if names is None else list(names)
         unknown = [name for name in indices.tolist() if name not in known]
         if unknown:
-            raise ValueError(f"`features` names unknown columns {unknown}; known are {known}.")
+            raise ValueError(
+                f"`features` contains unknown columns {unknown}; the known columns are {known}."
+            )
         indices = np.array([known.index(name) for name in indices.tolist()], dtype=np.intp)
     if indices.dtype == bool and indices.shape == (n_features,):
         indices = np.flatnonzero(indices)
@@ -138,23 +144,23 @@ def feature_indices(features: Any, n_features: int, names: NDArray[Any] | None) 
         raise ValueError(f"`features` must be a list of feature indices, got {features!r}.")
     if len(indices) == 0 or indices.min() < -n_features or indices.max() >= n_features:
         raise ValueError(
-            f"`features` must name at least one of the {n_features} features by its index, got "
-            f"{features!r}."
+            f"`features` must select at least one of the {n_features} features by index, from 0 to "
+            f"{n_features - 1}, got {features!r}."
         )
     return np.unique(indices % n_features)
 
 
 def check_no_radius(y: Any, method: str, name: str) -> None:
-    """Raise if a number stands where labels are expected."""
+    """Raise if a number was passed in place of labels."""
     if isinstance(y, Real):
         raise TypeError(
-            f"`y` must hold a label for each point, got the number {y}: `{method}` takes "
-            f"`{name}=` by name, as in {method}(X, {name}={y})."
+            f"`y` must hold a label for each point, got the number {y}. If this is `{name}`, pass "
+            f"it by name: {method}(X, {name}={y})."
         )
 
 
 def check_number(value: Any, name: str, positive: bool = False) -> None:
-    """Raise unless a value is a finite number of at least 0, or above 0."""
+    """Raise unless a value is a finite number >= 0 (or > 0 if `positive`)."""
     closed = "neither" if positive else "left"
     check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
     if not np.isfinite(value):
@@ -162,7 +168,7 @@ def check_number(value: Any, name: str, positive: bool = False) -> None:
 
 
 def read_limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
-    """Read the limits of a search; None means unlimited."""
+    """Validate the limits of a search; None means unlimited."""
     check_number(tol, "tol", positive=True)
     if max_time is not None:
         check_number(max_time, "max_time")

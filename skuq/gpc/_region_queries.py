@@ -1,4 +1,4 @@
-"""Methods of `RobustGPC` that answer questions about whole regions."""
+"""Methods of `RobustGPC` for regions: bounds, certificates, attacks and feature effects."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from skuq.gpc.inference._posterior import most_probable
 from skuq.gpc.published._algorithm import published_bounds
 from skuq.labels import codes_of
 
-_MARGIN = 1e-4  # of certificates: closer bounds of different sign leave it undecided
+_MARGIN = 1e-4  # default tolerance on margins of certificates
 _BOUNDS = {"fast": probability_bounds, "published": published_bounds}
 
 
 class RegionQueriesMixin(RegionSearchMixin):
-    """Bounds, certificates, attacks and effects for a classifier with a Gaussian posterior."""
+    """Bounds, certificates, attacks and effects for classifiers with a Gaussian posterior."""
 
     classes_: NDArray[Any]
     likelihood_: str
@@ -65,7 +65,7 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_regions: int | None = None,
         bounds: str = "fast",
     ) -> ProbabilityBounds:
-        """Enclose the smallest and the largest class probability in a region around each point.
+        """Bound the smallest and the largest class probability in a region around each point.
 
         Parameters
         ----------
@@ -74,28 +74,29 @@ class RegionQueriesMixin(RegionSearchMixin):
         radius : float or array-like of shape (n_samples,), default=None
             Radius of the ball around each point, in the units of the features.
         region : tuple (lower, upper), default=None
-            Boxes instead of balls; each a number or an array that broadcasts to `X`.
+            Box around each point, in place of a ball; each limit is a number or an array that
+            broadcasts to `X`.
         norm : {"linf", "l2", "l1"}, default="linf"
             Norm of the ball.
         features : array-like of int or str, default=None
-            Indices or names of the features that vary; the others keep their values. None is
-            all.
+            Indices or names of the features that vary within the region; None means all. Other
+            features are fixed.
         domain : tuple (lower, upper), default=None
-            Limits of meaningful inputs, to which regions are clipped; each a number or an array
-            that broadcasts to `X`. None, also within a sequence, is an open end.
+            Limits of valid inputs, to which regions are clipped; each a number or an array that
+            broadcasts to `X`. None, also as an item of a sequence, means no limit.
         class_ : label, default=None
-            Class whose probability is meant; None is all of them, in the order of `classes_`.
+            Class whose probability is bounded; None bounds all, in the order of `classes_`.
         tol : float, default=0.01
-            How close upper and lower bound of each of the two extremes are to be.
+            Target gap between lower and upper bound, for each extreme.
         max_time : float, default=None
-            Seconds after which valid but wider bounds are returned.
+            Time limit in seconds. When it is reached, valid but wider bounds are returned.
         max_regions : int, default=None
-            The same, as the number of boxes to be bounded for each extreme.
+            Limit on the number of boxes per extreme, with the same effect.
         bounds : {"fast", "published"}, default="fast"
-            "published" is the paper's own bounding procedure: for at most three classes and
-            boxes, on the CPU, one point after the other, and slower by orders of magnitude. For
-            the likelihood "softmax" its ranges are valid but wide: its grid of at most 2**18 boxes
-            in latent space leaves several hundredths, whatever `tol` is.
+            "published" selects the bounding procedure of the paper. It supports at most three
+            classes, box-shaped regions and the CPU, and is slower by orders of magnitude. For the
+            likelihood "softmax" its bounds are valid, but several hundredths apart for any `tol`,
+            because its grid in latent space is limited to 2**18 boxes.
 
         Returns
         -------
@@ -106,15 +107,16 @@ class RegionQueriesMixin(RegionSearchMixin):
         ------
         ValueError
             If the region is not well defined, a point lies outside its region or the domain,
-            or the class is unknown; with ``bounds="published"`` also if the classes are more
-            than three, regions are cut by a ball, or `device` is not the CPU.
+            or the class is unknown. With ``bounds="published"`` also for more than three
+            classes, for norms other than "linf", or if `device` is not the CPU.
 
         Notes
         -----
-        Beyond three classes, ranges are enclosed around independent classes (Eq. 36 of the proofs
-        page of the user guide): `min_lower` and `max_upper` are proven, and come closer up to
-        a rest that the dependence of classes leaves; `min_upper` and `max_lower` are
-        predictions with their tolerance, .0125, unless what is proven is closer.
+        For more than three classes, bounds are derived for independent latent functions and then
+        widened for their dependence (Eq. 36 of the proofs page of the user guide). `min_lower` and
+        `max_upper` are proven, but do not converge to the extremes. `min_upper` and `max_lower`
+        are predicted probabilities widened by their tolerance, 0.0125, unless a proven bound is
+        closer.
         """
         regions = self._around(self._points(X), radius, region, norm, features, domain)
         limits = read_limits(tol, max_time, max_regions)
@@ -123,7 +125,7 @@ class RegionQueriesMixin(RegionSearchMixin):
             raise ValueError(f"`bounds` must be 'fast' or 'published', got {bounds!r}.")
         if bounds == "published" and torch.device(self._region_model().device).type != "cpu":
             raise ValueError(
-                f"device={self.device!r} has no effect with bounds='published', which computes on "
+                f"device={self.device!r} has no effect with bounds='published', which runs on "
                 "the CPU; use device='cpu', or bounds='fast'."
             )
         bound = partial(_BOUNDS[bounds], classes=classes)
@@ -144,20 +146,21 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_time: float | None = None,
         max_regions: int | None = None,
     ) -> Certificate:
-        """Decide whether anything in a region around each point is classified differently.
+        """Decide whether the predicted class changes anywhere in a region around each point.
 
         Parameters
         ----------
         X, radius, region, norm, features, domain, max_time, max_regions
             As for `predict_proba_bounds`.
         y : array-like of shape (n_samples,), default=None
-            True labels: points are safe if they are classified correctly everywhere in their
-            region. None takes the predicted labels (Definition 2).
+            True labels: a point is safe if its whole region is classified correctly. None uses
+            the predicted labels (Definition 2).
         delta : float, default=None
-            Ask instead whether any class probability changes by more than this
+            If given, decide whether any class probability changes by more than `delta`
             (Definition 1, with the maximum norm).
         tol : float, default=1e-4
-            A margin whose bounds are this close but of different sign is left undecided.
+            A point is "undecided" if the bounds on its margin are within `tol` of each other and
+            differ in sign.
 
         Returns
         -------
@@ -169,7 +172,7 @@ class RegionQueriesMixin(RegionSearchMixin):
         ValueError
             As for `predict_proba_bounds`, or if both `y` and `delta` are given.
         TypeError
-            If `y` is a number, such as a radius that was not given by name.
+            If `y` is a number, such as a radius that was passed by position.
         """
         check_no_radius(y, "certify", "radius")
         points = self._points(X)
@@ -179,7 +182,10 @@ class RegionQueriesMixin(RegionSearchMixin):
             labels = self._labels(points, y)
             return Certificate(*self._in_batches(safety, limits, regions, labels))
         if y is not None:
-            raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
+            raise ValueError(
+                "`y` has no effect with `delta`, which bounds the change of all class "
+                "probabilities; omit `y` or `delta`."
+            )
         check_number(delta, "delta")
         return Certificate(*self._in_batches(partial(robustness, delta=delta), limits, regions))
 
@@ -196,28 +202,28 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_time: float | None = None,
         max_regions: int | None = 10_000,
     ) -> SafeRadius:
-        """Find by bisection how far around each point the class provably does not change.
+        """Find by bisection a radius within which the predicted class provably does not change.
 
         Parameters
         ----------
         X, norm, features, domain, max_time
             As for `predict_proba_bounds`.
         y : array-like of shape (n_samples,), default=None
-            True labels; None takes the predicted ones.
+            True labels; None uses the predicted labels.
         max_radius : float, default=None
-            Largest radius to try, in the units of the features. None is the length, in this norm,
-            of the standard deviations that the features that vary had in `fit`: the largest of
-            them for "linf", the root of the sum of their squares for "l2", their sum for "l1".
+            Largest radius to try, in the units of the features. The default is the norm of the
+            vector of standard deviations of the varying features in the training data: the
+            largest for "linf", the root of the sum of squares for "l2", and the sum for "l1".
         precision : float, default=0.01
-            How closely the radius is bisected, as a share of `max_radius`.
+            Precision of the bisection, relative to `max_radius`.
         max_regions : int, default=10000
-            Boxes to bound for each point and radius; a radius that needs more counts as not
-            proven.
+            Limit on the number of boxes per point and radius; a radius at which it is reached
+            counts as not proven.
 
         Returns
         -------
         SafeRadius
-            What is proven, and the nearest counterexample with its distance.
+            The proven radius, and the nearest counterexample with its distance.
         """
         check_no_radius(y, "certified_radius", "max_radius")
         points = self._points(X)
@@ -247,30 +253,31 @@ class RegionQueriesMixin(RegionSearchMixin):
         method: str = "pgd",
         n_restarts: int = 0,
     ) -> Attack:
-        """Look for points in a region at which the class is least probable, by gradients.
+        """Search a region for points at which the class is least probable, by gradient descent.
 
-        An attack that fails proves nothing; `certify` does.
+        A failed attack does not prove safety; use `certify` for proofs.
 
         Parameters
         ----------
         X, radius, region, norm, features, domain
             As for `predict_proba_bounds`.
         y : array-like of shape (n_samples,), default=None
-            Labels whose probability is lowered; None takes the predicted ones.
+            Labels whose probability is minimised; None uses the predicted labels.
         method : {"pgd", "fgsm"}, default="pgd"
-            Many small steps, or one to the border (GPFGS).
+            "pgd" takes many small steps, "fgsm" one step to the boundary (GPFGS).
         n_restarts : int, default=0
-            Further starts of "pgd", from random points of the region; the best result counts.
-            "fgsm" has none.
+            Number of restarts of "pgd" from random points of the region; the best result is
+            returned. "fgsm" does not support restarts.
 
         Returns
         -------
         Attack
+            Points found, and their predicted probabilities.
 
         Raises
         ------
         ValueError
-            As for `predict_proba_bounds`, or if `n_restarts` are asked of "fgsm".
+            As for `predict_proba_bounds`, or if `n_restarts` is above 0 with "fgsm".
         """
         check_no_radius(y, "attack", "radius")
         points = self._points(X)
@@ -298,24 +305,25 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_time: float | None = None,
         max_regions: int | None = None,
     ) -> FeatureEffects:
-        """Measure how each feature moves a class probability, by proven ranges (Appendix G).
+        """Measure the effect of each feature on a class probability, with proven error bounds.
 
-        Unlike a gradient or a linear surrogate, it accounts for everything that happens
-        within `gamma` of the point.
+        Effects are computed from ranges of the probability (Appendix G of the paper). Unlike a
+        gradient or a linear surrogate, they account for all inputs within `gamma` of the point
+        along the feature.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Points.
         gamma : float
-            How far each feature is moved up and down, in its units.
+            Largest change of each feature, up and down, in its unit.
         class_ : label, default=None
-            Class whose probability is meant. None is the second class of two; of more, the
-            predicted class of each point.
+            Class whose probability is explained. None selects the second of two classes, and the
+            predicted class of each point if there are more.
         features, domain, max_time, max_regions
             As for `predict_proba_bounds`.
         tol : float, default=1e-3
-            How closely each extreme is bounded.
+            Target gap between lower and upper bound, for each extreme.
 
         Returns
         -------
@@ -348,5 +356,7 @@ class RegionQueriesMixin(RegionSearchMixin):
             return most_probable(self._region_model().probabilities(points))
         y = column_or_1d(y)
         if len(y) != len(points):
-            raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
+            raise ValueError(
+                f"`y` must have one label per point, got {len(y)} labels for {len(points)} points."
+            )
         return codes_of(y, self.classes_, "y")

@@ -1,4 +1,4 @@
-"""Searches over regions around points, which estimators with proven ranges share."""
+"""Searches over regions around points, shared by `RobustGPC` and `RobustGPRegressor`."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from skuq.gpc.bounds._probability_model import Limits
 from skuq.gpc.bounds._regions import Region
 from skuq.networks import resolve_device
 
-_BATCH = 64  # points searched together
+_BATCH = 64  # points per batch
 
 
 def certificate_device(device: str | torch.device) -> torch.device:
-    """Turn a ``device`` parameter into one that can compute certificates."""
+    """Resolve a ``device`` parameter to a device that supports float64."""
     if str(device).partition(":")[0] == "mps":
         raise ValueError(
-            "`device`='mps' cannot compute certificates: guarantees need float64, which MPS lacks; "
-            "use 'cpu', or 'auto', which never is MPS."
+            "`device`='mps' cannot compute certificates: guarantees need float64, which MPS does "
+            "not support; use 'cpu', or 'auto', which never selects MPS."
         )
     return resolve_device(device)
 
 
 class RegionSearchMixin(ABC):
-    """Regions, batches and bisections of an estimator with a Gaussian posterior."""
+    """Regions, batches and bisections for estimators with a Gaussian posterior."""
 
     device: Any
     n_jobs: int | None
     verbose: int
     _deviations: FloatArray
     _length: float
-    _region_models: dict[str, Any]  # what was prepared on a device
+    _region_models: dict[str, Any]  # cache of models for bounds, by device
 
     @abstractmethod
     def _new_region_model(self, device: str) -> Any:
-        """Prepare the predictions of the posterior on a device."""
+        """Build the model that bounds predictions, on a device."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what certificates prepared on a device: it is prepared again when needed."""
+        """State without the models for bounds, which are rebuilt on demand."""
         state: Any = super().__getstate__()
         return {**state, "_region_models": {}} if "_region_models" in state else state
 
@@ -71,16 +71,19 @@ class RegionSearchMixin(ABC):
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Answer batch by batch, in parallel if asked for; time is shared among the batches."""
-        # `answer` is given the model and the batch's rows of all that belongs to points.
+        """Apply `answer` to batches of points, in `n_jobs` processes, and concatenate the results.
+
+        `answer` receives the model and the batch's rows of each of `of_points`. The time limit is
+        divided equally among the batches.
+        """
         model, n = self._region_model(), len(of_points[0])
-        model.prepare()  # once, here, and not in every process
+        model.prepare()  # once in this process instead of in every worker
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
         with self._bar(n, quiet) as bar:
-            report = bar.update if n_workers == 1 else None  # which cannot leave this process
+            report = bar.update if n_workers == 1 else None  # a progress bar cannot be pickled
             jobs = (
                 delayed(answer)(
                     model, *(each[rows] for each in of_points), limits=share, progress=report
@@ -103,7 +106,7 @@ class RegionSearchMixin(ABC):
         return points
 
     def _deviation(self, order: float, features: Any) -> float:
-        """Length of the training rows' standard deviations in some features; never 0."""
+        """Norm of the training data's standard deviations in the given features; never 0."""
         names = getattr(self, "feature_names_in_", None)
         free = feature_indices(features, len(self._deviations), names)
         return float(np.linalg.norm(self._deviations[free], order)) or self._length
@@ -127,7 +130,10 @@ class RegionSearchMixin(ABC):
         features: Any,
         domain: Any,
     ) -> SafeRadius:
-        """Bisect the radius up to which `decide`, with the rows of `of_points`, certifies."""
+        """Bisect the radius up to which `decide` certifies each point.
+
+        `decide` also receives the rows of `of_points` (labels or tolerances).
+        """
         check_norm(norm)
         order = NORMS[norm] or np.inf
         if max_radius is None:

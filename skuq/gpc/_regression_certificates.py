@@ -1,4 +1,4 @@
-"""Certificates of regression over regions around points: ranges of moments, and stability."""
+"""Certificates for regression over regions: bounds on mean and deviation, and stability."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from skuq.gpc.bounds._moment_model import MomentModel
 from skuq.gpc.bounds._probability_model import Limits
 from skuq.gpc.bounds._regions import Region
 
-_TIE = 1e-9  # of a tolerance: what is closer is left undecided
-_ROUNDING = 4 * UNIT  # relative, of a product and a sum
+_TIE = 1e-9  # margins below this, relative to the tolerance, are undecided
+_ROUNDING = 4 * UNIT  # relative error of a product and a sum
 
 
 class MomentBounds(NamedTuple):
-    """Proven range of one predicted quantity over a region around each of n points.
+    """Proven bounds on one predicted quantity over a region around each of n points.
 
-    All are float64 in the unit of the target.
+    All arrays are float64; bounds are in the unit of the target.
 
     Attributes
     ----------
     min_lower, min_upper : ndarray of shape (n,)
-        Bounds of the smallest value in the region.
+        Bounds on the smallest value in the region.
     max_lower, max_upper : ndarray of shape (n,)
-        Bounds of the largest one.
+        Bounds on the largest value in the region.
     argmin, argmax : ndarray of shape (n, n_features)
         Points of the region that attain `min_upper` and `max_lower`, up to rounding.
     lower, upper : ndarray of shape (n,)
@@ -52,19 +52,19 @@ class MomentBounds(NamedTuple):
 
 
 class RegressionBounds(NamedTuple):
-    """Proven ranges of predictions over a region around each of n points.
+    """Proven bounds on predictions over a region around each of n points.
 
     Attributes
     ----------
     mean : MomentBounds
-        Range of the predicted mean.
+        Bounds on the predicted mean.
     std : MomentBounds
-        Range of the predicted standard deviation, that of ``predict(X, return_std=True)``.
+        Bounds on the standard deviation that ``predict(X, return_std=True)`` returns.
     n_regions : ndarray of shape (n,), int64
-        Boxes that were bounded.
+        Number of boxes that were bounded.
     converged : ndarray of shape (n,), bool
-        Whether all bounds of the point are as close as was asked for; if not, a limit of time
-        or regions was reached, and they are valid but wider.
+        Whether all gaps between lower and upper bounds of the point are within `tol`. If not,
+        `max_time` or `max_regions` was reached; the bounds are valid, but wider.
     """
 
     mean: MomentBounds
@@ -76,8 +76,11 @@ class RegressionBounds(NamedTuple):
 def moment_bounds(
     model: MomentModel, regions: Region, limits: Limits, progress: ProgressCallback = None
 ) -> tuple[NDArray[Any], ...]:
-    """Bound the extremes of means and then of standard deviations: the parts of both ranges."""
-    # Each part is (n,) or (n, n_features); numbers of boxes and convergence follow.
+    """Bound the extremes of mean and standard deviation over each region.
+
+    Returns the fields of `MomentBounds` for the mean, those for the standard deviation, the number
+    of boxes, and convergence, as (n,) or (n, n_features) arrays.
+    """
     n = len(regions)
     objectives = np.concatenate([model.of_mean(np.ones(n)), model.of_deviation(n)], axis=1)
     found = model.minima(regions, objectives, limits, progress=per_point(progress, 4))
@@ -96,8 +99,10 @@ def stability(
     limits: Limits,
     progress: ProgressCallback = None,
 ) -> Certificate:
-    """Decide for each region whether the mean stays within a tolerance of that at its point."""
-    # tolerances (n,); margins are in units of them.
+    """Decide for each region whether the mean stays within a tolerance of the mean at its center.
+
+    Shape: `tolerances` (n,). Margins are returned in units of the tolerances.
+    """
     objectives = model.of_mean(tolerances)
     most = np.stack([model.values(regions.center, objectives[:, i]) for i in range(2)], axis=1)
     least = -most[:, ::-1]
@@ -106,7 +111,7 @@ def stability(
 
 
 def rescaled(bounds: MomentBounds, scale: float, shift: float) -> MomentBounds:
-    """The same range in other units, ``shift + scale * value``, rounded outwards."""
+    """Transform bounds to ``shift + scale * value``, rounded outwards."""
 
     def moved(end: FloatArray, direction: int) -> FloatArray:
         value = shift + scale * end

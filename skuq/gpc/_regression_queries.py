@@ -1,4 +1,4 @@
-"""Methods of `RobustGPRegressor` that answer questions about whole regions."""
+"""Methods of `RobustGPRegressor` for regions: bounds, certificates and certified radii."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from skuq.gpc._regression_certificates import (
 )
 from skuq.gpc.bounds._moment_model import MomentModel
 
-_MARGIN = 1e-3  # of a tolerance: closer bounds of different sign leave a certificate undecided
+_MARGIN = 1e-3  # tolerance on margins of certificates, relative to the tolerance of the mean
 
 
 class RegressionQueriesMixin(RegionSearchMixin):
-    """Bounds and certificates of a regression with a Gaussian posterior."""
+    """Bounds and certificates for regressors with a Gaussian posterior."""
 
     posterior_: Any
-    _shift: float  # of the target, and its unit
-    _scale: float
-    _white: float  # variance of the noise that predictions have, in normalised units
-    _close: float  # how close bounds are if nothing else is said, in the unit of the target
+    _shift: float  # subtracted from targets in `fit`
+    _scale: float  # divisor of targets in `fit`
+    _white: float  # noise variance of WhiteKernels, in normalised units
+    _close: float  # default `tol`, in the unit of the target
 
     def predict_bounds(
         self,
@@ -41,7 +41,7 @@ class RegressionQueriesMixin(RegionSearchMixin):
         max_time: float | None = None,
         max_regions: int | None = 10_000,
     ) -> RegressionBounds:
-        """Enclose the smallest and the largest mean and deviation in a region around each point.
+        """Bound mean and standard deviation of predictions in a region around each point.
 
         Parameters
         ----------
@@ -50,30 +50,31 @@ class RegressionQueriesMixin(RegionSearchMixin):
         radius : float or array-like of shape (n_samples,), default=None
             Radius of the ball around each point, in the units of the features.
         region : tuple (lower, upper), default=None
-            Boxes instead of balls; each a number or an array that broadcasts to `X`.
+            Box around each point, in place of a ball; each limit is a number or an array that
+            broadcasts to `X`.
         norm : {"linf", "l2", "l1"}, default="linf"
             Norm of the ball.
         features : array-like of int or str, default=None
-            Indices or names of the features that vary; the others keep their values. None is
-            all.
+            Indices or names of the features that vary within the region; None means all. Other
+            features are fixed.
         domain : tuple (lower, upper), default=None
-            Limits of meaningful inputs, to which regions are clipped; each a number or an array
-            that broadcasts to `X`. None, also within a sequence, is an open end.
+            Limits of valid inputs, to which regions are clipped; each a number or an array that
+            broadcasts to `X`. None, also as an item of a sequence, means no limit.
         tol : float, default=None
-            How close upper and lower bound of each extreme are to be, in the unit of the target.
-            None is a hundredth of the standard deviation of the training targets.
+            Target gap between lower and upper bound of each extreme, in the unit of the target.
+            The default is 1 % of the standard deviation of the training targets.
         max_time : float, default=None
-            Seconds after which valid but wider bounds are returned.
+            Time limit in seconds. When it is reached, valid but wider bounds are returned.
         max_regions : int, default=10000
-            The same, as the number of boxes to be bounded for each extreme; None sets no limit.
-            Where there is next to no noise, rounding limits how close bounds of the standard
-            deviation come.
+            Limit on the number of boxes per extreme, with the same effect; None means no limit.
+            If the noise is very small, rounding errors limit how close the bounds on the standard
+            deviation can become.
 
         Returns
         -------
         RegressionBounds
-            Ranges of the mean and of the standard deviation, which like that of `predict` includes
-            the noise of WhiteKernels.
+            Bounds on the mean and on the standard deviation. As in `predict`, the standard
+            deviation includes the noise of WhiteKernels.
 
         Raises
         ------
@@ -101,22 +102,23 @@ class RegressionQueriesMixin(RegionSearchMixin):
         max_time: float | None = None,
         max_regions: int | None = 10_000,
     ) -> Certificate:
-        """Decide whether the mean moves by more than a tolerance in a region around each point.
+        """Decide whether the mean changes by more than a tolerance in a region around each point.
 
         Parameters
         ----------
         X, radius, region, norm, features, domain, max_time, max_regions
             As for `predict_bounds`.
         tolerance : float or array-like of shape (n_samples,)
-            By how much the mean may differ from that at the point, up or down, in the unit of the
+            Largest allowed absolute difference from the mean at the point, in the unit of the
             target; above 0.
 
         Returns
         -------
         Certificate
-            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point; margins
-            are what is left of the tolerance, in the unit of the target. A margin whose bounds are
-            closer than a thousandth of the tolerance but of different sign is left undecided.
+            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point. The
+            margin is the tolerance minus the largest change, in the unit of the target. A point
+            is "undecided" if the bounds on its margin are within a thousandth of the tolerance of
+            each other and differ in sign.
 
         Raises
         ------
@@ -146,7 +148,7 @@ class RegressionQueriesMixin(RegionSearchMixin):
         max_time: float | None = None,
         max_regions: int | None = 10_000,
     ) -> SafeRadius:
-        """Find by bisection how far around each point the mean provably keeps to a tolerance.
+        """Find by bisection a radius within which the mean provably stays within a tolerance.
 
         Parameters
         ----------
@@ -155,19 +157,19 @@ class RegressionQueriesMixin(RegionSearchMixin):
         tolerance : float or array-like of shape (n_samples,)
             As for `certify`.
         max_radius : float, default=None
-            Largest radius to try, in the units of the features. None is the length, in this norm,
-            of the standard deviations that the features that vary had in `fit`: the largest of
-            them for "linf", the root of the sum of their squares for "l2", their sum for "l1".
+            Largest radius to try, in the units of the features. The default is the norm of the
+            vector of standard deviations of the varying features in the training data: the
+            largest for "linf", the root of the sum of squares for "l2", and the sum for "l1".
         precision : float, default=0.01
-            How closely the radius is bisected, as a share of `max_radius`.
+            Precision of the bisection, relative to `max_radius`.
         max_regions : int, default=10000
-            Boxes to bound for each point and radius; a radius that needs more counts as not
-            proven.
+            Limit on the number of boxes per point and radius; a radius at which it is reached
+            counts as not proven.
 
         Returns
         -------
         SafeRadius
-            What is proven, and the nearest counterexample with its distance.
+            The proven radius, and the nearest counterexample with its distance.
         """
         points = self._points(X)
         return self._bisect(

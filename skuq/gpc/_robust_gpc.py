@@ -1,4 +1,4 @@
-"""Gaussian-process classification with proven probability ranges, as an estimator."""
+"""Estimator for Gaussian-process classification with proven bounds on probabilities."""
 
 from __future__ import annotations
 
@@ -49,44 +49,44 @@ from skuq.sample_weights import training_weights
 class RobustGPC(
     RegionQueriesMixin, EvidenceSearchMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
-    """Gaussian-process classifier whose probabilities can be bounded over whole regions.
+    """Gaussian-process classifier with proven bounds on its probabilities over regions.
 
-    A classifier in its own right, and the only one here that can *prove* what it does around
-    a point: `predict_proba_bounds` encloses the smallest and the largest class probability
-    over a region, `certify` decides whether the predicted class can change in it, and
-    `certified_radius` how far it cannot.
+    Besides predicting classes, it can *prove* statements about the inputs around a point:
+    `predict_proba_bounds` encloses the smallest and the largest class probability
+    over a region, `certify` decides whether the predicted class changes anywhere in the region,
+    and `certified_radius` returns a radius within which the predicted class does not change.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
         Prior covariance of the latent functions: sums and products of RBF, Matern (nu 1.5 or
-        2.5), RationalQuadratic and ConstantKernel. None is a constant times an RBF whose
-        length-scale starts at the spread of the data.
+        2.5), RationalQuadratic and ConstantKernel. None stands for a constant times an RBF whose
+        initial length-scale is the spread of the data.
     likelihood : {"auto", "probit", "logit", "softmax"}, default="auto"
-        From latent functions to probabilities. "probit" and "logit" are for two classes,
-        "softmax" is for any number. "auto" is "probit" for two classes and else "softmax".
+        Map from latent functions to probabilities. "probit" and "logit" support two classes,
+        "softmax" any number. "auto" selects "probit" for two classes and otherwise "softmax".
     inference : {"laplace", "ep"}, default="laplace"
-        Gaussian approximation of the posterior: Laplace's method or expectation propagation,
-        which takes longer, is closer to the true posterior and is for two classes.
+        Gaussian approximation of the posterior: Laplace's method, or expectation propagation,
+        which is slower and closer to the true posterior, and supports only two classes.
     optimizer : {"lbfgs"} or None, default="lbfgs"
-        How the marginal likelihood is maximised over the kernel's hyperparameters; None keeps
-        them as they are. Without an optimizer, or without free hyperparameters, `max_iter` and
-        `n_restarts` are refused in `fit`.
+        Method that maximises the marginal likelihood over the hyperparameters of the kernel. None
+        keeps the hyperparameters fixed. If there is nothing to optimise, `fit` rejects `max_iter`
+        and `n_restarts`.
     max_iter : int, default=100
-        Evaluations of the marginal likelihood at most, for each start.
+        Maximum number of evaluations of the marginal likelihood per start.
     n_restarts : int, default=0
-        Further starts, from hyperparameters drawn log-uniformly within their bounds.
+        Number of restarts, from hyperparameters drawn log-uniformly within their bounds.
     n_inducing : int, default=None
-        Number of inducing points that represent the training data, for large data sets: the
-        cost of `fit` grows linearly with the data, and that of predictions and certificates
-        does not grow. None uses the data themselves, at a cost that grows with their cube.
+        Number of inducing points that represent the training data, for large data sets. The
+        cost of `fit` is then linear in the number of samples, and the cost of predictions and
+        certificates is independent of it. None uses all samples, and the cost of `fit` is cubic.
     device : str, default="auto"
-        Where certificates are computed; "auto" is CUDA if present, else the CPU. "mps" is refused:
-        guarantees need float64. `fit` and predictions compute on the CPU, in numpy and scipy.
+        Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
+        because guarantees need float64. `fit` and predictions always run on the CPU.
     n_jobs : int, default=None
-        Processes that share the points to be certified, through joblib.
+        Number of joblib processes among which the points to be certified are distributed.
     random_state : int, RandomState instance or None, default=None
-        Draws restarts, inducing points, and the further starts of attacks.
+        Seed for restarts, inducing points, and restarts of attacks.
     verbose : int, default=0
         Whether to show a progress bar while fitting and certifying.
 
@@ -95,19 +95,19 @@ class RobustGPC(
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     kernel_ : Kernel
-        The kernel with the hyperparameters that were found.
+        The kernel with optimised hyperparameters.
     likelihood_ : str
-        The likelihood that was used.
+        The likelihood that was selected.
     posterior_ : object
-        Gaussian posterior of the latent functions: ``posterior_.moments(X)`` returns their means
-        and covariances at points, of shape (n_samples, L) and (n_samples, L, L). L is 1 for
+        Gaussian posterior of the latent functions. ``posterior_.moments(X)`` returns their means
+        and covariances, of shape (n_samples, L) and (n_samples, L, L), where L is 1 for
         "probit" and "logit", and the number of classes for "softmax".
     log_marginal_likelihood_ : float
-        Approximate logarithm of the evidence of `kernel_`, in nats.
+        Approximate log marginal likelihood of `kernel_`, in nats.
     n_iter_ : int
-        Evaluations of the marginal likelihood.
+        Number of evaluations of the marginal likelihood.
     jitter_ : float
-        What was added to the diagonal of the covariance, relative to it, to factorise it.
+        Relative increase of the diagonal of the covariance that its factorisation required.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -119,12 +119,12 @@ class RobustGPC(
     expected entropy under the latent posterior, epistemic = their difference, the mutual
     information between the label and the latent function.
 
-    Guarantees are about this model: about the probabilities that the Gaussian approximation of
-    the posterior gives, with the numbers that were fitted. They do not say how close that
-    approximation, or the model, is to the truth.
+    Guarantees refer to the fitted model: to the probabilities that it computes from the Gaussian
+    approximation of the posterior. They do not cover the error of the approximation or of the
+    model.
 
-    Distances are measured in the units of `X`. Results do not depend on that unit: multiply
-    features, radii and the length-scales of a given kernel, and nothing else changes.
+    Distances are measured in the units of `X`. If features, radii and the length-scales of a
+    given kernel are all multiplied by the same number, results do not change.
 
     References
     ----------
@@ -200,8 +200,9 @@ class RobustGPC(
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning. They are powers of the likelihoods.
+            Weights >= 0: a sample of weight w counts w times (its likelihood is raised to the
+            power w), and weight 0 leaves it out. A mean weight below 0.1 or above 10 raises a
+            warning.
 
         Returns
         -------
@@ -211,21 +212,21 @@ class RobustGPC(
         Raises
         ------
         ValueError
-            If the data are not finite numbers, or beyond 1e100, whose squares overflow; if the
-            data hold a single class, have more classes than the likelihood or the inference is
-            for, if the kernel is not supported, if a parameter cannot have an effect, or if the
-            marginal likelihood is not a number under the hyperparameters to start from.
+            If the data are not finite, or exceed 1e100 in absolute value (their squares would
+            overflow); if the data have one class, or more classes than likelihood and inference
+            support; if the kernel is not supported; if a parameter cannot have an effect; or if
+            the marginal likelihood of the initial hyperparameters is not a number.
         MemoryError
-            If an exact fit takes more memory than is free; before it begins.
+            If an exact fit needs more memory than is available; raised before the fit starts.
 
         Warns
         -----
         UserWarning
             If features of very different spread share one length-scale.
         sklearn.exceptions.ConvergenceWarning
-            If the posterior approximation did not converge, or the covariance was so close to
-            singular that its diagonal had to be raised noticeably, or the search for
-            hyperparameters stopped early.
+            If the approximation of the posterior did not converge, if the covariance was almost
+            singular and `jitter_` is large, or if the optimisation of the hyperparameters
+            stopped early.
         """
         certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
@@ -260,7 +261,7 @@ class RobustGPC(
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities, averaged over the latent posterior (Eq. 1 of the paper).
+        """Predict class probabilities as averages over the latent posterior (Eq. 1 of the paper).
 
         Parameters
         ----------
@@ -293,7 +294,7 @@ class RobustGPC(
         return labels
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Split the entropy of predictions by its source.
+        """Decompose the entropy of the predictions into aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
@@ -320,7 +321,7 @@ class RobustGPC(
         return tags
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        points = self._points(X)  # which are refused before there is a posterior
+        points = self._points(X)  # before `posterior_`, to raise NotFittedError
         return self.posterior_.moments(points)
 
     def _chosen_likelihood(self) -> str:
@@ -356,7 +357,7 @@ class RobustGPC(
         return kernel
 
     def _methods(self, codes: NDArray[np.intp], weight: FloatArray | None) -> tuple[Any, Any]:
-        """Evidence and posterior as functions of the prior."""
+        """Functions of the prior that compute the evidence and the posterior."""
         target: dict[str, Any]
         evidence: Callable[..., Evidence]
         posterior: Callable[..., Posterior]

@@ -1,4 +1,4 @@
-"""Gaussian-process regression with proven ranges of its predictions, as an estimator."""
+"""Estimator for Gaussian-process regression with proven bounds on its predictions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from skuq.gpc.inference._regression import (
 )
 from skuq.sample_weights import training_weights
 
-_CLOSE = 0.01  # of the target's standard deviation: bounds are this close if nothing else is said
-_LARGEST = 1e100  # of targets, whose squares must be float64 numbers
+_CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
+_LARGEST = 1e100  # largest absolute target; squares must not overflow
 
 
 def _no_predictions(
@@ -48,66 +48,67 @@ def _no_predictions(
 class RobustGPRegressor(
     RegressionQueriesMixin, EvidenceSearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
 ):
-    """Gaussian-process regression whose predictions can be bounded over whole regions.
+    """Gaussian-process regression with proven bounds on its predictions over regions.
 
-    It predicts what `sklearn.gaussian_process.GaussianProcessRegressor` predicts, and *proves*
-    how predictions change around a point: `predict_bounds` encloses the smallest and the largest
-    mean and standard deviation over a region, `certify` decides whether the mean can move by more
-    than a tolerance, and `certified_radius` how far it cannot.
+    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition, it
+    *proves* how predictions change around a point: `predict_bounds` encloses the smallest and the
+    largest mean and standard deviation over a region, `certify` decides whether the mean changes
+    by more than a tolerance in the region, and `certified_radius` returns a radius within which
+    the mean does not.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
         Prior covariance of the function: sums and products of RBF, Matern (nu 1.5 or 2.5),
-        RationalQuadratic and ConstantKernel; with WhiteKernel as a summand, whose `noise_level`
-        is the variance of the noise and is learned. None is a constant times an RBF whose
-        length-scale starts at the spread of the data, plus a WhiteKernel.
+        RationalQuadratic and ConstantKernel, and WhiteKernel as a summand, whose `noise_level`,
+        the noise variance, is optimised. None stands for a constant times an RBF whose
+        initial length-scale is the spread of the data, plus a WhiteKernel.
     alpha : float or array-like of shape (n_samples,), default=1e-10
-        Variance of noise that is known, besides that of a WhiteKernel: for all targets, or for
-        each training target. With `normalize_y` in units of the variance of `y`.
+        Known noise variance, in addition to that of a WhiteKernel: one value for all targets, or
+        one for each training target. With `normalize_y`, in units of the variance of `y`.
     normalize_y : bool, default=True
-        Whether to subtract the mean of `y` and to divide by its standard deviation while fitting,
-        so that results do not depend on its unit. scikit-learn's default is False.
+        Whether to standardise `y` during the fit, so that results do not depend on its unit.
+        scikit-learn's default is False.
     optimizer : {"lbfgs"} or None, default="lbfgs"
-        How the marginal likelihood is maximised over the kernel's hyperparameters; None keeps
-        them as they are. Without an optimizer, or without free hyperparameters, `max_iter` and
-        `n_restarts` are refused in `fit`.
+        Method that maximises the marginal likelihood over the hyperparameters of the kernel. None
+        keeps the hyperparameters fixed. If there is nothing to optimise, `fit` rejects `max_iter`
+        and `n_restarts`.
     max_iter : int, default=100
-        Evaluations of the marginal likelihood at most, for each start.
+        Maximum number of evaluations of the marginal likelihood per start.
     n_restarts : int, default=0
-        Further starts, from hyperparameters drawn log-uniformly within their bounds.
+        Number of restarts, from hyperparameters drawn log-uniformly within their bounds.
     n_inducing : int, default=None
-        Number of inducing points that represent the training data, for large data sets: the
-        cost of `fit` grows linearly with the data, and that of predictions and certificates
-        does not grow. None uses the data themselves, at a cost that grows with their cube.
+        Number of inducing points that represent the training data, for large data sets. The
+        cost of `fit` is then linear in the number of samples, and the cost of predictions and
+        certificates is independent of it. None uses all samples, and the cost of `fit` is cubic.
     device : str, default="auto"
-        Where certificates are computed; "auto" is CUDA if present, else the CPU. "mps" is refused:
-        guarantees need float64. `fit` and predictions compute on the CPU, in numpy and scipy.
+        Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
+        because guarantees need float64. `fit` and predictions always run on the CPU.
     n_jobs : int, default=None
-        Processes that share the points to be certified, through joblib.
+        Number of joblib processes among which the points to be certified are distributed.
     random_state : int, RandomState instance or None, default=None
-        Draws restarts and inducing points.
+        Seed for restarts and inducing points.
     verbose : int, default=0
         Whether to show a progress bar while fitting and certifying.
 
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with the hyperparameters that were found.
+        The kernel with optimised hyperparameters.
     posterior_ : object
-        Gaussian posterior of the latent function, in units of the normalised target:
+        Gaussian posterior of the latent function, in units of the normalised target.
         ``posterior_.moments(X)`` returns means and variances, of shape (n_samples, 1) and
         (n_samples, 1, 1).
     noise_variance_ : float
-        Variance of the noise of a new target, in squared units of the target: that of
-        WhiteKernels, and `alpha` if it is one number.
+        Noise variance of a new target, in squared units of the target: the sum over WhiteKernels,
+        plus `alpha` if it is a single number.
     log_marginal_likelihood_ : float
-        Logarithm of the marginal likelihood of `kernel_`, in nats, of the normalised targets; a
-        lower bound of it with `n_inducing`.
+        Log marginal likelihood of `kernel_` for the normalised targets, in nats; a lower bound
+        of it with `n_inducing`.
     n_iter_ : int
-        Evaluations of the marginal likelihood.
+        Number of evaluations of the marginal likelihood.
     jitter_ : float
-        What was added to the diagonal of the covariance, relative to it, to factorise it.
+        Relative increase of the diagonal of the covariance that its factorisation required.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -115,15 +116,15 @@ class RobustGPRegressor(
 
     Notes
     -----
-    Uncertainties are variances, in squared units of the target: epistemic = that of the latent
-    function, which data reduce, aleatoric = that of the noise, the same everywhere, and total =
+    Uncertainties are variances, in squared units of the target. Epistemic: variance of the latent
+    function, which more data reduce. Aleatoric: noise variance, the same for all inputs. Total:
     their sum.
 
-    Guarantees are about this model: about the predictions of the posterior with the numbers that
-    were fitted. They do not say how close the model is to the truth.
+    Guarantees refer to the fitted model: to the predictions that it computes from the posterior.
+    They do not cover the error of the model.
 
-    Distances are measured in the units of `X`. Results do not depend on that unit: multiply
-    features, radii and the length-scales of a given kernel, and nothing else changes.
+    Distances are measured in the units of `X`. If features, radii and the length-scales of a
+    given kernel are all multiplied by the same number, results do not change.
 
     References
     ----------
@@ -203,8 +204,8 @@ class RobustGPRegressor(
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0: a sample of weight w counts w times, and weight 0 leaves it out. A mean
+            weight below 0.1 or above 10 raises a warning.
 
         Returns
         -------
@@ -214,20 +215,20 @@ class RobustGPRegressor(
         Raises
         ------
         ValueError
-            If the data are not finite numbers, or beyond 1e100, whose squares overflow; if there
-            is more than one target, the kernel is not supported, there is neither noise in the
-            kernel nor `alpha`, a parameter cannot have an effect, or the marginal likelihood is
-            not a number under the hyperparameters to start from.
+            If the data are not finite, or exceed 1e100 in absolute value (their squares would
+            overflow); if there is more than one target; if the kernel is not supported; if the
+            noise variance of the kernel plus `alpha` is 0; if a parameter cannot have an effect;
+            or if the marginal likelihood of the initial hyperparameters is not a number.
         MemoryError
-            If an exact fit takes more memory than is free; before it begins.
+            If an exact fit needs more memory than is available; raised before the fit starts.
 
         Warns
         -----
         UserWarning
             If features of very different spread share one length-scale.
         sklearn.exceptions.ConvergenceWarning
-            If the covariance was so close to singular that its diagonal had to be raised
-            noticeably, or the search for hyperparameters stopped early.
+            If the covariance was almost singular and `jitter_` is large, or if the optimisation
+            of the hyperparameters stopped early.
         """
         certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True, y_numeric=True)
@@ -264,35 +265,37 @@ class RobustGPRegressor(
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Predict the mean, and if asked for the standard deviation or the covariance.
+        """Predict the mean, and optionally the standard deviation or the covariance.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         return_std : bool, default=False
-            Whether to return standard deviations too. They include the noise of WhiteKernels, but
-            not `alpha`, as scikit-learn's do.
+            Whether to also return standard deviations. As in scikit-learn, they include the noise
+            of WhiteKernels, but not `alpha`.
         return_cov : bool, default=False
-            Whether to return the covariance of all inputs instead, at a cost that grows with their
-            square.
+            Whether to also return the joint covariance of all inputs, at a cost quadratic in their
+            number.
 
         Returns
         -------
         mean : ndarray of shape (n_samples,)
             Means, in the unit of the target.
         std : ndarray of shape (n_samples,)
-            Standard deviations, in the unit of the target; with `return_std`.
+            Standard deviations, in the unit of the target; only with `return_std`.
         cov : ndarray of shape (n_samples, n_samples)
-            Covariance, in its square; with `return_cov`.
+            Covariances, in squared units of the target; only with `return_cov`.
 
         Raises
         ------
         ValueError
-            If both `return_std` and `return_cov` are true.
+            If both `return_std` and `return_cov` are True.
         """
         if return_std and return_cov:
-            raise ValueError("Ask for either `return_std` or `return_cov`, and not for both.")
+            raise ValueError(
+                "`return_std` and `return_cov` must not both be True; set one of them to False."
+            )
         points = self._points(X)
         mean, variance = self.posterior_.moments(points)
         predicted = self._shift + self._scale * mean[:, 0]
@@ -309,7 +312,7 @@ class RobustGPRegressor(
         return predicted
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Split the variance of predictions by its source.
+        """Decompose the variance of the predictions into aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
@@ -327,11 +330,11 @@ class RobustGPRegressor(
         return Uncertainty.from_parts(np.full(len(variance), self.noise_variance_), variance)
 
     def _noise_of_targets(self, n: int) -> FloatArray:
-        """Variances besides those in the kernel, (n,)."""
+        """Validate `alpha` and broadcast it to (n,)."""
         alpha = np.asarray(self.alpha, dtype=np.float64)
         if alpha.shape not in ((), (n,)) or not np.isfinite(alpha).all() or (alpha < 0).any():
             raise ValueError(
-                f"`alpha` must be a finite number of at least 0, or one for each of the {n} "
+                f"`alpha` must be a finite number >= 0, or one for each of the {n} "
                 f"samples, got {self.alpha!r}."
             )
         return np.broadcast_to(alpha, (n,)).copy()
@@ -339,7 +342,7 @@ class RobustGPRegressor(
     def _initial_kernel(
         self, X: FloatArray, y: FloatArray, weight: FloatArray, alpha: FloatArray
     ) -> Kernel:
-        """The kernel to start from, and the unit of the target."""
+        """Build the initial kernel; also sets shift and scale of the target."""
         center = np.average(y, weights=weight)
         spread = float(np.sqrt(np.average((y - center) ** 2, weights=weight)))
         if np.ptp(y) == 0 or not spread:
@@ -358,17 +361,19 @@ class RobustGPRegressor(
         check_sizes(X, kernel)
         if (alpha + noise_level(kernel)).min() <= 0:
             raise ValueError(
-                "Targets without any noise leave covariances singular: add a WhiteKernel to the "
-                "kernel, or set `alpha` above 0, such as 1e-10."
+                "The noise variance must be above 0, because covariances without noise may be "
+                "singular: add a WhiteKernel to the kernel, or set `alpha` to a value above 0, "
+                "such as 1e-10."
             )
         return kernel
 
 
 def _check_targets(y: FloatArray) -> None:
-    """Raise if squares of targets leave the float64 numbers."""
+    """Raise if squares of targets would overflow."""
     row = int(np.abs(y).argmax())
     if abs(y[row]) > _LARGEST:
         raise ValueError(
-            f"Target {row} is {y[row]:.3g}, which is beyond {_LARGEST:g}: squares of such numbers "
-            "leave the range of float64. Correct the value, or take another unit."
+            f"Target {row} is {y[row]:.3g}. Absolute values of targets must not exceed "
+            f"{_LARGEST:g}, because their squares would overflow float64; correct the value, or "
+            "rescale the target."
         )

@@ -328,7 +328,7 @@ def test_groups_are_columns_of_a_sparse_matrix_too(reference, make):
     model = LogisticRegression().fit(X[:100], y[:100])
     ours = CalibrationAuditor(model, groups=[0, -1]).fit(make(X), y)
     assert_same_numbers(ours, CalibrationAuditor(model, groups=[0, -1]).fit(X, y))
-    with pytest.raises(ValueError, match=r"no column 2: X has shape \(400, 2\)"):
+    with pytest.raises(ValueError, match=r"X has no column 2; it has shape \(400, 2\)"):
         CalibrationAuditor(model, groups=2).fit(make(X), y)
 
 

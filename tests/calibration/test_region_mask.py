@@ -167,7 +167,7 @@ def test_index_of_a_frame_does_not_matter():
         ({"height": (0, 1)}, FRAME, r"no column 'height': X has columns \['age', 'loan size'"),
         ({7: (0, 1)}, FRAME, "no column 7: X has columns"),
         ({7: (0, 1)}, ARRAY, r"no column 7: X has shape \(4, 2\)"),
-        ({"age": (0, 1)}, ARRAY, "'age' is named, but X is not a data frame; give the position"),
+        ({"age": (0, 1)}, ARRAY, "'age' is a name, but X has no column names; pass the position"),
         ({0: (1, 2, 3)}, ARRAY, r"must be \(low, high\).* got \(1, 2, 3\); give several"),
         ({"job": ("nurse", "cook")}, FRAME, r"must be \(low, high\).*values as a list"),
         (lambda X: X[:, 0] * 2, ARRAY, "got float64 of shape"),

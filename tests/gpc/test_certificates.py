@@ -178,7 +178,7 @@ def test_a_tie_is_undecided():
     [
         ("certify", {"radius": 0.1, "y": [0, 9]}, "not among the classes"),
         ("certify", {"radius": 0.1, "y": [0]}, "1 labels for 2 points"),
-        ("certify", {"radius": 0.1, "y": [0, 1], "delta": 0.1}, "leave `y` out"),
+        ("certify", {"radius": 0.1, "y": [0, 1], "delta": 0.1}, "omit `y` or `delta`"),
         ("certify", {"radius": 0.1, "delta": -0.1}, "delta"),
         ("certify", {"radius": 0.1, "delta": np.nan}, "delta"),
         ("certified_radius", {"y": [0, 9]}, "not among the classes"),

@@ -205,13 +205,13 @@ def test_limits_without_a_search_are_refused(parameters, message):
             {"radius": 0.1, "method": "fgsm", "n_restarts": 2},
             "n_restarts=2 has no effect with method='fgsm'",
         ),
-        ("certify", {"region": (-9.0, 9.0), "norm": "l2"}, "`norm`='l2' needs a `radius`"),
-        ("certify", {"radius": 0.1, "y": LABELS, "delta": 0.1}, "leave `y` out"),
-        ("certify", {"radius": 0.1, "region": (-9.0, 9.0)}, "and not both"),
+        ("certify", {"region": (-9.0, 9.0), "norm": "l2"}, "norm='l2' has no effect with `region`"),
+        ("certify", {"radius": 0.1, "y": LABELS, "delta": 0.1}, "omit `y` or `delta`"),
+        ("certify", {"radius": 0.1, "region": (-9.0, 9.0)}, "exactly one of `radius`"),
         (
             "predict_proba_bounds",
             {"radius": 0.1, "norm": "l2", "bounds": "published"},
-            "for boxes, and these regions are cut by a ball",
+            "supports only norm='linf'",
         ),
     ],
 )

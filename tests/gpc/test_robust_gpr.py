@@ -278,8 +278,8 @@ def test_small_data(X, y):
     ("change", "message"),
     [
         ({"alpha": [0.1, 0.2]}, "one for each of the 20 samples"),
-        ({"alpha": [-1.0] * 20}, "at least 0"),
-        ({"alpha": 0.0, "kernel": RBF()}, "without any noise"),
+        ({"alpha": [-1.0] * 20}, ">= 0"),
+        ({"alpha": 0.0, "kernel": RBF()}, "noise variance must be above 0"),
         ({"kernel": 2.0 * WhiteKernel()}, "can be added to a kernel"),
         ({"device": "mps"}, "guarantees need float64"),
         ({"optimizer": None, "max_iter": 3}, "max_iter=3 has no effect"),
@@ -300,12 +300,12 @@ def test_bad_input_is_refused(model, monkeypatch):
         blank.fit(X, np.stack([y, y], 1))
     with pytest.raises(ValueError, match="Target 3 is 1e\\+101"):
         blank.fit(X, np.where(np.arange(20) == 3, 1e101, y))
-    with pytest.raises(ValueError, match="not for both"):
+    with pytest.raises(ValueError, match="must not both be True"):
         model.predict(X, return_std=True, return_cov=True)
     for tolerance, message in ((0.0, "above 0"), ([1.0, 2.0], "one per point"), (np.inf, "finite")):
         with pytest.raises(ValueError, match=message):
             model.certify(X, 0.1, tolerance=tolerance)
-    with pytest.raises(ValueError, match="either `radius`"):
+    with pytest.raises(ValueError, match="exactly one of `radius`"):
         model.predict_bounds(X)
     monkeypatch.setattr(_fit_checks, "available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="n_inducing=200"):

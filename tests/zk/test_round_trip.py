@@ -315,9 +315,9 @@ def test_a_provider_does_not_write_through_links(exchange, tmp_path, no_proof, n
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).symlink_to(target, target_is_directory=True)
     for settings in ({}, {"level": "predictions"}):
-        with pytest.raises(OSError, match="is a link, through which nothing is written"):
+        with pytest.raises(OSError, match="is a symbolic link, and skuq does not write"):
             prove(exchange.public, exchange.X, exchange.y, out, **ASKED, **settings)
-    with pytest.raises(OSError, match="is a link, through which nothing is written"):
+    with pytest.raises(OSError, match="is a symbolic link, and skuq does not write"):
         commit(None, exchange.X, out)
     assert not list(target.iterdir())
 
@@ -333,7 +333,7 @@ def test_no_single_file_is_written_through_a_link(exchange, tmp_path, no_proof):
         lambda: certify(None, link, key="none"),
         lambda: revoke([], link, key="none"),
     ):
-        with pytest.raises(OSError, match="is a link, through which nothing is written"):
+        with pytest.raises(OSError, match="is a symbolic link, and skuq does not write"):
             write()
     assert not target.exists()
     assert exchange.ledger.read_bytes() == ledger

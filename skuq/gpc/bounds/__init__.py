@@ -1,1 +1,1 @@
-"""Proven ranges of class probabilities over regions of the input space."""
+"""Proven bounds on predictions over regions of the input space."""

@@ -1,7 +1,7 @@
-"""Branch and bound over boxes: the range of class probabilities in a region.
+"""Branch and bound over boxes: minima of predictions over regions.
 
-Algorithm 1 of Blaas et al. (2020) for many problems at once, with the bounds of the proofs page of
-the user guide (`docs/guide/robust_gpc_proofs.rst`), of which equations are cited.
+Implements Algorithm 1 of Blaas et al. (2020) for many problems at once. Equation numbers refer to
+the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion
 from skuq.gpc.bounds._links import Link, Minimum, Slopes
 from skuq.gpc.bounds._regions import Region
 
-_ENTRIES = 6_000_000  # numbers in the largest temporary array
-_BATCH = 64  # boxes bounded at once: enough for matrix products
-_PER_ROUND = 32  # boxes of one problem bounded in a round: few enough to be best first
-_NARROW = 1e-13  # boxes are not split below this width, relative to their position
-_STEPS = 6  # of gradient descent before the first bound
+_ENTRIES = 6_000_000  # size of the largest temporary array
+_BATCH = 64  # boxes per batch, enough for efficient matrix products
+_PER_ROUND = 32  # boxes per problem and round, few enough to approximate best-first search
+_NARROW = 1e-13  # smallest width of boxes to split, relative to their position
+_STEPS = 6  # gradient descent steps before the first bound
 
 
 @dataclass(frozen=True)
 class Problems:
     """Minimisations of weighted sums of class probabilities over regions."""
 
-    owner: Tensor  # (q,), point that each problem belongs to
+    owner: Tensor  # (q,), index of the point that each problem belongs to
     objective: Tensor  # (q, n_classes), weights of the class probabilities
     region: Region  # region of each problem in the free features
-    # (q,): a problem ends once its minimum is known to be above the threshold by more than the
-    # band, or below by more; below, all other problems of the same point end too, since one
-    # counterexample decides about a point
+    # (q,): a problem is decided once its minimum is proven to differ from the threshold by more
+    # than the band. If the minimum is below, all problems of the same point are decided, because
+    # one counterexample suffices.
     threshold: Tensor | None = None
     band: Tensor | None = None  # (q,)
 
     def to(self, device: torch.device) -> Problems:
-        """What expansions need of the problems, on a device."""
+        """Copy owners, objectives and regions to a device."""
         owner, objective = self.owner.to(device), self.objective.to(device)
         return Problems(owner, objective, self.region.to(device))
 
 
 class Solutions(NamedTuple):
-    """Bounds of each minimum."""
+    """Bounds on each minimum."""
 
-    lower: Tensor  # (q,), proven bounds of the minimum
-    upper: Tensor  # (q,)
-    point: Tensor  # (q, f), where `upper` is attained, up to rounding
-    n_regions: Tensor  # (q,), boxes that were bounded
-    converged: Tensor  # (q,), whether the tolerance was reached, or the threshold decided
+    lower: Tensor  # (q,), proven lower bound
+    upper: Tensor  # (q,), upper bound
+    point: Tensor  # (q, f), point that attains `upper`, up to rounding
+    n_regions: Tensor  # (q,), number of boxes that were bounded
+    converged: Tensor  # (q,), whether `tol` was reached or the threshold comparison decided
 
 
 class _Pool(NamedTuple):
@@ -70,19 +70,19 @@ class _Pool(NamedTuple):
         return _Pool(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
 
 
-class _Growth(NamedTuple):
-    """Changes of the objectives of b boxes along each of f features, on the CPU."""
+class _Variation(NamedTuple):
+    """Variation of the objectives of b boxes along each of f features, on the CPU."""
 
-    slope: Tensor  # (b, f), derivatives over the boxes, as centre and radius, up to a factor
-    radius: Tensor
-    influence: Tensor  # (b, f), parts of the bound's loss
+    slope: Tensor  # (b, f), centre of the range of derivatives over the box, up to a factor
+    radius: Tensor  # (b, f), half-width of that range
+    influence: Tensor  # (b, f), contribution of each feature to the slack of the bound
 
 
 class Search:
-    """Solves many problems at once: each round bounds a batch of boxes of all of them.
+    """Branch and bound for many problems at once; each round bounds boxes of all open problems.
 
-    What is known of problems and boxes lies on the CPU, where choices among them wait for nothing;
-    bounds of boxes and values at points come from the device of the posterior.
+    The state of problems and boxes is kept on the CPU, so that selecting boxes does not wait for
+    the device. Bounds of boxes and values at points are computed on the device of the posterior.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class Search:
         self.expander, self.link, self.problems = expander, link, problems
         self.tol, self.max_regions, self.max_time = tol, max_regions, max_time
         self.device = expander.model.inputs.device
-        self.there = problems.to(self.device)
+        self.device_problems = problems.to(self.device)
         count = len(problems.owner)
         region = problems.region
         start = region.center.new_full
         self.best = start((count,), math.inf)
         self.point = region.center.clone()
-        self.floor = start((count,), math.inf)  # least bound of the boxes that were dropped
+        self.floor = start((count,), math.inf)  # smallest bound of the discarded boxes
         self.n_regions = torch.zeros_like(problems.owner)
         self.active = torch.ones_like(problems.owner, dtype=torch.bool)
         everything = torch.arange(count, device="cpu")
@@ -113,7 +113,7 @@ class Search:
         self._shrink()
 
     def run(self, progress: Callable[[int], object] | None = None) -> Solutions:
-        """Bound and split until all problems are solved or a limit is reached."""
+        """Bound and split boxes until all problems are solved or a limit is reached."""
         deadline = time.monotonic() + self.max_time
         self._descend(deadline)
         lower = self._lower()
@@ -142,7 +142,7 @@ class Search:
         return decided
 
     def _refuted(self) -> Tensor:
-        """Whether a problem of the same point has its minimum below the threshold."""
+        """Whether the minimum of any problem of the same point is below its threshold."""
         threshold, band, owner = self.problems.threshold, self.problems.band, self.problems.owner
         if threshold is None or band is None:
             return torch.zeros_like(self.active)
@@ -151,12 +151,12 @@ class Search:
         return points[owner]
 
     def _lower(self) -> Tensor:
-        """Least bound over all boxes of each problem, open or dropped."""
+        """Smallest bound over all boxes of each problem, open or discarded."""
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
-        """Bound the most promising boxes of each problem, as many at once as memory is for."""
-        # What is chosen and found for a problem does not depend on the other points.
+        """Bound the boxes with the smallest bounds of each problem, in memory-limited batches."""
+        # The result for one point does not depend on the other points.
         ranks = _ranks(self.pool)
         left = (self.max_regions - self.n_regions)[self.pool.problem]
         chosen = torch.nonzero(ranks < left.clamp(max=_PER_ROUND))[:, 0]
@@ -165,7 +165,7 @@ class Search:
         rest[chosen] = False
         boxes, first = self.pool.select(chosen), ranks[chosen] == 0
         self.pool = self.pool.select(rest)
-        parts = list(torch.split(torch.arange(len(chosen), device="cpu"), self._room()))
+        parts = list(torch.split(torch.arange(len(chosen), device="cpu"), self._batch_size()))
         for index, part in enumerate(parts):
             if index and time.monotonic() >= deadline:
                 self.pool = self.pool.join(boxes.select(torch.cat(parts[index:])))
@@ -173,51 +173,51 @@ class Search:
             self._refine(boxes.select(part), first[part])
 
     def _refine(self, boxes: _Pool, first: Tensor) -> None:
-        """Bound some boxes and divide them; `first` are the most promising of their problems."""
+        """Bound boxes and split them; `first` marks the box with the smallest bound per problem."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
-        there, index = self.there, boxes.problem.to(self.device)
-        lower, upper, best = self._up(boxes.lower, boxes.upper, self.best[boxes.problem])
-        region = there.region.within(lower, upper, index)
-        expansion = self.expander.expand(region, there.owner[index])
-        minimum = self.link.minimum(there.objective[index], expansion, best)
-        bound, point = _down(minimum.bound, minimum.point)
-        known = bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
+        problems, index = self.device_problems, boxes.problem.to(self.device)
+        lower, upper, best = self._to_device(boxes.lower, boxes.upper, self.best[boxes.problem])
+        region = problems.region.within(lower, upper, index)
+        expansion = self.expander.expand(region, problems.owner[index])
+        minimum = self.link.minimum(problems.objective[index], expansion, best)
+        bound, point = _to_cpu(minimum.bound, minimum.point)
+        known = bound.nan_to_num(nan=-math.inf)  # NaN after overflow
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         rows = torch.nonzero(first)[:, 0]
         if len(rows):
             self._try_points(boxes.select(rows), point[rows])
-        boxes, kept = self._drop(boxes)
+        boxes, kept = self._discard(boxes)
         if len(kept):
             kept = kept.to(self.device)
-            growth = self._growth(region[kept], expansion.select(kept), minimum.select(kept))
-            self.pool = self.pool.join(self._divide(boxes, growth))
+            variation = self._variation(region[kept], expansion.select(kept), minimum.select(kept))
+            self.pool = self.pool.join(self._split(boxes, variation))
             self._shrink()
 
-    def _up(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Tensors of as many rows on the device of the posterior, in one copy."""
+    def _to_device(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Copy tensors with equal numbers of rows to the posterior's device in one transfer."""
         if self.device.type == "cpu":
             return parts
-        return _apart(_joined(parts).to(self.device), parts)
+        return _split_columns(_concatenated(parts).to(self.device), parts)
 
     def _region(self, boxes: _Pool) -> Region:
-        """The parts of the problems' regions that lie in boxes."""
+        """Intersections of the boxes with the regions of their problems."""
         return self.problems.region.within(boxes.lower, boxes.upper, boxes.problem)
 
-    def _room(self) -> int:
-        """Number of boxes that are bounded at once."""
+    def _batch_size(self) -> int:
+        """Number of boxes per batch."""
         model = self.expander.model
         features = max(1, self.problems.region.lower.shape[1])
         share = len(model.reduction) * len(model.inputs) * features
         return max(1, min(_BATCH, _ENTRIES // share))
 
     def _try_points(self, boxes: _Pool, likely: Tensor) -> None:
-        """Evaluate the likely minimisers of boxes, given in their coordinates."""
+        """Evaluate likely minimisers, given in coordinates of the boxes."""
         region = self._region(boxes)
         centers, half_widths, _ = region.coordinates()
-        self._offer(region.project(centers + half_widths * likely), boxes.problem)
+        self._update_best(region.project(centers + half_widths * likely), boxes.problem)
 
-    def _offer(self, points: Tensor, problem: Tensor) -> Tensor:
-        """Keep points, at most one per problem, that improve on the best; their gradients."""
+    def _update_best(self, points: Tensor, problem: Tensor) -> Tensor:
+        """Evaluate points, at most one per problem, and update the best; returns gradients."""
         value, gradient = self.outputs(points, problem)
         better = value < self.best[problem]
         self.best[problem[better]] = value[better]
@@ -225,24 +225,24 @@ class Search:
         return gradient
 
     def outputs(self, points: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
-        """Upper bounds of the objective at points, and gradients in the free features."""
+        """Upper bounds on the objective at points, and gradients in the free features."""
         model = self.expander.model
         size = max(1, _ENTRIES // (len(model.inputs) * max(1, points.shape[1])))
         parts = []
         for rows in torch.split(torch.arange(len(points), device="cpu"), size):
-            index, (near,) = problem[rows].to(self.device), self._up(points[rows])
-            evaluation = self.expander.evaluate(near, self.there.owner[index])
-            objective = self.there.objective[index]
-            parts.append(_down(*objective_at(self.link, objective, evaluation)))
+            index, (near,) = problem[rows].to(self.device), self._to_device(points[rows])
+            evaluation = self.expander.evaluate(near, self.device_problems.owner[index])
+            objective = self.device_problems.objective[index]
+            parts.append(_to_cpu(*objective_at(self.link, objective, evaluation)))
         values, gradients = zip(*parts, strict=True)
         return torch.cat(values), torch.cat(gradients)
 
     def _descend(self, deadline: float) -> None:
-        """A few steps of projected gradient descent from the start, shorter each time."""
-        # A problem that its start decides is left there: the start is its counterexample.
+        """Run a few decreasing steps of projected gradient descent from the centres of regions."""
+        # Problems decided at the start take no steps: the start is their counterexample.
         problem = torch.arange(len(self.best), device="cpu")
         points = self.problems.region.center
-        gradient = self._offer(points, problem)
+        gradient = self._update_best(points, problem)
         least = self.problems.objective.amin(-1)
         for step in range(_STEPS):
             rows = torch.nonzero(~self._decided(least)[problem])[:, 0]
@@ -252,10 +252,10 @@ class Search:
             region = self.problems.region[problem]
             points = points - region.steepest(gradient) * 0.6**step
             points = torch.clamp(points, region.lower, region.upper)
-            gradient = self._offer(region.project(points), problem)
+            gradient = self._update_best(region.project(points), problem)
 
-    def _drop(self, boxes: _Pool) -> tuple[_Pool, Tensor]:
-        """Set boxes aside that cannot change the result; the rows of those that can."""
+    def _discard(self, boxes: _Pool) -> tuple[_Pool, Tensor]:
+        """Discard boxes that cannot change the result; returns the other boxes and their rows."""
         best = self.best[boxes.problem]
         closed = boxes.bound >= best - self.tol
         threshold, band = self.problems.threshold, self.problems.band
@@ -263,24 +263,24 @@ class Search:
             closed |= boxes.bound > (threshold + band)[boxes.problem]
         scale = torch.maximum(boxes.lower.abs(), boxes.upper.abs())
         closed |= (boxes.upper - boxes.lower <= _NARROW * scale).all(-1)
-        aside = boxes.select(closed)
-        self.floor = self.floor.scatter_reduce(0, aside.problem, aside.bound, "amin")
+        discarded = boxes.select(closed)
+        self.floor = self.floor.scatter_reduce(0, discarded.problem, discarded.bound, "amin")
         kept = torch.nonzero(~closed)[:, 0]
         return boxes.select(kept), kept
 
-    def _growth(self, region: Region, expansion: Expansion, minimum: Minimum) -> _Growth:
-        """How the objectives of boxes change along each feature."""
+    def _variation(self, region: Region, expansion: Expansion, minimum: Minimum) -> _Variation:
+        """Variation of the objectives of boxes along each feature."""
         slope, radius = _monotonicity(minimum.slopes, expansion)
         _, half_widths, _ = region.coordinates()
         influence = minimum.curvature + minimum.rest[:, None] * self.expander.shares(half_widths)
-        return _Growth(*_down(slope, radius, influence))
+        return _Variation(*_to_cpu(slope, radius, influence))
 
-    def _divide(self, boxes: _Pool, growth: _Growth) -> _Pool:
-        """Fix features in which the objective is monotone, and halve the most influential other."""
-        # Nothing is halved where what was fixed made most of the bound's loss.
+    def _split(self, boxes: _Pool, variation: _Variation) -> _Pool:
+        """Fix features with monotone objectives, and bisect the most influential other feature."""
+        # Boxes are not bisected if the fixed features contributed most of the slack.
         region = self._region(boxes)
-        slope, radius, influence = growth
-        whole_box = region.is_box()[:, None]  # a face of any other need not meet the ball
+        slope, radius, influence = variation
+        whole_box = region.is_box()[:, None]  # if the ball cuts a box, it may miss the face
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
@@ -296,30 +296,32 @@ class Search:
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
     def _shrink(self) -> None:
-        """Shrink boxes to their part within the ball."""
+        """Shrink boxes to the bounding box of their part within the ball; drop empty ones."""
         if self.problems.region.radius is not None:
             region, kept = self._region(self.pool).shrink()
             pool = self.pool._replace(lower=region.lower, upper=region.upper)
             self.pool = pool.select(torch.nonzero(kept)[:, 0])
 
 
-def _down(*parts: Tensor) -> tuple[Tensor, ...]:
-    """Tensors of as many rows on the CPU, in one copy: each copy waits for the device."""
-    return parts if parts[0].device.type == "cpu" else _apart(_joined(parts).cpu(), parts)
+def _to_cpu(*parts: Tensor) -> tuple[Tensor, ...]:
+    """Copy tensors with equal numbers of rows to the CPU in one (synchronous) transfer."""
+    if parts[0].device.type == "cpu":
+        return parts
+    return _split_columns(_concatenated(parts).cpu(), parts)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _concatenated(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
 
 
-def _apart(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
     widths = [math.prod(part.shape[1:]) for part in like]
     parts = zip(joined.split(widths, dim=1), like, strict=True)  # type: ignore[no-untyped-call]
     return tuple(part.reshape(old.shape) for part, old in parts)
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Derivatives of the objective over boxes (Eq. 26), as centre and radius, up to a factor."""
+    """Range of derivatives of the objective over boxes (Eq. 26): centre, radius, up to a factor."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),
@@ -333,7 +335,7 @@ def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]
 
 
 def _ranks(pool: _Pool) -> Tensor:
-    """Rank of each box by its bound among those of the same problem."""
+    """Rank of each box by its bound among the boxes of the same problem."""
     by_bound = torch.argsort(pool.bound, stable=True)
     order = by_bound[torch.argsort(pool.problem[by_bound], stable=True)]
     problem = pool.problem[order]
@@ -347,9 +349,9 @@ def _ranks(pool: _Pool) -> Tensor:
 
 
 def objective_at(link: Link, objective: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-    """Objective at points, rounded up by its numerical error, and gradients (b, f)."""
-    # The error of the moments enters through the derivatives, and through second derivatives, none
-    # of which exceeds 1 for any of the likelihoods.
+    """Objective at points plus a bound on its numerical error, and gradients (b, f)."""
+    # Errors of the moments propagate through the first derivatives, and through the second
+    # derivatives, which are at most 1 for all likelihoods.
     outputs = link.evaluate(objective, evaluation.mean, evaluation.covariance)
     value, gradient = (
         outputs.value + outputs.error,

@@ -1,12 +1,12 @@
 """Latent mean and covariance over boxes: second-order expansions with proven remainders.
 
-Over a box ``c + t``, every latent moment is written as value, gradient and Hessian at the
-centre plus a remainder that is bounded through the Hilbert space of the kernel. The mean is
-the inner product of a fixed function with ``k(c + t, .)``, the covariance a positive
-semi-definite form in it; what a Taylor polynomial leaves out of ``k(c + t, .)`` therefore
-bounds both, whatever cancels between training points. Equations are those of the proofs page
-of the user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols a0, a1, a2, rho, s0, s1, s2,
-t0, t1, r and varsigma are used here.
+Over a box ``c + t``, each latent moment is expanded to second order around the centre, with a
+remainder that is bounded in the kernel's Hilbert space. The mean is the inner product of a fixed
+function with ``k(c + t, .)``, and the covariance is a positive semi-definite form in it.
+Therefore, the norm of the Taylor remainder of ``k(c + t, .)`` bounds both remainders, regardless
+of cancellation between training points. Equation numbers and the symbols a0, a1, a2, rho, s0, s1,
+s2, t0, t1, r and varsigma refer to the proofs page of the user guide
+(`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skuq.gpc.bounds._latent_model import UNIT, LatentModel
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
 from skuq.gpc.bounds._stationary import StationaryKernel, TaylorNorms, Term
 
-_ENTRIES = 6_000_000  # numbers in the largest temporary array
+_ENTRIES = 6_000_000  # size of the largest temporary array
 
 
 class Evaluation(NamedTuple):
@@ -38,22 +38,21 @@ class Evaluation(NamedTuple):
 class Expansion(NamedTuple):
     """Latent moments over boxes: one mean per latent function, one covariance per pair."""
 
-    # of the L latent functions, and of their pairs in the order of ``np.triu_indices(L)``
-    mean: Moments
-    covariance: Moments
-    # (b,), bound of the spectral norm of the covariances' errors, as matrices of which a shift
-    # ``a_j + a_k`` is left out; None if it is not known
+    mean: Moments  # k = L, the latent functions
+    covariance: Moments  # k = n_pairs, in the order of ``np.triu_indices(L)``
+    # (b,), bound on the spectral norm of the error of the covariance matrix, modulo shifts
+    # ``a_j + a_k``; None if unknown
     contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
-        """The expansions over some of the boxes."""
+        """Expansions over the selected boxes."""
         rest = None if self.contrast_rest is None else self.contrast_rest[rows]
         return Expansion(self.mean.select(rows), self.covariance.select(rows), rest)
 
     def covariances(self, weights: Tensor) -> Moments:
         """Weighted sums of the covariances, with weights of shape (b, o, n_pairs)."""
-        # Their remainders are bounded together where that is better: by the sum of the absolute
-        # eigenvalues of the weights, but for their share in a shift (Eq. 11).
+        # The remainder is also bounded jointly (Eq. 11): by the nuclear norm of the centred weights
+        # times `contrast_rest`, plus a term for the shift. The smaller bound is used.
         combined = self.covariance.combine(weights)
         if self.contrast_rest is None:
             return combined
@@ -67,15 +66,16 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes."""
+    """Rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes."""
 
-    # Value and Jacobian are whitened if the model is; the rest is of ``r(x)`` itself.
+    # Value and Jacobian are whitened if the model is whitened; the other fields never are.
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
-    magnitude: Tensor  # (b, m), of all that enters the polynomial, times its condition
-    curvature: list[tuple[Tensor, Tensor, Tensor]]  # hessian: coefficient * left right'
-    diagonal: list[tuple[Tensor, Tensor]]  # hessian: coefficient * diag(squared half-widths)
+    magnitude: Tensor  # (b, m), sum of absolute terms of the polynomial, times its condition number
+    # Terms of the Hessian: coefficient * left right'
+    curvature: list[tuple[Tensor, Tensor, Tensor]]
+    diagonal: list[tuple[Tensor, Tensor]]  # coefficient * diag(squared half-widths)
 
     def hessian(self, weights: Tensor) -> Tensor:
         """Hessian of ``weights @ r(x)`` for weights of shape (b, k, m)."""
@@ -91,15 +91,15 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expands the latent moments of a model around points whose other features are fixed."""
+    """Expansion of the latent moments of a model in the free features, others fixed at `base`."""
 
-    # base (n, n_features), free (f,) on the CPU
+    # base (n, n_features), free (f,), on the CPU
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
         mask = torch.ones(base.shape[1], dtype=torch.bool, device="cpu")
         mask[free] = False
-        # A mask of columns on a GPU would have to be waited for, and indices need not.
+        # Indexing with a mask on a GPU synchronises with the CPU; indexing with indices does not.
         fixed, free = torch.nonzero(mask)[:, 0].to(base.device), free.to(base.device)
         self._inputs = model.inputs[:, free]
         precisions = [term.precisions[:, free] for term in model.kernel.terms]
@@ -128,7 +128,7 @@ class Expander:
         jacobian_R = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
         bilinear = jacobian_R @ rows.jacobian[:, None]
         hessian = -2 * (bilinear + rows.hessian(self.model.unwhiten(r_R)))
-        if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
+        if self.kernel.order == 1:  # the prior term does not cancel
             hessian = hessian + 2 * slopes * self._same[:, None, None]
         left = slopes * self._same[:, None, None] - bilinear
         parts = CovarianceParts(covariance, left, bilinear, norms, errors[1], self.model, ball)
@@ -156,8 +156,9 @@ class Expander:
         )
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
-        """Means and covariances at points, their gradients and their rounding errors."""
-        # Derivatives are per unit of the features, on which the errors of values must not depend.
+        """Means and covariances at points, with gradients and rounding errors."""
+        # Half-widths of 1 give gradients in units of the features; `extent` 0 keeps that unit out
+        # of the rounding errors.
         rows = self._rows(points, torch.ones_like(points), owner, 1, extent=0.0)
         mean, mean_gradient, covariance, gradient, _ = self._first_order(rows)
         return Evaluation(
@@ -165,14 +166,14 @@ class Expander:
         )
 
     def shares(self, half_widths: Tensor) -> Tensor:
-        """Contribution of each feature to the size of boxes, (b, f), adding up to 1."""
+        """Relative contribution of each feature to the size of boxes, (b, f), summing to 1."""
         sizes = self._prior_slopes * half_widths**2
         return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
 
     def _rows(
         self, centers: Tensor, half_widths: Tensor, owner: Tensor, order: int, extent: float = 1.0
     ) -> _Rows:
-        # The magnitude is that of the polynomial over this share of the half-widths.
+        # `extent` scales the half-widths of the box over which the magnitude is bounded.
         delta = centers[:, None] - self._inputs
         squared = delta**2
         values, jacobians, magnitudes = [], [], []
@@ -189,7 +190,7 @@ class Expander:
             size, condition = covariance, torch.ones_like(covariance)
             directions = [delta * (w * half_widths)[:, None] for w in term.precisions]
             squares = [w * half_widths**2 for w in term.precisions]
-            # By the Cauchy-Schwarz inequality; the magnitude serves the rounding error only.
+            # Cauchy-Schwarz inequality; the magnitude is used only for the rounding error.
             sums = [extent**2 * q.sum(-1)[:, None] for q in squares]
             reaches = [(s * q).sqrt() for s, q in zip(near, sums, strict=True)]
             for p, direction in enumerate(directions):
@@ -225,10 +226,10 @@ class Expander:
         )
 
     def _rounding(self, magnitude: Tensor, norm: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Rounding errors of the polynomials of the means (b, L) and covariances (b, n_pairs)."""
-        # Sums of m products of numbers that are themselves accurate to a few units in the last
-        # place, times their condition, which `magnitude` holds. `norm` is that of the polynomial of
-        # ``k(c + t, .)`` without its value.
+        """Bounds on rounding errors of the means (b, L) and covariances (b, n_pairs)."""
+        # The polynomials are sums of m products of numbers with errors of a few units in the last
+        # place, amplified by their condition numbers (included in `magnitude`). `norm` bounds the
+        # norm of the polynomial of ``k(c + t, .)`` minus its constant term.
         # Eq. 27
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
         variance, whitening = self.model.kernel.variance, self.model.whitening
@@ -246,7 +247,7 @@ class Expander:
 
 
 def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
-    """Squared distances (n, n_profiles, m) by differences, some points at a time."""
+    """Squared distances (n, n_profiles, m), computed from differences in batches of points."""
     size = max(1, _ENTRIES // max(1, inputs.numel()))
     parts = [
         torch.einsum("bmf,pf->bpm", (part[:, None] - inputs) ** 2, precisions)
@@ -263,7 +264,7 @@ def _total(parts: list[Tensor]) -> Tensor:
 
 
 def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:
-    """Product of all profiles, each in the derivative that it is listed for."""
+    """Product of all profiles, each differentiated as often as `raised` lists its index."""
     total = variance
     for p, derivatives in enumerate(table):
         total = total * derivatives[raised.count(p)]
@@ -271,20 +272,18 @@ def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tenso
 
 
 class CovarianceParts(NamedTuple):
-    """Inputs of the remainders of covariances over b boxes, by pairs of functions."""
+    """Quantities that determine the remainders of covariances over b boxes."""
 
     covariance: Tensor  # (b, n_pairs), covariances at the centres
-    # (b, n_pairs, f, f), covariances of the derivatives: what the data left of the prior's, and
-    # what they took
-    left: Tensor
-    taken: Tensor  # (b, n_pairs, f, f)
-    norms: TaylorNorms  # of the pieces of ``k(c + t, .)``
+    left: Tensor  # (b, n_pairs, f, f), posterior covariances of the derivatives
+    taken: Tensor  # (b, n_pairs, f, f), prior minus posterior covariances of the derivatives
+    norms: TaylorNorms  # of the Taylor terms of ``k(c + t, .)``
     error: Tensor  # (b, n_pairs), rounding errors of the covariances
     model: LatentModel  # the posterior
     ball: BallParts | None  # restricts the boxes
 
     def deviations(self) -> Deviations:
-        """Deviations of each latent function: no more than the prior's."""
+        """Standard deviations of each latent function, at most those of the prior."""
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]
@@ -297,7 +296,7 @@ class CovarianceParts(NamedTuple):
         return Deviations(s0, s1, each.sqrt(), t0, t1)
 
     def contrast_rest(self) -> Tensor | None:
-        """Remainder of the variance of any contrast of unit length, (b,) (Eq. 11)."""
+        """Remainder of the variance of contrasts of unit length, (b,) (Eq. 11)."""
         model = self.model
         count, own = model.n_latent, model.pairs[0] == model.pairs[1]
         if count == 1:
@@ -308,22 +307,22 @@ class CovarianceParts(NamedTuple):
             for part in (self.covariance, model.kernel.variance * own - self.covariance)
         )
         slopes = (
-            # Minus a shift that makes entries of different functions small; contrasts ignore it.
+            # Subtract a shift, which contrasts ignore, to make the off-diagonal entries small.
             unfold(_form_reach(form - form[:, crossed].mean(1, keepdim=True), self.ball), count)
             for form in (self.left, self.taken)
         )
         largest = (part.sum(-1).amax(-1, keepdim=True) for part in slopes)
-        error = count * self.error.amax(-1, keepdim=True)  # a spectral norm of errors of entries
+        error = count * self.error.amax(-1, keepdim=True)  # entrywise errors to spectral norm
         deviations = _roots(values, largest, self.norms, error, model)
         sums = (2 * part for part in deviations)
         return (_covariance_rest(sums, self.norms, model) + error)[:, 0]
 
 
 class Deviations(NamedTuple):
-    """Standard deviations of the pieces of ``k(c + t, .)``, per latent function."""
+    """Standard deviations of the Taylor terms of ``k(c + t, .)``, per latent function."""
 
-    # Those that are left by the data, s, and those that the data took away, t. Those of a2 and rho
-    # are bounded by the prior's: s2 and r, of `_prior_deviations`.
+    # s: posterior; t: root of prior minus posterior variance. For a2 and rho, the prior's
+    # deviations s2 and r (`_prior_deviations`) are upper bounds.
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box
@@ -361,7 +360,7 @@ def _roots(
     error: Tensor,
     model: LatentModel,
 ) -> list[Tensor]:
-    """Deviations s0, t0, s1, t1 from variances of a0 and a1 that are off by `error`, (b, k)."""
+    """Deviations s0, t0, s1, t1 from variances of a0 and a1 with error bound `error`, (b, k)."""
     a1 = norms.a1[:, None] ** 2
     of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
     return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [
@@ -370,10 +369,10 @@ def _roots(
 
 
 def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
-    """Remainder of covariances from sums of two s0, t0, s1, t1 each, (b, k) (Eq. 11)."""
+    """Remainder of covariances (b, k), given s0, t0, s1, t1 summed over both functions (Eq. 11)."""
     s0, t0, s1, t1 = sums
     s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
-    if model.kernel.order == 1:  # the prior's share of the polynomial is not constant
+    if model.kernel.order == 1:  # the prior part of the polynomial is not constant
         t0, t1 = s0, s1
     total = torch.minimum(s1, t1) * s2 + s2**2
     total = total + (torch.minimum(s0 + s1, t0 + t1) + 2 * s2) * r + r**2
@@ -382,7 +381,7 @@ def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentMo
 
 
 def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
-    """Largest absolute value of each quadratic form ``t' F t``, forms of shape (b, k, f, f)."""
+    """Bound on ``|t' F t|`` over the boxes, for forms F of shape (b, k, f, f)."""
     sums = form.abs().sum(-1)
     reach = sums.sum(-1)
     if ball is not None:
@@ -391,7 +390,7 @@ def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
 
 
 def unfold(pairs: Tensor, count: int) -> Tensor:
-    """Symmetric matrices (..., count, count) from their entries at the pairs ``j <= k``."""
+    """Symmetric matrices (..., count, count) from their entries at pairs ``j <= k``."""
     j, k = torch.triu_indices(count, count, device=pairs.device)
     full = pairs.new_zeros(*pairs.shape[:-1], count, count)
     full[..., j, k] = full[..., k, j] = pairs
@@ -399,11 +398,11 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
 
 
 def contrasts(matrix: Tensor) -> Tensor:
-    """Symmetric matrices up to a shift, which weights that add up to 0 do not see."""
+    """Centre symmetric matrices: subtract the shift that contrasts (weights of sum 0) ignore."""
     matrix = matrix - matrix.mean(-1, keepdim=True)
     return matrix - matrix.mean(-2, keepdim=True)
 
 
 def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
-    """Bounds of semi-norms by norms, which they exceed by a factor of 1 + 2 varsigma at most."""
+    """Bounds on prior deviations: norms times 1 + 2 varsigma."""
     return tuple((1 + 2 * model.varsigma) * norm for norm in norms)

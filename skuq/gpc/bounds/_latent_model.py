@@ -1,4 +1,4 @@
-"""The posterior of the latent functions as tensors, with the constants of its bounds."""
+"""Posterior of the latent functions as tensors, with the constants that bounds need."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ UNIT = 2.0**-53  # relative rounding error of one float64 operation
 
 @dataclass(frozen=True)
 class Whitening:
-    """Rows ``T r(x)`` in the place of ``r(x)``: all but orthonormal functions."""
+    """Map from ``r(x)`` to whitened rows ``T r(x)``, which are almost orthonormal functions."""
 
     matrix: Tensor  # (m, m), T
-    # Bound c of the largest eigenvalue of ``T K T'`` (Eq. 30): the rows have a length of at most
-    # the root of c times the norm in the kernel's Hilbert space
+    # Bound c on the largest eigenvalue of ``T K T'`` (Eq. 30): the length of a whitened row is at
+    # most the root of c times the norm in the kernel's Hilbert space
     excess: float
-    coefficients: Tensor  # (L,), lengths of the means' coefficients
-    spectral: Tensor  # (n_pairs,), norms of the matrices R
-    frobenius: Tensor  # (n_pairs,)
+    coefficients: Tensor  # (L,), norms of the coefficients of the means
+    spectral: Tensor  # (n_pairs,), spectral norms of the matrices R
+    frobenius: Tensor  # (n_pairs,), Frobenius norms of the matrices R
 
     def to(self, device: torch.device) -> Whitening:
-        """The same with its tensors on a device."""
+        """Copy to a device."""
         tensors = (self.coefficients, self.spectral, self.frobenius)
         return Whitening(
             self.matrix.to(device), self.excess, *(tensor.to(device) for tensor in tensors)
@@ -38,41 +38,41 @@ class Whitening:
 
 @dataclass(frozen=True)
 class LatentModel:
-    """Tensors of a posterior on one device, with the norms of its means and its indefiniteness."""
+    """Tensors of a posterior on one device, with constants that bounds need."""
 
-    # The function that is bounded is the one that these float64 numbers define in exact arithmetic.
+    # Bounds hold for the function that these float64 numbers define in exact arithmetic.
 
     kernel: StationaryKernel  # prior covariance
     inputs: Tensor  # (m, n_features), training inputs or inducing points
     weights: Tensor  # (L, m), coefficients of the means
-    # (L (L + 1) / 2, m, m), matrices R of the pairs ``c <= d`` in the order of
-    # ``np.triu_indices(L)``, symmetric
+    # (L (L + 1) / 2, m, m), symmetric matrices R of the pairs ``c <= d``, in the order of
+    # ``np.triu_indices(L)``
     reduction: Tensor
-    norms: Tensor  # (L,), upper bounds of the means' norms in the kernel's Hilbert space
-    # The covariance is positive semi-definite up to this share of the prior's (Eq. 2 of the proofs
-    # page)
+    norms: Tensor  # (L,), upper bounds on the norms of the means in the kernel's Hilbert space
+    # The covariance plus `varsigma` times the prior covariance is positive semi-definite (Eq. 2 of
+    # the proofs page)
     varsigma: float
-    # What `weights` and `reduction` multiply in the place of ``r(x)``
+    # If set, `weights` and `reduction` are coefficients of whitened rows instead of ``r(x)``
     whitening: Whitening | None = None
 
     @classmethod
     def from_posterior(cls, posterior: Posterior, device: torch.device) -> LatentModel:
-        """Prepare a posterior; costs a few decompositions of its matrices, once."""
+        """Convert a posterior; the cost is a few matrix decompositions."""
         inputs = torch.tensor(posterior.inputs, dtype=torch.float64)
         kernel = from_sklearn(posterior.kernel, inputs.shape[1])
         if isinstance(posterior, JointPosterior) and posterior.whitener is not None:
             return cls._whitened(kernel, inputs, posterior, posterior.whitener, device)
         weights = torch.tensor(posterior.weights, dtype=torch.float64)
         matrices = torch.tensor(posterior.reduction(), dtype=torch.float64)
-        inputs_at_origin = inputs - inputs.mean(0)  # where distances lose the fewest digits
+        inputs_at_origin = inputs - inputs.mean(0)  # minimises rounding errors of distances
         gram = kernel(inputs_at_origin, inputs_at_origin)
-        # Eq. 27, with room for two sums of products, one within the other
+        # Eq. 27, with a margin for two nested sums of products
         unit = 4 * (sum(inputs.shape) + 32) * UNIT * (1 + kernel.reach(inputs_at_origin))
         squared = ((weights @ gram) * weights).sum(-1)  # Eq. 1
         rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)
         norms = (squared.clamp(min=0) + rounding).sqrt()
         varsigma = _indefiniteness(gram, matrices, len(weights), unit)
-        reduction = (matrices + matrices.mT) / 2  # enough where both arguments are the same
+        reduction = (matrices + matrices.mT) / 2  # equivalent for equal arguments
         inputs, weights = inputs.to(device), weights.to(device)
         return cls(
             kernel.to(device), inputs, weights, reduction.to(device), norms.to(device), varsigma
@@ -110,11 +110,11 @@ class LatentModel:
         return cls(kernel, inputs, weights, reduction, norms, varsigma, whitening.to(device))
 
     def whiten(self, rows: Tensor) -> Tensor:
-        """From ``r(x)`` of shape (..., m) to what `weights` and `reduction` multiply."""
+        """Map ``r(x)``, shape (..., m), to whitened rows if the model is whitened."""
         return rows if self.whitening is None else rows @ self.whitening.matrix.mT
 
     def unwhiten(self, weights: Tensor) -> Tensor:
-        """From coefficients of the whitened rows, shape (..., m), to those of ``r(x)``."""
+        """Map coefficients of whitened rows, shape (..., m), to coefficients of ``r(x)``."""
         return weights if self.whitening is None else weights @ self.whitening.matrix
 
     @property
@@ -131,7 +131,7 @@ class LatentModel:
 
     @cached_property
     def own_and_crossed(self) -> tuple[Tensor, Tensor]:
-        """Positions of the pairs of a function with itself, and of those with another."""
+        """Positions of the pairs ``c == d``, and of the pairs ``c < d``."""
         rows, columns = np.triu_indices(self.n_latent)
         device = self.inputs.device
         found = np.flatnonzero(rows == columns), np.flatnonzero(rows != columns)
@@ -139,14 +139,14 @@ class LatentModel:
 
     @cached_property
     def row_sums(self) -> Tensor:
-        """Sums of absolute values along each row of the matrices, shape (n_pairs, m)."""
+        """Absolute row sums of the matrices, shape (n_pairs, m)."""
         return self.reduction.abs().sum(-1)
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Share of the prior by which the reduction exceeds it in any direction (Eq. 2)."""
-    # With ``R = F F'`` this is the largest eigenvalue of ``F' K F`` above 1, plus what R has of
-    # negative eigenvalues, plus the rounding error of computing both, of relative size `unit`.
+    """Bound varsigma: the largest amount by which the reduction exceeds the prior (Eq. 2)."""
+    # With ``R = F F'``, this is the largest eigenvalue of ``F' K F`` minus 1, plus terms for
+    # negative eigenvalues of R and for rounding errors of relative size `unit`.
     m = len(gram)
     values, vectors = torch.linalg.eigh(_joint(reduction, n_latent))
     factor = (vectors * values.clamp(min=0).sqrt()).reshape(n_latent, m, -1)
@@ -158,7 +158,7 @@ def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float)
 
 
 def _joint(reduction: Tensor, n_latent: int) -> Tensor:
-    """The matrices of all pairs as blocks of a symmetric one, (L m, L m)."""
+    """Assemble the matrices of all pairs into one symmetric block matrix, (L m, L m)."""
     m = reduction.shape[-1]
     joint = reduction.new_zeros(n_latent, m, n_latent, m)
     for block, c, d in zip(reduction, *np.triu_indices(n_latent), strict=True):
@@ -167,10 +167,10 @@ def _joint(reduction: Tensor, n_latent: int) -> Tensor:
 
 
 def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) -> float:
-    """Bound of the largest eigenvalue of ``T K T'`` (Eq. 30)."""
-    # With L the inverse of T, up to rounding, ``K <= L L' + eta`` and ``T L = I + E``.
+    """Bound on the largest eigenvalue of ``T K T'`` (Eq. 30)."""
+    # L is the inverse of T up to rounding: ``K <= L L' + eta`` and ``T L = I + E``.
     m, d = inputs.shape
-    inputs = inputs - inputs.mean(0)  # where distances lose the fewest digits
+    inputs = inputs - inputs.mean(0)  # minimises rounding errors of distances
     L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)
     gram, sensitivity = kernel(inputs, inputs), kernel.sensitivity(inputs)
     sums = 1.1 * (m + 8) * UNIT  # Eq. 27

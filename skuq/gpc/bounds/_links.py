@@ -1,9 +1,9 @@
-"""Averages of a likelihood over latent Gaussians: values, and minima over boxes.
+"""Averages of a likelihood over latent Gaussians: values, and lower bounds over boxes.
 
-A link averages a likelihood over the Gaussian of the latent functions. It gives the
-probabilities of all classes with a proven error, and the smallest value of a weighted sum of
-them (one class, or the margin between two) that the moments allow anywhere in a box. Equations
-are those of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+A link averages a likelihood over the Gaussian distribution of the latent functions. It computes
+a weighted sum of class probabilities (one class, or the margin between two) with a proven error
+bound, and a lower bound on the sum over a box, given bounds on the moments. Equation numbers refer
+to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -19,43 +19,42 @@ from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.inference._likelihoods import normal_nodes
 
-_ACCURACY = 1e-13  # of the normal distribution function, with a wide margin
-_PIECES = 8  # of the range of the variance, on which the logistic curve is followed
+_ACCURACY = 1e-13  # error of the normal distribution function, with a wide margin
+_PIECES = 8  # number of intervals into which LogitLink divides the range of the variance
 
 
 class Outputs(NamedTuple):
-    """A weighted sum of class probabilities at points."""
+    """Weighted sums of class probabilities at points."""
 
     value: Tensor  # (b,)
     error: Tensor  # (b,), bound on the numerical error of `value`
-    # Derivatives with respect to the latent moments, (b, L) and (b, n_pairs)
-    mean_slope: Tensor
-    covariance_slope: Tensor
+    mean_slope: Tensor  # (b, L), derivatives with respect to the latent means
+    covariance_slope: Tensor  # (b, n_pairs), derivatives with respect to the latent covariances
 
 
 class Slopes(NamedTuple):
-    """Derivatives with respect to the latent moments over a box, up to a positive factor."""
+    """Ranges of derivatives with respect to latent moments over a box, up to a positive factor.
 
-    # Each is known as a centre and a radius, of shapes (b, L) for means and (b, n_pairs) for
-    # covariances.
+    Each range is given by its centre and its radius.
+    """
 
-    mean: Tensor
-    mean_radius: Tensor
-    covariance: Tensor
-    covariance_radius: Tensor
+    mean: Tensor  # (b, L)
+    mean_radius: Tensor  # (b, L)
+    covariance: Tensor  # (b, n_pairs)
+    covariance_radius: Tensor  # (b, n_pairs)
 
 
 class Minimum(NamedTuple):
     """Lower bounds over boxes."""
 
-    bound: Tensor  # (b,), no larger than the objective anywhere in the box
-    point: Tensor  # (b, f), where the minimum is likely, in coordinates of the box
-    curvature: Tensor  # (b, f), loss of the bound through second derivatives, by feature
-    rest: Tensor  # (b,), loss of the bound through the remainder, which all features share
-    slopes: Slopes  # derivatives by the moments, for the search for monotone features
+    bound: Tensor  # (b,), lower bound on the objective over the box
+    point: Tensor  # (b, f), likely minimiser, in coordinates of the box
+    curvature: Tensor  # (b, f), slack of the bound due to second derivatives, by feature
+    rest: Tensor  # (b,), slack of the bound due to the remainder
+    slopes: Slopes  # used to detect monotone features
 
     def select(self, rows: Tensor) -> Minimum:
-        """The bounds of some of the boxes."""
+        """Bounds over the selected boxes."""
         return Minimum(
             self.bound[rows],
             self.point[rows],
@@ -66,19 +65,18 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """Likelihood as branch and bound uses it; `objective` weighs the classes, (b, C)."""
+    """Interface of likelihoods for branch and bound; `objective` (b, C) are weights of classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
-        """Lower bound over each box, sharpest near `target`, shape (b,)."""
+        """Lower bounds over boxes, tightest if the minimum is near `target`, shape (b,)."""
 
 
 class _BinaryLink(ABC):
-    """One latent function whose mean raises the probability of the second class."""
+    """Link of one latent function, whose mean increases the probability of the second class."""
 
-    # Both likelihoods are point-symmetric: the first class has the probability that the second has
-    # with the mean negated.
+    # Both likelihoods are symmetric: negating the mean exchanges the classes.
 
     widening: float
     accuracy: float
@@ -92,17 +90,17 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-        """Probability, its error, and its derivatives by mean and by variance."""
+        """Probability, its error, and its derivatives with respect to mean and variance."""
 
     @abstractmethod
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Least probability where ``mean = start + tilt * variance``, least <= variance <= most."""
+        """Minimum over ``mean = start + tilt * variance`` for variances from `least` to `most`."""
 
     @abstractmethod
     def _tilts(
         self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Range of the slope of level lines for means within `reach` of the centre."""
+        """Range of the slopes of level lines, for means within `reach` of the centre."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         sign, low, span = _affine(objective)
@@ -119,13 +117,12 @@ class _BinaryLink(ABC):
         mean = expansion.mean.combine(sign[:, None, None])
         center, reach = mean.value[:, 0], mean.reach()[:, 0]
         lower, upper = (end[:, 0] for end in expansion.covariance.range())
-        # What rounding leaves below zero counts as zero, here and in every prediction.
+        # Predictions, too, clip variances that rounding makes negative.
         missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
         most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
         tilt = level / (2 * (self.widening + expansion.covariance.value[:, 0].clamp(min=0)).sqrt())
-        # Along a level line of the probability the mean grows by `tilt`, the b of Eq. 17, with
-        # the variance.
+        # `tilt` is b of Eq. 17: the slope d mean / d variance of a level line of the probability.
         along = mean.plus(expansion.covariance.combine(-tilt[:, None, None]))
         gradient, hessian = along.gradient[:, 0], along.hessian[:, 0]
         bound, point = box_minimum(along.value[:, 0], gradient, hessian, along.ball)
@@ -136,7 +133,7 @@ class _BinaryLink(ABC):
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
         lowest, highest = self._tilts(center, reach, least, most)
-        # Where the variance counts as zero, the probability does not depend on it.
+        # The probability does not depend on variances that are clipped to 0.
         lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
         highest = torch.where(missing > 0, highest.clamp(min=0), highest)
         middle, radius = (lowest + highest) / 2, (highest - lowest) / 2
@@ -161,7 +158,7 @@ class ProbitLink(_BinaryLink):
         return value, torch.zeros_like(value), density / width, -density * z / (2 * width**2)
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum at an end or at the one stationary point of the quotient (Eq. 19)."""
+        """Minimum over both ends and the only stationary point of the quotient (Eq. 19)."""
         inner = start / torch.where(tilt == 0, 1.0, tilt) - 2
         ends = torch.stack([least, most, torch.clamp(inner, least, most)])
         return self._value(start + tilt * ends, ends).amin(0)
@@ -180,9 +177,9 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    """``P(y = 1) = E[1 / (1 + exp(-f))]`` by a quadrature of known error."""
+    """``P(y = 1) = E[1 / (1 + exp(-f))]``, by quadrature with an error bound."""
 
-    widening = 8 / math.pi  # the variance that makes a normal distribution function most alike
+    widening = 8 / math.pi  # variance of the probit approximation with the same slope at 0
     accuracy = 1e-11
 
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -193,7 +190,7 @@ class LogitLink(_BinaryLink):
         return value, torch.full_like(value, self.accuracy), first, second / 2
 
     def _averages(self, mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
-        """Averages of the logistic function and of its first two derivatives."""
+        """Averages of the logistic function and its first two derivatives (the first `count`)."""
         deviation = variance.clamp(min=0).sqrt()
         nodes = normal_nodes([float(deviation.max())], self.accuracy / 4, mean)
         s = torch.sigmoid(mean[..., None] + deviation[..., None] * nodes.points[:, 0])
@@ -201,7 +198,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Values at some points of the line, minus the sag between them (Eq. 20)."""
+        """Minimum over grid points of the line, minus a bound on the sag between them (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -217,8 +214,8 @@ class LogitLink(_BinaryLink):
         by_two, by_three, by_four = _largest_derivatives(least)
         slope = by_two * reach + by_three / 2 * spread + self.accuracy
         bend = by_three * reach + by_four / 2 * spread + self.accuracy
-        # The derivative by the variance is half the average second derivative, and the
-        # logistic function's second derivative is nowhere larger than its first.
+        # The derivative with respect to the variance is half the average second derivative. The
+        # second derivative of the logistic function is bounded by its first, hence the clamp.
         firsts = ((first - slope).clamp(min=1e-300), first + slope)
         ends = torch.stack([-part / by for part in (second + bend, second - bend) for by in firsts])
         return ends.amin(0).clamp(-1, 1) / 2, ends.amax(0).clamp(-1, 1) / 2
@@ -229,16 +226,18 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Bounds of order two to four for an averaged logistic function, at this variance or more."""
-    # Averaging over a Gaussian lets its own derivatives take the place of the function's: those of
-    # the normal density are at most 0.242, 0.399 and 0.551 (Eq. 21).
+    """Bounds on derivatives 2 to 4 of an averaged logistic function, for this variance or more."""
+    # Derivatives of the average can be moved to the Gaussian; the resulting bounds have the
+    # constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()
     own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
     return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))
 
 
 def _affine(objective: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q``, with q of either class."""
-    # Returns the sign of the latent mean in q, and low and span.
+    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q``, where q is p or 1 - p.
+
+    Returns the sign of the latent mean in q, low, and span.
+    """
     sign = torch.where(objective[:, 1] >= objective[:, 0], 1.0, -1.0).to(objective)
     return sign, objective.amin(-1), objective.amax(-1) - objective.amin(-1)

@@ -1,11 +1,11 @@
-"""Bounds for more than three classes: an expansion around independent classes, and pairs.
+"""Bounds for more than three classes: expansion around independent classes, and pairwise bounds.
 
-The latent functions of a posterior hardly depend on each other once a shift that all classes
-share, which no output of the softmax depends on, is left out. Averages over independent functions
-are one integral for any number of classes; what is left is small, and bounded. Pairs bound each
-class beside each other as if there were no third, which is better where outputs saturate. Nothing
-here is exponential in the classes. Equations are those of the proofs page of the user guide
-(`docs/guide/robust_gpc_proofs.rst`), whose symbols c, j, s_j are used.
+The softmax does not depend on a shift that all latent functions share. Apart from such a shift, the
+latent functions of a posterior are almost independent. The average over independent functions is a
+one-dimensional integral for any number of classes, and the remainder is small and bounded. Pairwise
+bounds compare two classes at a time, and are tighter where probabilities saturate. The cost is
+polynomial in the number of classes. Equation numbers and the symbols c, j, s_j refer to the proofs
+page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from skuq.gpc.inference._softmax_averages import (
     split,
 )
 
-LEAST = -1.0  # no value is below, by definition
+LEAST = -1.0  # lower bound on all objectives
 
 
 class Pairs:
-    """Bounds of one class over boxes, from its pairs with the other classes."""
+    """Pairwise bounds on one class c over boxes, from its pairs with the other classes."""
 
-    # With s_j the average of ``sigmoid(f_c - f_j)`` and the bound P of p_c, the product of all s_j
-    # or ``1 - sum_j (1 - s_j)`` (Eq. 32), values are
-    # - "margin": ``P - max_j (1 - s_j)``, no more than ``p_c - max_j p_j``;
-    # - "smallest": ``P - 1``, no more than ``p_c - 1``;
-    # - "largest": ``-min_j s_j``, no more than ``-p_c``;
-    # or `LEAST` if that is more. Objectives are `LEAST` for the class c, and 0 for all others.
+    # s_j is the average of ``sigmoid(f_c - f_j)``. P is a lower bound on p_c: the product of all
+    # s_j, or ``1 - sum_j (1 - s_j)`` (Eq. 32). The value, at least `LEAST`, depends on the kind:
+    # - "margin": ``P - max_j (1 - s_j) <= p_c - max_j p_j``;
+    # - "smallest": ``P - 1 <= p_c - 1``;
+    # - "largest": ``-min_j s_j <= -p_c``.
+    # An objective encodes the class c: it is `LEAST` for c and 0 for all other classes.
 
     def __init__(self, kind: str, n_classes: int, most_variance: float, device: torch.device):
         self.kind = kind
-        self._logit = LogitLink(4 * most_variance)  # of the difference of two latent functions
+        self._logit = LogitLink(4 * most_variance)  # for differences of two latent functions
         tables = zip(*(_differences(n_classes, own) for own in range(n_classes)), strict=True)
         stacked = [torch.as_tensor(np.stack(table), device=device) for table in tables]
         self._by_mean, self._by_variance, self._by_covariance = stacked
@@ -59,7 +59,7 @@ class Pairs:
         second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
         found = self._logit.minimum(second, single, middle)
         least = found.bound.view(n, count).clamp(0, 1)
-        if self.kind == "largest":  # which are least values of 1 - s_j
+        if self.kind == "largest":  # `least` bounds 1 - s_j
             bound, decisive = (least - 1).max(-1)
         else:
             crossed = expansion.covariances(self._by_covariance[own]).range()[0]
@@ -73,16 +73,18 @@ class Pairs:
         return Minimum(bound, found.point[flat], curvature, rest, slopes)
 
     def _value(self, s: Tensor, associated: Tensor) -> Tensor:
-        """Value by the least averages s_j, shape (b, C - 1)."""
+        """Value (b,) from lower bounds on the averages s_j, shape (b, C - 1)."""
         union, product = 1 - (1 - s).sum(-1), s.prod(-1)
         P = torch.where(associated, torch.maximum(product, union), union)  # Eq. 32
         return P - 1 if self.kind == "smallest" else P - (1 - s).amax(-1)
 
 
 def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights of latent moments in those of the leads ``f_c - f_j``."""
-    # Of the means (C - 1, C), and of the pairs in the leads' variances (C - 1, n_pairs) and
-    # covariances (all pairs of leads, n_pairs).
+    """Weights that map latent moments to moments of the differences ``f_c - f_j``.
+
+    Returns weights for the means (C - 1, C), the variances (C - 1, n_pairs) and the covariances
+    (number of pairs of differences, n_pairs).
+    """
     rows, columns = np.triu_indices(n_classes)
     leads = np.delete(np.eye(n_classes)[own] - np.eye(n_classes), own, axis=0)
 
@@ -95,12 +97,13 @@ def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, Floa
 
 
 class ManyClassesLink:
-    """Values of one class c beside all others, as branch and bound uses them."""
+    """Link for one class c of more than three: margin, smallest or largest probability."""
 
+    # The value depends on the kind:
     # - "margin": ``p_c - max_j p_j``;
     # - "smallest": ``p_c - 1``;
     # - "largest": ``-p_c``.
-    # Objectives are `LEAST`, which no value is below, for the class c, and 0 for all others.
+    # An objective encodes the class c: it is `LEAST` for c and 0 for all other classes.
 
     def __init__(
         self,
@@ -114,13 +117,13 @@ class ManyClassesLink:
         identity = torch.eye(n_classes, dtype=torch.float64, device=device)
         others = [torch.cat([identity[:c], identity[c + 1 :]]) for c in range(n_classes)]
         self._constant = -1.0 if kind == "smallest" else 0.0
-        # Weights of probabilities in the values of class c, of which the least counts.
+        # Weights of probabilities; the value of class c is the minimum over its rows.
         if kind == "margin":
             self._weights = identity[:, None] - torch.stack(others)
         else:
             self._weights = (1.0 if kind == "smallest" else -1.0) * identity[:, None]
         self._size = float(self._weights[0, 0].abs().sum())
-        self._rounding = self._size * n_classes**2 * indefinite / 8  # as of `SoftmaxLink`
+        self._rounding = self._size * n_classes**2 * indefinite / 8  # as in `SoftmaxLink`
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         weights = self._weights[objective.argmin(-1)]
@@ -133,7 +136,7 @@ class ManyClassesLink:
         error = self._size * reach.loss() + self._inexact(reach)
         return Outputs(
             values + self._constant,
-            torch.minimum(error, -values - self._constant + 1.0),  # no value is above 1
+            torch.minimum(error, -values - self._constant + 1.0),  # values are at most 1
             (decisive @ averages.by_mean)[:, 0],
             (decisive @ averages.by_pair)[:, 0],
         )
@@ -172,12 +175,12 @@ class ManyClassesLink:
         )
 
     def _values(self, weights: Tensor, averages: ClassAverages, parts: Split) -> Tensor:
-        """Weighted probabilities to first order in E (Eq. 35), shape (b, o)."""
+        """Weighted sums of probabilities to first order in E (Eq. 35), shape (b, o)."""
         proba = averages.proba[..., None] + averages.by_pair @ parts.E[..., None]
         return (weights @ proba)[..., 0]
 
     def _inexact(self, reach: Reach) -> Tensor:
-        """Bound of the errors of the integrals: of values, and of slopes times their reach."""
+        """Bound on the errors of the integrals, for values and for slopes times the reach."""
         return self._size * ACCURACY * (1 + reach.means + reach.covariances) + self._rounding
 
 
@@ -189,8 +192,8 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of the moments in a box from independent ones of variances D (Eq. 36)."""
-    # Means are taken without a shift that all classes share.
+    """Largest distance of the moments in a box from independent ones with variances D (Eq. 36)."""
+    # A shift of the means that all classes share is removed.
     D = parts.D
     precision = 1 / D
     common = (precision / precision.sum(-1, keepdim=True))[:, None]

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of one posterior: proven extremes over regions."""
+"""Proven bounds on mean and standard deviation of a posterior over regions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from skuq.gpc.bounds._probability_model import RegionModel
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.inference._posterior import Posterior
 
-_ROUNDING = 4 * UNIT  # relative, of a sum and a root
-_SMALL = 1e-16  # of the largest variance: what is below is rounding
-_WIDER = 1 + 1e-9  # of limits that nothing comes near
+_ROUNDING = 4 * UNIT  # relative error of a sum and a root
+_SMALL = 1e-16  # variances below this, relative to the largest, are rounding errors
+_WIDER = 1 + 1e-9  # safety factor on global bounds, which need not be tight
 
 
 class MomentLink:
-    """A multiple of the mean, or of the standard deviation, of one latent function and noise."""
+    """Link for a multiple of the mean, or of the standard deviation including noise."""
 
-    # An objective is (by_mean, by_deviation, least), shape (b, 3): the multiples, one of which is
-    # 0, and a lower bound of the objective over all inputs.
+    # An objective is (by_mean, by_deviation, least), shape (b, 3): the two factors, one of which is
+    # 0, and a lower bound on the objective over all inputs.
 
     def __init__(self, most_variance: float, noise: float):
         self.most_variance, self.noise = most_variance, noise
@@ -34,19 +34,18 @@ class MomentLink:
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         by_mean, by_deviation = objective[:, 0], objective[:, 1]
         variance = covariance[:, 0].clamp(min=0) + self.noise
-        # The root of a variance of 0 has no derivative: it is rounded up to one that has.
+        # The root is not differentiable at 0, so that the variance is rounded up.
         least = _SMALL * self.most_variance
         inner = variance.clamp(min=least).sqrt()
         rounded = torch.where((by_deviation > 0) | (variance > least), inner, 0.0)
         value = by_mean * mean[:, 0] + by_deviation * rounded
-        # For an error e of the variance v, sqrt(v + e) and sqrt(v - e) differ from sqrt(v) by
-        # at most e / sqrt(v).
+        # An error e of the variance v changes the root by at most e / sqrt(v).
         slope = by_deviation / inner
         return Outputs(value, _ROUNDING * value.abs(), by_mean[:, None], slope[:, None])
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         by_mean, by_deviation = objective[:, :1], objective[:, 1:2]
-        # The standard deviation is extreme where the variance is.
+        # Standard deviation and variance attain their extremes at the same points.
         sign = by_deviation.sign()
         mean = expansion.mean.combine(by_mean[..., None])
         moments = mean.plus(expansion.covariance.combine(sign[..., None]))
@@ -67,19 +66,19 @@ class MomentLink:
 
 @dataclass(frozen=True)
 class MomentModel(RegionModel):
-    """Mean and standard deviation of a posterior, with proven extremes over regions."""
+    """Model that bounds mean and standard deviation of a posterior over regions."""
 
     posterior: Posterior  # of one latent function
-    noise: float  # variance that predictions have besides
-    device: str  # where to compute
+    noise: float  # noise variance, added to that of the latent function
+    device: str
 
     def prepare(self) -> None:
-        """Prepare once what every process needs."""
+        """Compute cached tensors before the model is copied to other processes."""
         _ = self.latent, self.link
 
     @cached_property
     def link(self) -> MomentLink:
-        """Means and standard deviations as functions of latent moments."""
+        """Link for means and standard deviations."""
         return MomentLink(self._most_variance, self.noise)
 
     @property
@@ -87,14 +86,13 @@ class MomentModel(RegionModel):
         return self.latent.kernel.variance * (1 + self.latent.varsigma)
 
     def of_mean(self, scale: FloatArray) -> FloatArray:
-        """Objectives of the smallest and the largest mean, in these units: (n, 2, 3)."""
-        # scale (n,)
+        """Objectives for the smallest and the largest mean, in units of `scale` (n,): (n, 2, 3)."""
         size = float(self.latent.norms[0]) * self.latent.kernel.variance**0.5
         rows = np.array([[1.0, 0.0, -size * _WIDER], [-1.0, 0.0, -size * _WIDER]])
         return rows / scale[:, None, None]
 
     def of_deviation(self, n: int) -> FloatArray:
-        """Objectives of the smallest and the largest standard deviation: (n, 2, 3)."""
+        """Objectives for the smallest and the largest standard deviation: (n, 2, 3)."""
         size = (self._most_variance + self.noise) ** 0.5
         rows = np.array([[0.0, 1.0, 0.0], [0.0, -1.0, -size * _WIDER]])
         return np.broadcast_to(rows, (n, 2, 3))

@@ -1,4 +1,4 @@
-"""Class probabilities of one posterior: values, gradients and proven minima over regions."""
+"""Class probabilities of a posterior: values, gradients and proven minima over regions."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._likelihoods import MAX_CLASSES
 from skuq.gpc.inference._posterior import Posterior, class_probabilities
 
-_ENTRIES = 6_000_000  # numbers in the largest temporary array
+_ENTRIES = 6_000_000  # size of the largest temporary array
 
 
 class Limits(NamedTuple):
-    """Limits at which a search ends."""
+    """Stopping criteria of a search."""
 
-    tol: float = 0.01  # wanted width of each bound
-    max_regions: int = 1_000_000  # boxes bounded for each minimisation at most
-    max_time: float = np.inf  # seconds for all minimisations together at most
+    tol: float = 0.01  # target gap between lower and upper bound
+    max_regions: int = 1_000_000  # maximum number of boxes per minimisation
+    max_time: float = np.inf  # maximum time for all minimisations together, in seconds
 
 
 class Minima(NamedTuple):
-    """Bounds of minima over regions, all of shape (n, k) for k objectives."""
+    """Bounds on minima over regions, all of shape (n, k) for k objectives."""
 
-    lower: FloatArray  # proven bounds
-    upper: FloatArray
-    # (n, k, n_features): points of the regions at which the objective is no larger than `upper`
+    lower: FloatArray  # proven lower bounds
+    upper: FloatArray  # upper bounds, attained at `point`
+    # (n, k, n_features): points of the regions at which the objective is at most `upper`
     point: FloatArray
-    n_regions: NDArray[np.int64]  # boxes that were bounded
-    converged: NDArray[np.bool_]  # whether the search ended by itself and not at a limit
+    n_regions: NDArray[np.int64]  # number of boxes that were bounded
+    converged: NDArray[np.bool_]  # False if a limit was reached
 
 
 class RegionModel(ABC):
-    """Predictions of a posterior: values, gradients and proven minima over regions."""
+    """Base class of models that compute and bound predictions of a posterior."""
 
     posterior: Posterior  # of the latent functions
-    device: str  # where to compute
+    device: str
 
     @cached_property
     def latent(self) -> LatentModel:
-        """The latent posterior as tensors; prepared once."""
+        """The latent posterior as tensors; cached."""
         return LatentModel.from_posterior(self.posterior, torch.device(self.device))
 
     @cached_property
     @abstractmethod
     def link(self) -> Link:
-        """From latent moments to the predictions that objectives weigh."""
+        """Link from latent moments to predictions."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Prepare once what every process needs."""
+        """Compute cached tensors before the model is copied to other processes."""
 
     def minima(
         self,
@@ -76,11 +76,13 @@ class RegionModel(ABC):
         progress: Callable[[int], object] | None = None,
         link: Link | None = None,
     ) -> Minima:
-        """Minimise objectives over each region."""
-        # objectives (n, k, ...) are k of each point, such as weights of the classes. A
-        # search ends as soon as its minimum is known to be above or below the threshold by more
-        # than the band, both (n, k). `progress` is called with numbers of minimisations that have
-        # ended. `link` says what objectives mean; None is the weighted sums.
+        """Minimise k objectives over each region.
+
+        Shapes: `objectives` (n, k, n_outputs), such as weights of classes; `threshold` and `band`
+        (n, k). A search stops as soon as its minimum is proven to differ from the threshold by more
+        than the band. `progress` is called with the number of minimisations that have finished.
+        `link` defaults to `self.link`.
+        """
         n, k, _ = objectives.shape
         link = self.link if link is None else link
         free, owner = regions.free, torch.arange(n, device="cpu").repeat_interleave(k)
@@ -98,11 +100,11 @@ class RegionModel(ABC):
         return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
 
     def values(self, points: Tensor, objective: FloatArray) -> FloatArray:
-        """Objectives at points, rounded up, shape (n,)."""
+        """Upper bounds on objectives at points, shape (n,)."""
         return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
     def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
-        """Objectives at points, rounded up, and their gradients in all features."""
+        """Upper bounds on objectives at points, and gradients in all features."""
         points, weights = points.to(self.device), _tensor(objective, self.device)
         everything = torch.arange(points.shape[1], device="cpu")
         size = max(1, _ENTRIES // self.posterior.inputs.size)
@@ -117,19 +119,19 @@ class RegionModel(ABC):
 
 @dataclass(frozen=True)
 class ProbabilityModel(RegionModel):
-    """Class probabilities of a posterior, with proven minima over regions."""
+    """Model that computes and bounds class probabilities of a posterior."""
 
     posterior: Posterior  # of the latent functions
-    likelihood: str  # turns latent functions into probabilities
-    device: str  # where to compute
+    likelihood: str
+    device: str
 
     @property
     def jointly(self) -> bool:
-        """Whether any weighted sum of class probabilities can be bounded."""
+        """Whether arbitrary weighted sums of class probabilities can be bounded."""
         return len(self.posterior.weights) <= MAX_CLASSES
 
     def prepare(self) -> None:
-        """Prepare once what every process needs."""
+        """Compute cached tensors before the model is copied to other processes."""
         _ = self.latent, self.link if self.jointly else self.many_classes_links
 
     @property
@@ -139,13 +141,12 @@ class ProbabilityModel(RegionModel):
 
     @cached_property
     def link(self) -> Link:
-        """The likelihood, averaged over the latent functions; for weighted sums of classes."""
+        """Link for weighted sums of class probabilities."""
         if not self.jointly:
             raise ValueError(
-                f"Changes of probabilities and effects of features are bounded for at most "
-                f"{MAX_CLASSES} classes, and this model has {self.n_classes}. Ask whether the "
-                "class can change, or fit one binary classifier for each question, for example "
-                "one class against the rest."
+                f"`delta` and `explain` support at most {MAX_CLASSES} classes, and this model has "
+                f"{self.n_classes}. Use `certify` without `delta`, or fit binary classifiers, for "
+                "example one class against the rest."
             )
         most_variance = self.latent.kernel.variance * (1 + self.latent.varsigma)
         if self.likelihood == "softmax":
@@ -155,7 +156,7 @@ class ProbabilityModel(RegionModel):
 
     @cached_property
     def many_classes_links(self) -> dict[str, ManyClassesLink]:
-        """The values of one class beside more than two others, by kind."""
+        """Links for one class of more than three, by kind."""
         variance, varsigma = self.latent.kernel.variance, self.latent.varsigma
         limits = variance * (1 + varsigma), variance * varsigma
         device = torch.device(self.device)
@@ -177,23 +178,24 @@ class ProbabilityModel(RegionModel):
         threshold: float | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Minima:
-        """Minimise a value of one class beside all others over each region."""
-        # labels (n,) are the classes, `kind` is as of `ManyClassesLink`; the minima have shape (n,
-        # 1).
+        """Minimise a value of one class per region; `kind` is that of `ManyClassesLink`.
+
+        Shape: `labels` (n,). Returns minima of shape (n, 1).
+        """
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
         objectives, link = self._of_class(labels)[:, None], self.many_classes_links[kind]
         return self.minima(regions, objectives, limits, at, band, progress, link)
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Values that an attack on a class lowers (n,), and their gradients (n, n_features)."""
-        # The probability of the class, or beyond three classes its margin.
+        """Objective of an attack on a class (n,), and its gradients (n, n_features)."""
+        # The probability of the class, or its margin if there are more than three classes.
         if self.jointly:
             return self._evaluate(self.link, points, np.eye(self.n_classes)[labels])
         return self._evaluate(self.many_classes_links["margin"], points, self._of_class(labels))
 
     def _of_class(self, labels: NDArray[np.intp]) -> FloatArray:
-        """Objectives by which a `ManyClassesLink` knows its class, shape (n, n_classes)."""
+        """Objectives that encode the class for `ManyClassesLink`, shape (n, n_classes)."""
         objectives: FloatArray = LEAST * np.eye(self.n_classes)[labels]
         return objectives
 

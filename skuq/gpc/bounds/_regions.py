@@ -1,8 +1,8 @@
-"""Regions, which are boxes that balls of the l1 or l2 norm may cut, and functions over them.
+"""Regions (boxes, optionally intersected with balls), and quadratic functions over them.
 
-A `Region` holds the boxes and balls of many points, `BallParts` the balls as seen from boxes,
-`Moments` quadratic functions over boxes with bounds of their errors, and `box_minimum` bounds the
-least value of such functions. Equations are those of the proofs page of the user guide
+`Region` contains the boxes and balls of many points, `BallParts` the balls relative to the centres
+of boxes, and `Moments` quadratic functions over boxes with error bounds. `box_minimum` is a lower
+bound on such functions. Equation numbers refer to the proofs page of the user guide
 (`docs/guide/robust_gpc_proofs.rst`).
 """
 
@@ -17,54 +17,53 @@ from torch import Tensor
 
 from skuq.gpc.bounds._latent_model import UNIT
 
-_SAFETY = 1e-14  # relative widening of what is computed with rounding, for each feature
-_WITHIN = 1 - 1e-12  # of the radius: where points are moved that lie outside their ball
-_SWEEPS = 4  # of coordinate descent; any number gives a valid bound
-_MARGIN = 1e-12  # relative; far above the rounding error of minima of quadratic functions
+_SAFETY = 1e-14  # relative margin for rounding errors, per feature
+_WITHIN = 1 - 1e-12  # projected points lie at this fraction of the radius
+_SWEEPS = 4  # sweeps of coordinate descent; the bound is valid for any number
+_MARGIN = 1e-12  # relative margin, far above rounding errors of minima of quadratic functions
 
 
 @dataclass(frozen=True)
 class Region:
-    """One region for each of n points: a box, cut by a ball unless the norm is the maximum norm."""
+    """Regions around n points: boxes, intersected with balls for norms other than "linf"."""
 
-    # (n, f), the points that the regions are around, which are the centres of the balls
-    center: Tensor
-    lower: Tensor  # (n, f), boxes
-    upper: Tensor  # (n, f)
-    radius: Tensor | None = None  # (n,), radii of the balls; None for boxes alone
-    norm: int = 2  # norm of the balls
+    center: Tensor  # (n, f), points, and centres of the balls
+    lower: Tensor  # (n, f), lower limits of the boxes
+    upper: Tensor  # (n, f), upper limits of the boxes
+    radius: Tensor | None = None  # (n,), radii of the balls; None for boxes without balls
+    norm: int = 2  # norm of the balls, 1 or 2
 
     def __len__(self) -> int:
         return len(self.center)
 
     def __getitem__(self, rows: Any) -> Region:
-        """The regions of some of the points."""
+        """Select regions."""
         return self.within(self.lower[rows], self.upper[rows], rows)
 
     def to(self, device: str | torch.device) -> Region:
-        """The regions on a device."""
+        """Copy to a device."""
         radius = None if self.radius is None else self.radius.to(device)
         lower, upper = self.lower.to(device), self.upper.to(device)
         return Region(self.center.to(device), lower, upper, radius, self.norm)
 
     @property
     def free(self) -> Tensor:
-        """Indices of the features that vary in any region; the first if there are none."""
+        """Indices of the features that vary in any region; index 0 if none varies."""
         moving = torch.nonzero((self.upper > self.lower).any(0))[:, 0]
         return moving if len(moving) else moving.new_zeros(1)
 
     def of_features(self, features: Tensor) -> Region:
-        """The regions in these features, which are all that vary."""
+        """Restrict the regions to these features; all others must be constant."""
         lower, upper = self.lower[:, features], self.upper[:, features]
         return Region(self.center[:, features], lower, upper, self.radius, self.norm)
 
     def within(self, lower: Tensor, upper: Tensor, rows: Any) -> Region:
-        """The parts of some of the regions that lie in these boxes."""
+        """Intersect the regions at `rows` with boxes inside them."""
         radius = None if self.radius is None else self.radius[rows]
         return Region(self.center[rows], lower, upper, radius, self.norm)
 
     def project(self, points: Tensor) -> Tensor:
-        """Move points into their regions, those outside of a ball towards its centre."""
+        """Move points into their regions: clip to the box, then move towards the ball's centre."""
         points = torch.clamp(points, self.lower, self.upper)
         if self.radius is None:
             return points
@@ -73,7 +72,7 @@ class Region:
         within = min(_WITHIN, 1 - 2 * self._rounding)
         shift = (self.radius * within / distance.clamp(min=1e-300))[:, None] * offset
         moved = self.center + shift
-        # On the grid of a large centre, a shift may have become longer than the radius.
+        # Rounding may increase the distance if the coordinates of the centre are large.
         longer = (moved - self.center).abs() > shift.abs()
         nearer = torch.where(longer, torch.nextafter(moved, self.center), moved)
         moved = torch.where(self._ball_holds(moved), moved, nearer)
@@ -81,22 +80,22 @@ class Region:
 
     @property
     def _rounding(self) -> float:
-        """Relative rounding error of a distance, in whichever order it is summed up."""
+        """Relative rounding error of a distance, for any order of summation."""
         return 4 * UNIT * (2 + self.center.shape[-1])
 
     def _ball_holds(self, points: Tensor) -> Tensor:
-        """Whether points lie in their balls for certain, (n, 1)."""
+        """Whether points lie in their balls in spite of rounding errors, (n, 1)."""
         assert self.radius is not None
         distance = torch.linalg.vector_norm(points - self.center, self.norm, -1, keepdim=True)
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """The step within each region along which a function of this gradient grows most."""
+        """Step of the size of each region that maximises a linear function with this gradient."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)
         if self.norm == 2:
-            largest = slope.abs().amax(-1, keepdim=True)  # by which squares do not underflow
+            largest = slope.abs().amax(-1, keepdim=True)  # scale to avoid underflow
             slope = slope / torch.where(largest > 0, largest, 1.0)
             size = torch.linalg.vector_norm(slope, 2, -1, keepdim=True)
             return slope / size.clamp(min=1.0) * self.radius[:, None]
@@ -105,7 +104,7 @@ class Region:
         return torch.zeros_like(slope).scatter(-1, largest, step)
 
     def shrink(self) -> tuple[Region, Tensor]:
-        """The same regions in their smallest boxes, and which of them are not empty."""
+        """Shrink boxes to the bounding boxes of the regions; also returns which are not empty."""
         lower, upper = self.lower, self.upper
         if self.radius is None:
             return self, (lower <= upper).all(-1)
@@ -120,16 +119,16 @@ class Region:
         return Region(self.center, lower, torch.maximum(lower, upper), self.radius, self.norm), kept
 
     def is_box(self) -> Tensor:
-        """Return whether each region is a whole box: no ball cuts it."""
+        """Whether each box lies entirely in its ball."""
         if self.radius is None:
             return torch.ones_like(self.lower[:, 0], dtype=torch.bool)
         farthest = torch.maximum((self.lower - self.center).abs(), (self.upper - self.center).abs())
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
-        """Centres, half-widths that reach both faces in spite of rounding, and the balls."""
-        # That is the centre of the box, or of the ball if it lies in the box and is closer to all
-        # points of both: where a domain cuts off parts of many features, for example.
+        """Centres and half-widths of the boxes, rounded outwards, and balls relative to them."""
+        # The origin is the centre of the box, or the centre of the ball if it lies in the box and
+        # is closer to all points of the region, for example if a domain clips many features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -146,9 +145,7 @@ class Region:
 
 @dataclass(frozen=True)
 class BallParts:
-    """Balls as seen from boxes: offsets of the centres, and the boxes' half-widths."""
-
-    # Points of a box are ``center + half_widths * t`` with ``-1 <= t <= 1``.
+    """Balls in the coordinates t of boxes, ``center + half_widths * t`` with ``-1 <= t <= 1``."""
 
     offset: Tensor
     half_widths: Tensor
@@ -156,22 +153,22 @@ class BallParts:
     norm: int
 
     def select(self, rows: Tensor) -> BallParts:
-        """The balls of some of the boxes."""
+        """Balls of the selected boxes."""
         return BallParts(self.offset[rows], self.half_widths[rows], self.radius[rows], self.norm)
 
     def repeat(self, count: int) -> BallParts:
-        """Each of the balls several times in a row."""
+        """Repeat each ball `count` times."""
         rows = torch.arange(len(self.radius), device=self.radius.device)
         return self.select(rows.repeat_interleave(count))
 
     def distance(self) -> Tensor:
-        """Bound of the distance of any point of a ball from the box's centre, (b,)."""
+        """Bound on the distance of points of the ball from the centre of the box, (b,)."""
         safety = 1 + _SAFETY * (2 + self.offset.shape[-1])
         return (self.radius + torch.linalg.vector_norm(self.offset, self.norm, -1)) * safety
 
     def squared_length(self) -> Tensor:
-        """Bound of ``|t|^2`` over the part of each box in its ball, (b,) (Eq. 16)."""
-        # As many coordinates are 1 as the ball has room for, those of the least half-widths first.
+        """Bound on ``|t|^2`` over the intersection of box and ball, (b,) (Eq. 16)."""
+        # Greedy: set coordinates to 1 in ascending order of half-widths until the ball is reached.
         moving = self.half_widths > 0
         costs = torch.where(moving, self.half_widths, torch.inf).sort(-1).values ** self.norm
         budget = (self.distance() ** self.norm)[:, None]
@@ -181,7 +178,7 @@ class BallParts:
         return share.sum(-1) * (1 + _SAFETY * (2 + self.offset.shape[-1]))
 
     def linear_minimum(self, gradient: Tensor) -> Tensor:
-        """Lower bound over the ball of linear functions with `gradient` per half-width (Eq. 16)."""
+        """Lower bound over the ball on linear functions with gradients in t (Eq. 16)."""
         slope = self._slope(gradient)
         size = self.radius * self._dual(slope)
         start = (slope * self.offset).sum(-1)
@@ -189,7 +186,7 @@ class BallParts:
         return start - size - slope.shape[-1] * _SAFETY * scale
 
     def linear_reach(self, gradient: Tensor) -> Tensor:
-        """Largest absolute value over the ball of linear functions (b, k, f) in t, (b, k)."""
+        """Bound over the ball on absolute values of linear functions (b, k, f) in t, (b, k)."""
         slope = self._slope(gradient.movedim(1, 0)).movedim(0, 1)
         return self.distance()[:, None] * self._dual(slope) * (1 + 1e-12)
 
@@ -202,26 +199,24 @@ class BallParts:
 
 
 class Moments(NamedTuple):
-    """Expansion of one family of functions over boxes, in coordinates ``t in [-1, 1]^f``."""
+    """Second-order expansions of k functions over boxes, in coordinates ``t in [-1, 1]^f``."""
 
     value: Tensor  # (b, k), at the centres
-    gradient: Tensor  # (b, k, f), times the half-widths of the boxes
-    hessian: Tensor  # (b, k, f, f), times the half-widths on both sides
-    # (b, k), bound on the error of the second-order polynomial anywhere in the box, rounding
-    # included
-    rest: Tensor
-    # (b, k, f), bound on the error of ``gradient + hessian @ t`` as the gradient at t, in boxes
-    # that lie in their ball
+    gradient: Tensor  # (b, k, f), with respect to t
+    hessian: Tensor  # (b, k, f, f), with respect to t
+    rest: Tensor  # (b, k), bound on the error of the polynomial over the box, including rounding
+    # (b, k, f), bound on the error of ``gradient + hessian @ t`` as the gradient at t, for boxes
+    # inside their ball
     gradient_rest: Tensor
-    ball: BallParts | None = None  # restricts the boxes
+    ball: BallParts | None = None  # balls that the boxes are intersected with
 
     def select(self, rows: Tensor) -> Moments:
-        """The expansions over some of the boxes."""
+        """Expansions over the selected boxes."""
         ball = None if self.ball is None else self.ball.select(rows)
         return self._each(lambda part: part[rows], ball)
 
     def combine(self, weights: Tensor) -> Moments:
-        """Weighted sums of the k functions, with weights of shape (b, o, k); k becomes o."""
+        """Expansions of o weighted sums of the k functions, with weights of shape (b, o, k)."""
         absolute = weights.abs()
         return Moments(
             (weights @ self.value[..., None])[..., 0],
@@ -233,12 +228,12 @@ class Moments(NamedTuple):
         )
 
     def flatten(self) -> Moments:
-        """Each function of each box as a single function of a box of its own."""
+        """Reshape b boxes with k functions to b * k boxes with one function."""
         ball = None if self.ball is None else self.ball.repeat(self.value.shape[1])
         return self._each(lambda part: part.flatten(0, 1)[:, None], ball)
 
     def plus(self, other: Moments) -> Moments:
-        """Sum of two families of functions."""
+        """Expansions of the sums of two families of functions."""
         return Moments(
             self.value + other.value,
             self.gradient + other.gradient,
@@ -249,7 +244,7 @@ class Moments(NamedTuple):
         )
 
     def quadratic_reach(self) -> Tensor:
-        """Largest absolute value of each second-order part, shape (b, k)."""
+        """Bound on absolute values of the second-order terms, shape (b, k)."""
         sums = self.hessian.abs().sum(-1)
         reach = sums.sum(-1)
         if self.ball is not None:
@@ -259,7 +254,7 @@ class Moments(NamedTuple):
         return reach / 2
 
     def reach(self) -> Tensor:
-        """Largest distance of each function from its value at the centre, shape (b, k)."""
+        """Bound on the change of each function from its value at the centre, shape (b, k)."""
         linear = self.gradient.abs().sum(-1)
         if self.ball is not None:
             linear = torch.minimum(linear, self.ball.linear_reach(self.gradient))
@@ -284,13 +279,16 @@ class Moments(NamedTuple):
 def box_minimum(
     value: Tensor, gradient: Tensor, hessian: Tensor, ball: BallParts | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Lower bound of ``value + gradient @ t + t @ hessian @ t / 2`` over ``-1 <= t <= 1``."""
-    # value (b,), gradient (b, f), hessian (b, f, f) -> bound (b,), point (b, f)
-    # The better of two bounds. The first keeps the diagonal of the Hessian and bounds the rest by
-    # absolute values. The second makes the function convex by adding to the diagonal what the
-    # smallest eigenvalue lacks, and pays for that at most; a tangent at any point, here the one
-    # that coordinate descent ends at, then bounds it from below. Linear parts are bounded over the
-    # ball too, in which making the function convex costs less. Rounding is included.
+    """Lower bound on ``value + gradient @ t + t @ hessian @ t / 2`` over ``-1 <= t <= 1``.
+
+    Shapes: `value` (b,), `gradient` (b, f), `hessian` (b, f, f); returns the bound (b,) and a
+    likely minimiser (b, f).
+    """
+    # The larger of two bounds. The first minimises exactly with the diagonal of the Hessian, and
+    # bounds off-diagonal terms by absolute values. The second adds `lacking` to the diagonal, which
+    # makes the function convex; a tangent, here at the end point of coordinate descent, is then a
+    # lower bound, and the largest possible value of the added term is subtracted. A ball tightens
+    # the bounds on the tangent and on the added term. Rounding errors are included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14
@@ -311,7 +309,7 @@ def box_minimum(
 
 
 def _tangent(gradient: Tensor, convex: Tensor, point: Tensor, ball: BallParts | None) -> Tensor:
-    """Least value of the tangent at a point of a convex quadratic function (Eq. 15, 16)."""
+    """Minimum of the tangent to a convex quadratic function at a point (Eq. 15, 16)."""
     curved = (convex @ point[..., None])[..., 0]
     slope = gradient + curved
     least = -slope.abs().sum(-1)
@@ -328,7 +326,7 @@ def _separable_minimum(gradient: Tensor, diagonal: Tensor) -> Tensor:
 
 
 def _descend(gradient: Tensor, convex: Tensor) -> Tensor:
-    """Coordinate descent on convex quadratics within the box."""
+    """Minimise convex quadratic functions over the box by coordinate descent."""
     point = torch.zeros_like(gradient)
     diagonal = convex.diagonal(dim1=-2, dim2=-1)
     flat = diagonal <= 0

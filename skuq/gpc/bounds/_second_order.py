@@ -1,8 +1,8 @@
-"""Bounds of softmax averages of three classes from their second-order expansion.
+"""Bounds on softmax averages of three classes from their second-order expansion.
 
-A linearisation loses what is of second order in the widths of a box. Here all of that is part of a
-quadratic function, and the loss is of third order. Equations are those of the proofs page of the
-user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols are used.
+The error of a linearisation is of second order in the widths of a box. The quadratic functions
+here include all second-order terms, so that the error is of third order. Equation numbers and
+symbols refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from skuq.gpc.bounds._links import Outputs
 from skuq.gpc.bounds._regions import Moments, box_minimum
 from skuq.gpc.inference._softmax_averages import ACCURACY, difference_derivatives, split
 
-_SMALL = 0.9  # relative change of covariances, theta, up to which boxes are expanded
-_INEXACT = 1e-4  # of derivatives of order three and four, in units of the deviations (Eq. 38)
-_NOTHING = 1e-6  # of whitened covariances, where only rounding keeps them from 0
-_PANELS = 8  # of the line from the centre's moments to others
+_SMALL = 0.9  # largest relative change of covariances, theta, for which boxes are expanded
+_INEXACT = 1e-4  # error of derivatives of order 3 and 4, in units of the deviations (Eq. 38)
+_NOTHING = 1e-6  # smaller whitened covariances are rounding errors
+_PANELS = 8  # integration intervals along the line from the moments at the centre
 
-# The changes z of two differences of latent functions: of their means, and of their variances and
-# covariance. Derivatives by them are derivatives by the means of these orders, times these factors.
+# z are the changes of five moments of two differences of latent functions: two means, and the
+# variances and covariance. A derivative with respect to z equals a derivative with respect to the
+# means, of these orders, times these factors.
 _ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
 _FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
-# What they are of three means, and of the covariances of six pairs.
+# Linear maps to z from the means of three latent functions, and from the covariances of six pairs.
 _MEANS = torch.tensor([(1, 0, -1), (0, 1, -1)], dtype=torch.float64)
 _PAIRS = torch.tensor(
     [(1, 0, -2, 0, 0, 1), (0, 1, -1, 0, -1, 1), (0, 0, 0, 1, -2, 1)], dtype=torch.float64
@@ -37,17 +38,17 @@ _PAIRS = torch.tensor(
 class SecondOrder(NamedTuple):
     """Weighted sums of class probabilities over boxes, to second order in the changes z."""
 
-    rows: Tensor  # (b,), which boxes these are: small ones, with centres of independent classes
+    rows: Tensor  # (b,), indices of the boxes: small, with independent classes at the centre
     objective: Tensor  # (b, 3), weights of the classes
-    expansion: Expansion  # latent moments
-    whitened: Tensor  # (b,), how far covariances at the centres are from independent ones: rounding
-    shift: Tensor  # (b,), reach of the moments, as of `Reach`
-    change: Tensor  # (b,)
-    spectral: Tensor  # (b,)
-    unit: Tensor  # (b, 5), units of the changes
-    value: Tensor  # (b,), the sums at the centres
-    slope: Tensor  # (b, 5), their first derivatives by the changes
-    Q: Tensor  # (b, 5, 5), their second derivatives
+    expansion: Expansion  # of the latent moments
+    whitened: Tensor  # (b,), deviation from independence at the centres, due to rounding
+    shift: Tensor  # (b,), as in `Reach`
+    change: Tensor  # (b,), as in `Reach`
+    spectral: Tensor  # (b,), as in `Reach`
+    unit: Tensor  # (b, 5), units of z
+    value: Tensor  # (b,), weighted sums at the centres
+    slope: Tensor  # (b, 5), first derivatives with respect to z
+    Q: Tensor  # (b, 5, 5), second derivatives with respect to z
 
     @classmethod
     def over(
@@ -58,7 +59,7 @@ class SecondOrder(NamedTuple):
         change: Tensor,
         spectral: Tensor,
     ) -> SecondOrder:
-        """Expand over those of some boxes that are small enough."""
+        """Expand over all boxes that are small enough."""
         parts = split(expansion.covariance.value, 3)
         rows = torch.nonzero((parts.whitened < _NOTHING) & (spectral < _SMALL))[:, 0]
         objective, expansion, D = objective[rows], expansion.select(rows), parts.D[rows]
@@ -74,7 +75,7 @@ class SecondOrder(NamedTuple):
         return cls(rows, objective, expansion, *norms, unit, value, slope, Q)
 
     def write(self, outputs: Outputs) -> None:
-        """Set values, errors and slopes of these boxes among those of all."""
+        """Write values, errors and slopes of the expanded boxes to the outputs of all boxes."""
         outputs.value[self.rows] = self.value
         outputs.error[self.rows] = self._size() * (ACCURACY + 4 * self.whitened)  # Eq. 38
         outputs.mean_slope[self.rows] = self.slope[:, :2] @ _MEANS.to(self.slope)
@@ -83,9 +84,11 @@ class SecondOrder(NamedTuple):
     def improve(
         self, bound: Tensor, point: Tensor, curvature: Tensor, distance: Tensor, error: Tensor
     ) -> None:
-        """Replace bounds of all boxes where they are better here, as of `Minimum`."""
-        # Averages are at most `distance` from their values at the centre, and `error` is that of
-        # these values and of first derivatives, both for all boxes.
+        """Replace bounds, in place, where the second-order bound is better; fields of `Minimum`.
+
+        For all boxes, `distance` bounds the change of the average from its value at the centre, and
+        `error` the numerical error of that value and of first derivatives.
+        """
         least, best, by_feature = self._minimum(distance[self.rows])
         least = least - error[self.rows]
         better = least > bound[self.rows]
@@ -94,7 +97,7 @@ class SecondOrder(NamedTuple):
         curvature[rows] = by_feature[better]
 
     def _minimum(self, distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Bounds, likely minimisers, and loss of the bounds by feature (Eq. 37)."""
+        """Bounds, likely minimisers, and slack of the bounds by feature (Eq. 37)."""
         linear = self._combined(self.slope[:, None])
         identity = torch.eye(5).to(self.Q)
         changes = self._combined(identity.expand(len(self.Q), -1, -1))
@@ -113,36 +116,36 @@ class SecondOrder(NamedTuple):
         return least - loss, point, hessian.abs().sum(-1) + loss[:, None] * share
 
     def _third(self, distance: Tensor) -> Tensor:
-        """Largest amount of third derivatives (Eq. 39)."""
+        """Bound on the third-order remainder (Eq. 39)."""
         low, high = self.objective.amin(-1), self.objective.amax(-1)
         radius, middle = (high - low) / 2, (high + low) / 2
         distance = distance + 32 * self.whitened * self._size()
         off = ((self.value - middle).abs() - distance).clamp(min=0)
         V = (radius**2 - off**2).clamp(min=0).sqrt()
-        stretch = 1 + 2 * self.whitened  # norms are those of the covariance that is not split
+        stretch = 1 + 2 * self.whitened  # norms refer to the full covariance
         return V * third_derivative(
             stretch * self.shift, stretch * self.change, stretch * self.spectral
         )
 
     def _size(self) -> Tensor:
-        """Sums of the absolute weights."""
+        """Sum of absolute weights."""
         return self.objective.abs().sum(-1)
 
     def _combined(self, weights: Tensor) -> Moments:
-        """Weighted sums of the changes, with weights of shape (b, o, 5)."""
+        """Expansions of weighted sums of z, with weights of shape (b, o, 5)."""
         means, pairs = weights[..., :2] @ _MEANS.to(weights), weights[..., 2:] @ _PAIRS.to(weights)
         return self.expansion.mean.combine(means).plus(self.expansion.covariances(pairs))
 
 
 def second_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Integral of ``(1 - s) |F''|`` along the line for outputs of deviation 1 (Eq. 24, 39)."""
+    """Bound on the integral of ``(1 - s) |F''|`` along the line, for deviation 1 (Eq. 24, 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta + 2 * theta) / 3
     return _along((2 * v**2, 6 * v * mixed, 24 / 16 * eta * mixed), 2, spectral)
 
 
 def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Integral of ``(1 - s)^2 / 2 |F'''|`` along the line for outputs of deviation 1 (Eq. 39)."""
+    """Bound on the integral of ``(1 - s)^2 / 2 |F'''|`` on the line, for deviation 1 (Eq. 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta**2 + 6 * eta * theta + 8 * theta**2) / 15
     squares = (
@@ -155,9 +158,9 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
-    """Integral of the root of all ``squares / (1 - s spectral)^k``, k from `order` on (Eq. 40)."""
-    # The weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is a convex function of s, so
-    # it is nowhere above the chords between its values.
+    """Bound on the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
+    # k starts at `order`; the weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is convex
+    # in s, so that chords between grid points are an upper bound.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
     left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
     total = torch.zeros_like(left)
@@ -168,8 +171,8 @@ def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
 
 
 def _chords(order: int) -> Tensor:
-    """Weights of values in the integral of chords: second differences of A of Eq. 40."""
+    """Quadrature weights for the integral of chords: second differences of A in Eq. 40."""
     left = 1 - torch.arange(-1, _PANELS + 2, dtype=torch.float64) / _PANELS
     A = left.clamp(min=0) ** (order + 1) / math.factorial(order + 1)
-    A[0] = A[1] + 1 / (math.factorial(order) * _PANELS)  # there is no weight before s = 0
+    A[0] = A[1] + 1 / (math.factorial(order) * _PANELS)  # no interval precedes s = 0
     return (A[2:] - 2 * A[1:-1] + A[:-2]) * _PANELS

@@ -1,6 +1,6 @@
-"""Class probabilities of the softmax likelihood: values, and minima over boxes.
+"""Class probabilities of the softmax likelihood: values, and lower bounds over boxes.
 
-Equations are those of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+Equation numbers refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from skuq.gpc.inference._softmax_averages import (
     whitening_weights,
 )
 
-_ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
-# Of the quadrature; the first that is affordable is used, and its error is part of the bounds.
+_ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
+# Accuracies of the quadrature. The first affordable one is used; its error is part of the bounds.
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
-# The derivatives of a softmax output are joint cumulants of indicators of classes. With
-# indicators x centred, |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and
-# |E x y z w v| <= 0.068, which bounds the cumulants of order three to five as follows (Eq. 23).
+# Derivatives of a softmax output are joint cumulants of class indicators. For centred indicators,
+# |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068, which bounds the
+# cumulants of order three to five as follows (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
-_NOTHING = 1e-6  # of whitened covariances, where only rounding keeps them from 0
-_LEAST = 1e-12  # variance of differences below which nothing is made of its smoothing
-_ALONG = 0.0963  # second derivative along arguments that differ by at most 1
+_NOTHING = 1e-6  # smaller whitened covariances are rounding errors
+_LEAST = 1e-12  # variance of differences below which smoothing bounds are not used
+_ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
-# A Gaussian average of outputs between 0 and 1 has derivatives of its own bound: of order k
-# along unit vectors, at most half the root of k! in units of the Gaussian's deviation.
+# A Gaussian average of outputs between 0 and 1 is smooth: its derivative of order k along unit
+# vectors is at most sqrt(k!) / 2, in units of the Gaussian's deviation.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
-_SQUARE = 0.48395  # of order two along one unit vector: half the average of |z^2 - 1|
+_SQUARE = 0.48395  # the same for order 2 along a single unit vector: half the mean of |z^2 - 1|
 
 
 class Reach(NamedTuple):
-    """Largest distance of moments in a box from those of an expansion."""
+    """Bounds on the distance of moments in a box from those at the centre of an expansion.
 
-    # The first two are sums of absolute values; the others are norms after whitening with the
-    # covariance of the expansion: that of means, and of covariances the Frobenius and the spectral
-    # norm, eta and theta in Eq. 24; all of shape (b,).
+    All have shape (b,). Whitened norms are norms after whitening with the covariance of the
+    expansion.
+    """
 
-    means: Tensor
-    covariances: Tensor
-    shift: Tensor
-    change: Tensor
-    spectral: Tensor
+    means: Tensor  # sum of absolute changes of means
+    covariances: Tensor  # sum of absolute changes of covariances
+    shift: Tensor  # whitened norm of the change of means
+    change: Tensor  # whitened Frobenius norm of the change of covariances, eta in Eq. 24
+    spectral: Tensor  # whitened spectral norm of the change of covariances, theta in Eq. 24
 
     @property
     def mixed(self) -> Tensor:
-        """Part of `change` that the symmetric part leaves as a factor of a product (Eq. 24)."""
+        """Effective norm of the change of covariances in mixed terms of Eq. 24."""
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Largest derivative of this order of an average, in whitened units."""
-        # Anywhere in the box, the covariance is at least ``1 - spectral`` times that of the
-        # expansion (Eq. 24).
+        """Bound on derivatives of this order of an average, in whitened units."""
+        # In the whole box, the covariance is at least ``1 - spectral`` times that of the expansion
+        # (Eq. 24).
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:
-        """Largest distance of the average of an output from its linearisation (Eq. 22)."""
+        """Bound on the error of linearising the average of an output (Eq. 22)."""
         second = self._smaller(2, _ALONG * self.means**2, _SQUARE / _SMOOTH[2] * self.shift**2)
         third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.mixed)
         fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change * self.mixed)
@@ -78,7 +78,7 @@ class Reach(NamedTuple):
         return torch.minimum(second + third + fourth / 4, together)
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
-        """The better bound of a derivative, integrated against ``1 - s`` along the line."""
+        """Smaller of two bounds on a derivative, integrated against ``1 - s`` along the line."""
         theta = self.spectral.clamp(min=1e-3, max=1 - 1e-12)
         left = 1 - theta
         integral = {
@@ -91,12 +91,13 @@ class Reach(NamedTuple):
 
 
 class SoftmaxLink:
-    """``P(y = c) = E[softmax(f)_c]`` by a quadrature of known error over the differences."""
+    """``P(y = c) = E[softmax(f)_c]``, by quadrature over differences with an error bound."""
 
     def __init__(self, n_classes: int, most_variance: float, indefinite: float = 0.0):
-        # No second derivative of an output exceeds 1/4; rounding may leave variances negative.
+        # Error of clipping variances that rounding makes negative; second derivatives of outputs
+        # are at most 1/4.
         self._rounding = n_classes**2 * indefinite / 8
-        self._logit = LogitLink(4 * most_variance)  # of the difference of two latent functions
+        self._logit = LogitLink(4 * most_variance)  # for differences of two latent functions
         rows, columns = np.triu_indices(n_classes)
         self.n_classes = n_classes
         self.rows, self.columns = torch.as_tensor(rows), torch.as_tensor(columns)
@@ -114,12 +115,12 @@ class SoftmaxLink:
     def _rules(
         self, covariance: Tensor
     ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
-        """How each of the points is averaged, which depends on no other point."""
+        """Integration rules, and masks of the points for each; independent of the other points."""
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
-        if self.n_classes == 3:  # any covariance is a diagonal one but for a shift
+        if self.n_classes == 3:  # any covariance can be made diagonal by a shift
             independent = split(covariance, 3).whitened < _NOTHING
             yield independent, self._independently
-        # Points of similar deviations share nodes.
+        # Points with similar deviations share quadrature nodes.
         steps = (2 * self._largest(covariance).clamp(min=2.0**-4).log2()).ceil()
         for step in torch.unique(steps[~independent], dim=0):
             rule = partial(self._by_quadrature, scales=(2 ** (step / 2)).tolist())
@@ -128,22 +129,22 @@ class SoftmaxLink:
     def _independently(
         self, objective: Tensor, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, ...]:
-        """Values, errors and slopes where a shift makes three classes independent (Eq. 33, 35)."""
+        """Values, errors and slopes if a shift makes three classes independent (Eq. 33, 35)."""
         parts = split(covariance, 3)
         averages = independent_averages(mean, parts.D)
         value, by_mean, by_covariance = (
             torch.einsum("bc,bc...->b...", objective, part) for part in averages
         )
-        value = value + (by_covariance * parts.E).sum(-1)  # which is rounding
+        value = value + (by_covariance * parts.E).sum(-1)  # E is a rounding error
         error = ACCURACY + correction_error(parts)
         return value, objective.abs().sum(-1) * error, by_mean, by_covariance
 
     def _by_quadrature(
         self, objective: Tensor, mean: Tensor, covariance: Tensor, scales: list[float]
     ) -> tuple[Tensor, ...]:
-        """Values, errors and slopes at points whose deviations are within these scales."""
+        """Values, errors and slopes at points whose deviations do not exceed these scales."""
         accuracy = affordable_accuracy(scales, _ACCURACIES)
-        if accuracy is None:  # such outputs are all but steps, and pairs of classes bound them
+        if accuracy is None:  # outputs are almost step functions, and pairwise bounds are used
             return tuple(self._unknown(objective, mean, covariance))
         nodes, deviations = normal_nodes(scales, accuracy, mean), self._deviations(covariance)
         size = max(1, _ENTRIES // (len(nodes.weights) * self.n_classes**2))
@@ -186,7 +187,7 @@ class SoftmaxLink:
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)
 
     def _evaluate_some(self, rows: Tensor, objective: Tensor, expansion: Expansion) -> Outputs:
-        """Outputs at the centres of some boxes; of the others, all that is known without."""
+        """Outputs at the centres of selected boxes; trivial bounds for the other boxes."""
         mean, covariance = expansion.mean.value, expansion.covariance.value
         whole = self._unknown(objective, mean, covariance)
         for result, part in zip(
@@ -196,15 +197,15 @@ class SoftmaxLink:
         return whole
 
     def _unknown(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
-        """Between the least and the largest weight of a class, with no derivative known."""
+        """Trivial bounds: between the smallest and the largest weight, with unknown derivatives."""
         low, high = objective.amin(-1), objective.amax(-1)
         slopes = torch.zeros_like(mean), torch.zeros_like(covariance)
         return Outputs((low + high) / 2, (high - low) / 2, *slopes)
 
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
-        """Bound by pairs of classes, each pair on its own: best where probabilities saturate."""
-        # No output exceeds the logistic function of its lead on any other class, and 1 minus an
-        # output is at most the sum of the logistic functions of the others' leads.
+        """Lower bound from pairs of classes, tightest where probabilities saturate."""
+        # An output is at most ``sigmoid(f_c - f_j)`` for any j, and 1 minus an output is at most
+        # ``sum_j sigmoid(f_j - f_c)``.
         total = torch.zeros_like(objective[:, 0])
         for sign, classes in ((1.0, objective.argmax(-1)), (-1.0, objective.argmin(-1))):
             weight = objective.gather(1, classes[:, None])[:, 0]
@@ -224,7 +225,7 @@ class SoftmaxLink:
         return total
 
     def _leads(self, classes: Tensor) -> Tensor:
-        """Weights of ``f_c - f_j`` for all j but c, (b, C - 1, C)."""
+        """Weights of the differences ``f_c - f_j`` for all j != c, (b, C - 1, C)."""
         identity = torch.eye(self.n_classes, dtype=torch.float64, device=classes.device)
         chosen = identity[classes]
         others = identity.expand(len(chosen), -1, -1)[chosen == 0].view(
@@ -233,7 +234,7 @@ class SoftmaxLink:
         return chosen[:, None] - others
 
     def _least_averages(self, leads: Tensor, expansion: Expansion) -> Tensor:
-        """Lower bounds of ``E[sigmoid(lead)]``, (b, C - 1)."""
+        """Lower bounds on ``E[sigmoid(f_c - f_j)]``, (b, C - 1)."""
         squares = self._folded(torch.einsum("bic,bid->bicd", leads, leads))
         single = Expansion(
             expansion.mean.combine(leads).flatten(), expansion.covariances(squares).flatten()
@@ -246,7 +247,7 @@ class SoftmaxLink:
         return bound.view(len(leads), -1)
 
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
-        """Derivatives of the objective by the moments anywhere in a box."""
+        """Ranges of derivatives of the objective with respect to the moments over a box."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
         by_mean = torch.minimum(
             (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],
@@ -267,10 +268,10 @@ class SoftmaxLink:
         )
 
     def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
-        """Reach of the moments, and whitened lengths of the latent functions, (b, C)."""
+        """Reach of the moments, and norms of the whitener's columns per latent function, (b, C)."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
-        sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()  # in spite of rounding
+        sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()  # lower bounds
         widths = sure.clamp(min=_LEAST).sqrt()
         whitener = (vectors / widths[:, None]).mT @ contrast
         ones = torch.ones_like(values)
@@ -289,17 +290,17 @@ class SoftmaxLink:
         return reach, torch.linalg.vector_norm(whitener, dim=1)
 
     def _products(self, rows: Tensor) -> Tensor:
-        """Weights of all pairs in the covariances of combinations of latent functions."""
+        """Weights of pairs in the covariances of linear combinations of latent functions."""
         product = torch.einsum("bic,bjd->bijcd", rows, rows).flatten(1, 2)
         return self._folded(product)
 
     def _folded(self, matrix: Tensor) -> Tensor:
-        """Weights of all entries of a covariance matrix as weights of the pairs."""
+        """Convert weights of all entries of a covariance matrix to weights of pairs."""
         folded = matrix[..., self.rows, self.columns] + matrix[..., self.columns, self.rows]
         return folded * (1 - 0.5 * (self.rows == self.columns).to(folded))
 
     def _contrast(self, like: Tensor) -> Tensor:
-        """Matrix that takes latent functions to their differences to the last."""
+        """Matrix that maps latent functions to their differences from the last one."""
         count = self.n_classes - 1
         return torch.cat([torch.eye(count), -torch.ones(count, 1)], 1).to(like)
 
@@ -312,13 +313,13 @@ class SoftmaxLink:
         return matrix
 
     def _deviations(self, covariance: Tensor) -> Tensor:
-        """Changes of the differences to the last class with standard normal variables."""
+        """Square root of the covariance of the differences from the last class."""
         values, vectors = torch.linalg.eigh(self._of_differences(covariance))
         deviations: Tensor = vectors * values.clamp(min=0).sqrt()[:, None]
         return deviations
 
     def _largest(self, covariance: Tensor) -> Tensor:
-        """Largest change of any difference with each of these variables, (b, C - 1)."""
+        """Largest change of any difference per standard normal variable, (b, C - 1)."""
         deviations = self._deviations(covariance)
         padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
         return padded.amax(1) - padded.amin(1)
@@ -326,8 +327,8 @@ class SoftmaxLink:
     def _average(
         self, objective: Tensor, mean: Tensor, deviations: Tensor, nodes: Nodes
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Average of the objective and of its derivatives by means and covariances."""
-        # Classes come before nodes: the long axis last is what vectorises.
+        """Averages of the objective and of its derivatives by means and covariances."""
+        # The node axis, which is the longest, comes last for vectorisation.
         differences = (mean[:, :-1] - mean[:, -1:])[..., None] + deviations @ nodes.points.T
         logits = torch.cat([differences, torch.zeros_like(differences[:, :1])], 1)
         s = torch.softmax(logits, 1)  # (b, C, nodes)
@@ -345,8 +346,8 @@ class SoftmaxLink:
 
 
 def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
-    """Bound of the Euclidean norm of weighted distances from the centre, over boxes."""
-    # The linear parts are bounded together: with any sizes w_i of the features,
+    """Bound over boxes on the Euclidean norm of weighted changes from the centre."""
+    # Linear terms are bounded jointly: for any w_i > 0,
     # ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
     G = weights[..., None] * moments.gradient
     w = (G.mT @ G).abs().sum(-1)
@@ -364,11 +365,13 @@ def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
 def covariance_norms(
     expansion: Expansion, entries: Tensor | None, D: Tensor, stretch: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Frobenius and spectral norm of ``D^-1/2 M D^-1/2``, M the change of covariances in boxes."""
-    # entries (b, n (n + 1) / 2, n_pairs) are weights of the covariances in those of M, None if
-    # these are the same; D (b, n) are variances, and stretch (b,) is by how much the spectral norm
-    # of an error of the covariances can grow in that matrix -> frobenius, spectral (b,), eta and
-    # theta in Eq. 24, up to a shift that no output depends on.
+    """Frobenius and spectral norm (b,) of ``D^-1/2 M D^-1/2``, eta and theta in Eq. 24.
+
+    M is the change of the covariances over boxes, modulo shifts, which the softmax ignores. Shapes:
+    `entries` (b, n (n + 1) / 2, n_pairs), weights of the covariances in the entries of M (None for
+    the identity); `D` (b, n), variances; `stretch` (b,), factor by which the map to that matrix may
+    increase the spectral norm of an error of the covariances.
+    """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = whitening_weights(D), D.shape[1]
     frobenius = spectral = torch.linalg.vector_norm(weights * moments.rest, dim=-1)

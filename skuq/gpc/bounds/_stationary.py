@@ -1,11 +1,10 @@
-"""Stationary kernels as sums of products of profiles, with the norms of their Taylor pieces.
+"""Stationary kernels as sums of products of profiles, with norms of their Taylor terms.
 
 Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
-a squared distance with one precision (inverse squared length-scale) per feature. Besides
-values and derivatives, a term knows how well a Taylor polynomial around a point represents
-the function ``k(x, .)`` in the norm of the kernel's own Hilbert space: that is the one
-analytic fact on which all bounds of this package rest. Equations are those of the proofs page
-of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+a squared distance with one precision (inverse squared length-scale) per feature. A term computes
+values, derivatives, and the error of a Taylor polynomial of ``k(x, .)`` in the norm of the
+kernel's Hilbert space. All bounds of this package derive from that error. Equation numbers refer
+to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -30,19 +29,17 @@ from torch import Tensor
 
 
 class TaylorNorms(NamedTuple):
-    """Norms of the pieces of ``k(c + t, .) = a0 + a1 + a2 + rho`` (Eq. 4 of the proofs page)."""
+    """Norms of the Taylor terms ``k(c + t, .) = a0 + a1 + a2 + rho`` (Eq. 4 of the proofs page)."""
 
-    # Norms of the linear and of the quadratic part; the second is 0 for kernels that are expanded
-    # to first order only
-    a1: Tensor
-    a2: Tensor
+    a1: Tensor  # norm of the linear term
+    a2: Tensor  # norm of the quadratic term; 0 for kernels that are expanded to first order
     rho: Tensor  # bound on the norm of the remainder
 
 
 class Profile(Protocol):
-    """A correlation function of the squared distance s; convex and decreasing in s."""
+    """Correlation as a convex, decreasing function of the squared distance s."""
 
-    # ``order`` is the degree of the Taylor polynomial that its Hilbert space supports.
+    # `order` is the degree of the Taylor polynomial that exists in its Hilbert space.
 
     @property
     def order(self) -> int: ...
@@ -79,7 +76,7 @@ class Rational:
     order = 2
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
-        # A power of the rounded base would multiply its error by alpha.
+        # ``base ** -alpha`` would multiply the rounding error of the base by alpha.
         share = s / (2 * self.alpha)
         base, value = 1 + share, torch.exp(-self.alpha * torch.log1p(share))
         first = -value / (2 * base)
@@ -132,7 +129,10 @@ class Matern32:
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
         if order > 1:
-            raise ValueError("A Matern kernel with nu=1.5 is expanded to first order only.")
+            raise ValueError(
+                "A Matern kernel with nu=1.5 can be expanded to first order only, got "
+                f"order={order}."
+            )
         u = (3 * s).sqrt()
         decay = torch.exp(-u)
         return [(1 + u) * decay, -1.5 * decay][: order + 1]
@@ -146,7 +146,7 @@ class Matern32:
 
 
 def _smooth_norms(q: Tensor, fourth: float, sixth: float, order: int) -> TaylorNorms:
-    """Norms from the moments of the spectral measure, whose second moment along t is q."""
+    """Norms from moments of the spectral measure; q is the second moment along t."""
     a2 = math.sqrt(fourth) / 2 * q  # Eq. 3 and 4
     if order == 1:
         return TaylorNorms(q.sqrt(), torch.zeros_like(q), a2)
@@ -162,9 +162,12 @@ class Term:
     precisions: Tensor
 
     def norms(self, half_widths: Tensor, order: int, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes of shape (..., n_features), in units of the kernel."""
-        # The norm of a product of features is the product of their norms, so that the pieces of two
-        # expansions multiply out; what exceeds the order goes to the remainder.
+        """Taylor norms over boxes with half-widths of shape (..., n_features).
+
+        `distance` bounds the distance of points from the centres of the boxes.
+        """
+        # The norm of a product of functions is the product of their norms. Expansions of profiles
+        # are multiplied term by term, and terms above the order are added to the remainder.
         a1 = a2 = rho = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             q = (half_widths**2 * precision).sum(-1)
@@ -181,22 +184,22 @@ class Term:
         return TaylorNorms(scale * a1, scale * a2, scale * rho)
 
     def sixth(self, half_widths: Tensor) -> Tensor:
-        """Sixth root of the spectral measure's sixth moment along the half-widths."""
+        """Sixth root of the sixth moment of the spectral measure along the half-widths."""
         roots = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             roots = roots + profile.sixth((half_widths**2 * precision).sum(-1))
         return self.variance ** (1 / 6) * roots
 
     def squared_distances(self, X: Tensor, Z: Tensor) -> Iterator[Tensor]:
-        """Matrices of s between the rows of `X` and of `Z`, one for each profile."""
+        """Matrices of s between the rows of `X` and `Z`, one per profile."""
         for root in self.precisions.sqrt():
-            mode = "donot_use_mm_for_euclid_dist"  # small distances keep their digits
+            mode = "donot_use_mm_for_euclid_dist"  # accurate for small distances
             yield torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
 
 
 @dataclass(frozen=True)
 class StationaryKernel:
-    """A sum of terms; see the module's text."""
+    """Sum of terms; see the docstring of the module."""
 
     terms: tuple[Term, ...]  # at least one
 
@@ -207,21 +210,24 @@ class StationaryKernel:
 
     @property
     def order(self) -> int:
-        """Degree up to which all terms can be expanded."""
+        """Highest order to which all terms can be expanded."""
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally (Eq. 8)."""
-        # Where given, no point that counts is further from its box's centre than `distance`.
+        """Taylor norms over boxes, from the orthogonal sum of the terms' Hilbert spaces (Eq. 8).
+
+        `distance` bounds the distance of points from the centres of the boxes.
+        """
         norms = (term.norms(half_widths, self.order, distance) for term in self.terms)
         pieces = zip(*norms, strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
 
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-        """Norms of the pieces b1 and beta of partial derivatives of ``k(c + t, .)`` (Eq. 12)."""
-        # half_widths (b, f), in units of which derivatives are taken -> linear, rest (b, f), by
-        # Hoelder's inequality over the spectral measure; infinite where the kernel is not smooth
-        # enough.
+        """Norms b1 and beta of terms of the partial derivatives of ``k(c + t, .)`` (Eq. 12).
+
+        Shapes: `half_widths` (b, f), the units of the derivatives; returns (b, f) each. The norms
+        follow from Hoelder's inequality, and are infinite if the kernel is not smooth enough.
+        """
         b, f = half_widths.shape
         each = torch.diag_embed(half_widths)
         linear, rest = half_widths.new_zeros(b, f), half_widths.new_zeros(b, f)
@@ -233,7 +239,7 @@ class StationaryKernel:
         return linear.sqrt(), rest.sqrt() / 2
 
     def slopes(self) -> Tensor:
-        """Prior variances of the partial derivatives of a function, shape (n_features,)."""
+        """Prior variances of the partial derivatives of a latent function, (n_features,)."""
         total = torch.zeros_like(self.terms[0].precisions.sum(0))
         for term in self.terms:
             for profile, precision in zip(term.profiles, term.precisions, strict=True):
@@ -242,7 +248,7 @@ class StationaryKernel:
         return total
 
     def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
-        """Covariances of shape (n, m) between the rows of `X` and of `Z`."""
+        """Covariances of shape (n, m) between the rows of `X` and `Z`."""
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
             values = torch.full_like(total, term.variance)
@@ -252,7 +258,7 @@ class StationaryKernel:
         return total
 
     def sensitivity(self, X: Tensor) -> Tensor:
-        """Covariances between the rows of `X`, each times its condition ``1 + s``."""
+        """Covariances between the rows of `X`, each times its condition number ``1 + s``."""
         total = X.new_zeros(len(X), len(X))
         for term in self.terms:
             values, condition = torch.full_like(total, term.variance), torch.ones_like(total)
@@ -262,19 +268,19 @@ class StationaryKernel:
         return total
 
     def reach(self, X: Tensor) -> float:
-        """Largest squared distance from the origin, or twice that between rows, of any term."""
+        """Bound on squared distances of any term, from the origin and between rows."""
         distances = [(X**2 @ t.precisions.T).sum(-1).max() for t in self.terms if t.profiles]
         return 4 * max((float(distance) for distance in distances), default=0.0)
 
     def to(self, device: torch.device) -> StationaryKernel:
-        """The same kernel with its precisions on a device."""
+        """Copy to a device."""
         return StationaryKernel(
             tuple(Term(t.variance, t.profiles, t.precisions.to(device)) for t in self.terms)
         )
 
 
 def from_sklearn(kernel: Kernel, n_features: int) -> StationaryKernel:
-    """Expand a scikit-learn kernel into a sum of products."""
+    """Convert a scikit-learn kernel to a sum of products."""
     return StationaryKernel(tuple(_terms(kernel, n_features)))
 
 
@@ -288,12 +294,12 @@ def _terms(kernel: Kernel, n_features: int) -> list[Term]:
         return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
     profile = _profile(kernel)
     scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
-    # Products and quotients, unlike powers, round alike in all units that differ by powers of two.
+    # Unlike powers, products and quotients are exactly invariant to scaling by powers of two.
     return [Term(1.0, (profile,), torch.as_tensor(1 / (scale * scale))[None])]
 
 
 def _profile(kernel: Kernel) -> Profile:
-    if isinstance(kernel, Matern):  # before RBF, which it derives from
+    if isinstance(kernel, Matern):  # checked before RBF, its base class
         if kernel.nu in (1.5, 2.5):
             return Matern32() if kernel.nu == 1.5 else Matern52()
     elif isinstance(kernel, RationalQuadratic):
@@ -302,12 +308,12 @@ def _profile(kernel: Kernel) -> Profile:
         return SquaredExponential()
     raise ValueError(
         f"Bounds are not known for the kernel {kernel!r}; build it from RBF, Matern with nu=1.5 "
-        "or nu=2.5, RationalQuadratic and ConstantKernel by + and *."
+        "or nu=2.5, RationalQuadratic and ConstantKernel with + and *."
     )
 
 
 def _product(a: Term, b: Term) -> Term:
-    """Product of two terms; squared exponentials merge into one."""
+    """Product of two terms; squared exponentials are merged into one."""
     profiles = [*a.profiles, *b.profiles]
     precisions = torch.cat([a.precisions, b.precisions])
     gaussian = [isinstance(profile, SquaredExponential) for profile in profiles]

@@ -1,1 +1,1 @@
-"""Gaussian-process classification: priors, likelihoods and approximate posteriors."""
+"""Inference for Gaussian processes: priors, likelihoods and posteriors."""

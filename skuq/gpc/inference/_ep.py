@@ -1,7 +1,7 @@
 """Expectation propagation for binary targets.
 
-Algorithms and lines are those of Rasmussen and Williams, "Gaussian Processes for Machine
-Learning", 2006. The sites' natural parameters nu and tau of the book are `shift` and `precision`.
+Numbers of algorithms and lines refer to Rasmussen and Williams, "Gaussian Processes for Machine
+Learning", 2006. `shift` and `precision` are the natural parameters nu and tau of sites in the book.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._priors import Conditional, Prior
 
 _MAX_SWEEPS = 500
-_TOLERANCE = 1e-7  # of mean and variance of a marginal, in units of the variance
+_TOLERANCE = 1e-7  # on changes of the sites, in units of the marginal variance
 _MIN_DAMPING = 0.05
-_NEAR = 0.5  # extrapolation from sweeps that changed more leads astray
-_HISTORY = 8  # earlier sweeps that the next is extrapolated from
+_NEAR = 0.5  # largest change of a sweep that is used for extrapolation
+_HISTORY = 8  # number of sweeps used for extrapolation
 
 
 class _Sites(NamedTuple):
@@ -31,7 +31,7 @@ class _Sites(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Points of positive weight w: ceil(w) copies, the likelihood of each to a power <= 1."""
+    """Targets; weight w is represented by ceil(w) copies with the likelihood to a power <= 1."""
 
     likelihood: str
     y: FloatArray
@@ -40,7 +40,7 @@ class _Targets(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """Posterior and evidence under given sites, and the sites that moment matching proposes."""
+    """Posterior and evidence for given sites, and the sites proposed by moment matching."""
 
     conditional: Conditional
     alpha: FloatArray
@@ -58,11 +58,10 @@ def ep_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate marginal likelihood and its gradient."""
+    """Approximate log marginal likelihood and its gradient."""
     # y (n,), -1 or 1, sample_weight (n,), state (2, n) or None
-    # All sites are updated at once, and by less than a full step where that overshoots. The fixed
-    # point is that of updates one after the other.
-    # Section 3.6 and Algorithm 5.2
+    # Section 3.6 and Algorithm 5.2. All sites are updated in parallel, with damped steps where full
+    # steps overshoot; the fixed point is the same as for sequential updates.
     sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
     gradient = np.empty(0)
     if eval_gradient:
@@ -80,7 +79,7 @@ def ep_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> Posterior:
-    """Gaussian posterior whose marginals match the moments of the tilted ones."""
+    """Gaussian posterior whose marginals match the moments of the tilted distributions."""
     # Algorithm 3.6
     _, sweep, _ = _fixed_point(prior, y, likelihood, sample_weight, state)
     return sweep.conditional.posterior(sweep.alpha)
@@ -93,7 +92,7 @@ def _fixed_point(
     sample_weight: FloatArray | None,
     state: FloatArray | None,
 ) -> tuple[_Sites, _Sweep, bool]:
-    """Repeat damped sweeps until the sites reproduce themselves."""
+    """Repeat damped sweeps until the sites converge."""
     weight = np.ones(len(y)) if sample_weight is None else sample_weight
     copies = np.ceil(weight)
     power = np.divide(weight, copies, out=np.ones(len(y)), where=copies > 0)
@@ -111,7 +110,7 @@ def _fixed_point(
 
 
 class _Mixing:
-    """Anderson's acceleration of a fixed-point iteration, restarted where it does harm."""
+    """Anderson acceleration of a fixed-point iteration, restarted if changes increase."""
 
     # Walker and Ni, "Anderson Acceleration for Fixed-Point Iterations", SIAM Journal on Numerical
     # Analysis 49, 2011.
@@ -142,12 +141,12 @@ class _Mixing:
 
 
 def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
-    """One pass over all sites at once (Algorithm 3.5, lines 4-15)."""
+    """Update all sites in parallel (Algorithm 3.5, lines 4-15)."""
     copies, shift = targets.copies, sites.shift
     conditional = prior.condition(copies * sites.precision)  # Line 13
     alpha = conditional.alpha(copies * shift)
     mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
-    # Without one copy of the site, the precision is this part of what it is with all.
+    # Ratio of the precision without one copy of the site to the precision with all copies.
     left = (np.maximum(copies, 1.0) - 1.0 + conditional.inverse_diagonal) / np.maximum(copies, 1.0)
     cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left  # Lines 5, 6
     tilted = tilted_moments(  # Line 7
@@ -167,7 +166,7 @@ def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
 
 
 def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
-    """Sites that turn the cavity into a Gaussian with the tilted moments (lines 8 and 9)."""
+    """Sites that give the cavity the tilted moments (lines 8 and 9)."""
     shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
     precision = -tilted.second / shrinkage
     return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)

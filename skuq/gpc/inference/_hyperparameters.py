@@ -15,31 +15,31 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
 from skuq.validation import warn_user
 
-_STEEP = 1.0  # nats per unit of a hyperparameter's logarithm: not what a maximum looks like
+_STEEP = 1.0  # derivative, in nats per log-hyperparameter, above which the search has not converged
 
-# Of a kernel, and of the state of an earlier evaluation to start from.
+# Function of a kernel and the state of an earlier evaluation, for a warm start.
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
 class NoEvidenceError(ValueError):
-    """The marginal likelihood cannot be computed under the hyperparameters to start from."""
+    """The marginal likelihood of the initial hyperparameters cannot be computed."""
 
 
 class Maximum(NamedTuple):
     """The best hyperparameters that were evaluated."""
 
-    kernel: Any  # with these hyperparameters
-    evidence: Evidence  # at them
-    n_evaluations: int  # evaluations of the evidence, over all restarts
-    message: str  # why the run ended that found them
+    kernel: Any  # with the best hyperparameters
+    evidence: Evidence  # of the best hyperparameters
+    n_evaluations: int  # number of evaluations of the evidence, over all restarts
+    message: str  # termination message of the best run
 
 
 class _Coordinates:
-    """Coordinates of the search: logarithms, of length-scales in units that are powers of two."""
+    """Coordinates of the search: log-hyperparameters, with length-scales in scaled units."""
 
-    # The units are near the length-scales to start from. The search thus takes the same steps
-    # whatever the unit of the features is, to the last digit for units that differ by powers of
-    # two, by which numbers are multiplied without rounding.
+    # The units are powers of two near the initial length-scales. They make the search independent
+    # of the units of the features, exactly so for units that differ by powers of two, because
+    # scaling by powers of two does not round.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}
@@ -55,7 +55,7 @@ class _Coordinates:
         self.start, self.bounds = self._scaled.theta, self._scaled.bounds
 
     def kernel(self, theta: FloatArray) -> Any:
-        """The kernel at these coordinates."""
+        """Kernel at these coordinates."""
         found = self._scaled.clone_with_theta(theta).get_params()
         values = {
             name: value * self._units.get(name, 1.0)
@@ -66,13 +66,13 @@ class _Coordinates:
 
 
 def length_scales(kernel: Any) -> dict[str, Any]:
-    """The length-scales of all parts of a kernel by the names of their parameters."""
+    """Length-scales of all parts of a kernel, keyed by parameter name."""
     parameters = kernel.get_params().items()
     return {name: value for name, value in parameters if name.endswith("length_scale")}
 
 
 def feature_units(kernel: Any) -> Any:
-    """Powers of two near the length-scales of features, (n_features,); 1 where these share one."""
+    """Powers of two near the length-scales, (n_features,); 1 if features share a length-scale."""
     scales = list(length_scales(kernel).values())
     if not scales or any(np.size(scale) == 1 for scale in scales):
         return 1.0
@@ -80,12 +80,12 @@ def feature_units(kernel: Any) -> Any:
 
 
 def power_of_two(value: Any) -> Any:
-    """The next power of two above each of some positive numbers."""
+    """Next power of two above each positive number."""
     return np.ldexp(1.0, np.frexp(value)[1])
 
 
 class _BudgetSpentError(Exception):
-    """Ends a run from within its objective, after the last evaluation that was allowed."""
+    """Raised by the objective to end a run after the last allowed evaluation."""
 
 
 def evidence_of_kernels(
@@ -94,7 +94,7 @@ def evidence_of_kernels(
     eval_gradient: bool,
     bar: Any,
 ) -> Objective:
-    """The evidence of the data as a function of the kernel, each evaluation shown on a tqdm bar."""
+    """Evidence as a function of the kernel; each evaluation updates a tqdm progress bar."""
 
     def objective(kernel: Any, state: FloatArray | None) -> Evidence:
         found = evidence(prior(kernel), state=state, eval_gradient=eval_gradient)
@@ -106,10 +106,10 @@ def evidence_of_kernels(
 
 
 def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = None) -> Evidence:
-    """Evaluate the evidence once, and make sure that it is a number."""
+    """Evaluate the evidence, and raise `NoEvidenceError` unless it is finite."""
     reason = "The result is not finite."
     try:
-        # What overflows on the way either does no harm or shows in the result.
+        # Overflow is either harmless or makes the result non-finite.
         with np.errstate(all="ignore"):
             evidence = objective(kernel, state)
         if np.isfinite(evidence.value) and np.isfinite(evidence.gradient).all():
@@ -118,7 +118,7 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
         reason = str(error)
     raise NoEvidenceError(
         f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
-        f"{reason} Scale the features, or start from hyperparameters that fit them."
+        f"{reason} Scale the features, or start from hyperparameters of their magnitude."
     )
 
 
@@ -130,11 +130,11 @@ def maximise_evidence(
     n_restarts: int = 0,
     rng: np.random.Generator | None = None,
 ) -> Maximum:
-    """Maximise the evidence by L-BFGS-B over the logarithms of the free hyperparameters."""
-    # Each of the 1 + n_restarts runs makes up to max_iter evaluations, the first from `kernel`, the
-    # others from hyperparameters drawn by `rng` log-uniformly within their bounds. That the
-    # evidence cannot be computed is an error at the start only; elsewhere such hyperparameters
-    # count as bad.
+    """Maximise the evidence with L-BFGS-B over the logarithms of the free hyperparameters."""
+    # The first run starts from `kernel`, the `n_restarts` others from hyperparameters drawn
+    # log-uniformly within their bounds. Each run makes up to `max_iter` evaluations. If the
+    # evidence cannot be computed, this is an error for `kernel` itself; other hyperparameters are
+    # treated as bad.
     coordinates = _Coordinates(kernel)
     drawn = _drawn_starts(coordinates, kernel, n_restarts, rng)
     runs = [_run(objective, coordinates, coordinates.start, max_iter)]
@@ -147,18 +147,18 @@ def maximise_evidence(
         not best.message.startswith("STOP") and steepness > _STEEP
     ):
         warn_user(
-            f"The optimiser of the marginal likelihood stopped early ({best.message}), "
-            f"where it still rises by {steepness:.2g} per unit of a logarithm; the best "
-            "hyperparameters found so far are used. Scale the features, or start the kernel's "
-            "hyperparameters elsewhere.",
+            f"The optimiser of the marginal likelihood stopped early ({best.message}), where its "
+            f"derivative with respect to a log-hyperparameter is still {steepness:.2g}; the best "
+            "hyperparameters found so far are used. Scale the features, or start from different "
+            "hyperparameters.",
             ConvergenceWarning,
         )
-    n_lost = 1 + len(drawn) - len(runs)  # drawn starts that allowed no evaluation but their own
+    n_lost = 1 + len(drawn) - len(runs)  # drawn starts at which the evidence cannot be computed
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
 
 
 def _steepness(kernel: Any, evidence: Evidence) -> float:
-    """Largest derivative of the evidence along which its bounds let a hyperparameter move."""
+    """Largest absolute derivative of the evidence in directions that bounds allow."""
     theta = kernel.theta
     if not len(theta):
         return 0.0
@@ -174,7 +174,7 @@ def _drawn_starts(
     if not np.isfinite(coordinates.bounds).all():
         raise ValueError(
             "Restarts draw hyperparameters within their bounds, but some bounds of "
-            f"{kernel} are infinite; give it finite ones, or do without restarts."
+            f"{kernel} are infinite; set finite bounds, or set n_restarts=0."
         )
     if rng is None:
         raise ValueError("Restarts are drawn at random; pass `rng`.")
@@ -182,7 +182,7 @@ def _drawn_starts(
 
 
 def _rank(evidence: Evidence) -> tuple[bool, float]:
-    """Key by which results are compared: any that converged is better than any that did not."""
+    """Sort key of results: convergence first, then evidence."""
     return evidence.converged, evidence.value
 
 
@@ -192,7 +192,7 @@ def _run(
     start: FloatArray,
     max_iter: int,
 ) -> Maximum:
-    """One run; it ends with the best of its evaluations, which need not be the last."""
+    """Run the optimiser once; returns its best evaluation, which need not be the last."""
     n_evaluations, state, best, worst = 0, None, None, -np.inf
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
@@ -205,7 +205,7 @@ def _run(
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
         if best and (evidence is None or not evidence.converged):
-            # Bad enough to be turned down, near enough for the line search to interpolate.
+            # A value that the line search rejects, but small enough for its interpolation.
             return worst + 1.0, np.zeros_like(theta)
         state, worst = evidence.state, max(worst, -evidence.value)
         if best is None or _rank(evidence) > _rank(best[1]):
@@ -215,7 +215,7 @@ def _run(
     message = "CONVERGENCE: no free hyperparameters"
     try:
         if len(start):
-            # The number of evaluations ends the run; no limit of its own may come before.
+            # Limits that `_BudgetSpentError` reaches first.
             options = {"maxiter": max_iter, "maxfun": max_iter + 1}
             message = minimize(
                 negative,

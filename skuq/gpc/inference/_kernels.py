@@ -1,11 +1,12 @@
 """Covariance matrices of scikit-learn kernels, and contractions with their derivatives.
 
-scikit-learn differentiates a kernel into an array of shape (n, n, n_theta), which for one length
-scale per feature is larger than anything else that inference needs. Inference only needs the inner
-product of each derivative with one matrix, which takes a few matrix products. The leaves of a
-kernel are constants and functions of one distance. Each is evaluated by ``leaf(kernel, X, Z)``,
-which returns its matrix, or a scalar where it is constant, and its pullback: the function that
-takes a matrix G to the inner products of G with the derivatives in the leaf's free hyperparameters.
+scikit-learn returns the gradient of a kernel as an array of shape (n, n, n_theta). With one
+length-scale per feature, that array would dominate the memory of inference, which only needs the
+inner product of each derivative with one matrix. These inner products take a few matrix products.
+
+The leaves of a kernel are constants and functions of one distance. ``leaf(kernel, X, Z)`` returns
+the covariance matrix (a scalar if it is constant) and the pullback: a function that maps a matrix G
+to the inner products of G with the derivatives by the free hyperparameters of the leaf.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from skuq.base import FloatArray
 
 Pullback = Callable[[Any], FloatArray]
 
-_FAR = 1e4  # squared distance from the centre; differences of such squares keep 12 decimal places
+_FAR = 1e4  # largest squared distance from the centre for which squares may be subtracted
 
 
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
@@ -43,11 +44,11 @@ def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, 
 
 
 class _Scaled:
-    """Inputs in units of the length scales, and their squared distances."""
+    """Inputs in units of the length-scales, and their squared distances."""
 
     def __init__(self, kernel: Any, X: FloatArray, Z: FloatArray | None) -> None:
         scale = np.asarray(kernel.length_scale, np.float64)
-        center = X.mean(axis=0)  # distances are differences of squares; keep these small
+        center = X.mean(axis=0)  # smaller squares lose fewer digits when subtracted
         self.X = (X - center) / scale
         self.Z = self.X if Z is None else (Z - center) / scale
         self.isotropic = scale.size == 1
@@ -59,7 +60,7 @@ class _Scaled:
             return
         distance = (-2.0 * self.X) @ self.Z.T if Z is not None else self.X @ self.X.T
         if Z is None:
-            distance *= -2.0  # after the product, which is symmetric to the last bit that way
+            distance *= -2.0  # after the product, which keeps it exactly symmetric
         distance += squares[0][:, None]
         distance += squares[1]
         np.maximum(distance, 0.0, out=distance)
@@ -68,7 +69,7 @@ class _Scaled:
         self.squared = distance
 
     def length_scale_gradient(self, H: FloatArray) -> FloatArray:
-        """``sum_ab H_ab (x_aj - z_bj)^2`` for each feature j, or over all features."""
+        """``sum_ab H_ab (x_aj - z_bj)^2`` for each feature j, or the sum over all features."""
         if self.fixed:
             return np.empty(0)
         if self.isotropic:
@@ -88,7 +89,7 @@ def _matern(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatArra
     root = np.sqrt(2.0 * kernel.nu * scaled.squared)
     decay = np.exp(-root)
     if kernel.nu == 1.5:
-        slope = 3.0 * decay  # minus twice the derivative in the squared distance
+        slope = 3.0 * decay  # -2 times the derivative by the squared distance
         K = (1.0 + root) * decay
     else:
         slope = 5.0 / 3.0 * (1.0 + root) * decay
@@ -128,7 +129,7 @@ _SUPPORTED = (
 
 
 def check_kernel(kernel: Any, n_features: int) -> None:
-    """Raise unless the kernel is one that this package can differentiate."""
+    """Raise unless the kernel is supported."""
     if type(kernel) in (Sum, Product):
         check_kernel(kernel.k1, n_features)
         check_kernel(kernel.k2, n_features)
@@ -137,18 +138,18 @@ def check_kernel(kernel: Any, n_features: int) -> None:
         got = repr(kernel) if isinstance(kernel, Kernel) else f"{type(kernel).__name__} object"
         raise ValueError(
             f"Expected a kernel of sklearn.gaussian_process.kernels made of {_SUPPORTED}; got "
-            f"{got}. Replace it by one of these."
+            f"{got}. Replace it by a supported kernel."
         )
     if type(kernel) is Matern and kernel.nu not in (1.5, 2.5):
         raise ValueError(
-            f"Expected Matern with nu=1.5 or nu=2.5, got nu={kernel.nu}; use one of them, or RBF "
-            "for the limit of large nu."
+            f"Expected Matern with nu=1.5 or nu=2.5, got nu={kernel.nu}; use one of these values, "
+            "or RBF, the limit of large nu."
         )
     scales = np.atleast_1d(getattr(kernel, "length_scale", 1.0))
     if len(scales) not in (1, n_features):
         raise ValueError(
             f"{type(kernel).__name__} has {len(scales)} length scales, but the inputs have "
-            f"{n_features} features; give one length scale, or one per feature."
+            f"{n_features} features; pass one length scale, or one per feature."
         )
 
 
@@ -161,11 +162,10 @@ def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> Float
 def covariance_with_pullback(
     kernel: Any, X: FloatArray, Z: FloatArray | None = None
 ) -> tuple[FloatArray, Pullback]:
-    """`covariance`, and the function that contracts its derivatives."""
-    # The function takes G (n, m), the derivative of some number with respect to the covariance
-    # matrix and not necessarily symmetric, and returns ``sum_ab G_ab dK_ab / dtheta_j``, that
-    # number's derivative (n_theta,) with respect to ``kernel.theta``, in its order. It keeps what
-    # the matrix was computed from, so that distances and exponentials are evaluated once for both.
+    """Covariance matrix, and its pullback."""
+    # The pullback maps G (n, m), the derivative of a scalar with respect to the covariance matrix,
+    # to ``sum_ab G_ab dK_ab / dtheta_j`` (n_theta,), the derivative of the scalar with respect to
+    # ``kernel.theta``. G need not be symmetric. The pullback reuses distances and exponentials.
     K, pullback = _node(kernel, X, Z)
     if np.ndim(K) == 0:
         K = np.full((len(X), len(X if Z is None else Z)), K)
@@ -173,7 +173,7 @@ def covariance_with_pullback(
 
 
 def prior_variance(kernel: Any) -> float:
-    """Variance of the latent function before any data, the same at every input."""
+    """Prior variance of the latent function, the same at every input."""
     if type(kernel) is Sum:
         return prior_variance(kernel.k1) + prior_variance(kernel.k2)
     if type(kernel) is Product:
@@ -199,7 +199,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # a pullback is linear, so no matrix need be scaled
+            return other * node[1](G)  # linear: scale the result instead of G
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)

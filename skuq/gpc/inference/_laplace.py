@@ -1,6 +1,6 @@
-"""Laplace's approximation for binary targets.
+"""Laplace approximation for binary targets.
 
-Algorithms, lines and equations are those of Rasmussen and Williams, "Gaussian Processes for
+Numbers of algorithms, lines and equations refer to Rasmussen and Williams, "Gaussian Processes for
 Machine Learning", 2006.
 """
 
@@ -17,24 +17,23 @@ from skuq.gpc.inference._priors import Conditional, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_TOLERANCE = 1e-18  # of the objective; its root is the error that the evidence inherits
-_ROUNDING = 1e-12  # of the objective; below, a gain that no longer shrinks is an illusion
+_TOLERANCE = 1e-18  # relative gain of the objective; the error of the evidence is its root
+_ROUNDING = 1e-12  # smaller relative gains that do not decrease are rounding errors
 
 
 class Evidence(NamedTuple):
-    """Marginal likelihood of the targets under given hyperparameters."""
+    """Marginal likelihood of the targets for given hyperparameters."""
 
-    value: float  # logarithm of the approximate marginal likelihood, in nats
-    # (n_theta,), its derivative with respect to ``kernel.theta``; empty if it was not asked for
+    value: float  # approximate log marginal likelihood, in nats
+    # (n_theta,), derivative with respect to ``kernel.theta``; empty without `eval_gradient`
     gradient: FloatArray
-    state: FloatArray  # starting point for the next evaluation, at nearby hyperparameters
-    # What was added to the diagonal of a matrix, relative to its mean, to factorise it
-    jitter: float
-    converged: bool  # whether the iteration reached its fixed point
+    state: FloatArray  # warm start for an evaluation at nearby hyperparameters
+    jitter: float  # increase of a matrix's diagonal for factorisation, relative to its mean
+    converged: bool  # whether the iteration converged
 
 
 class _Mode(NamedTuple):
-    """Most probable latent values ``f = K alpha``, and the posterior there."""
+    """Mode of the latent values, ``f = K alpha``, and the posterior around it."""
 
     f: FloatArray
     alpha: FloatArray
@@ -53,14 +52,14 @@ def laplace_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate marginal likelihood and its gradient."""
+    """Approximate log marginal likelihood and its gradient."""
     # y (n,), -1 or 1, sample_weight (n,), state (n,) or None
     # Algorithms 3.1 and 5.1
     mode = _find_mode(prior, y, likelihood, sample_weight, state)
     gradient = np.empty(0)
     if eval_gradient:
-        # The mode moves with the hyperparameters, and the determinant with the mode.
-        # Algorithm 5.1, line 9, with plus for the printed minus: W is minus the second derivative
+        # The determinant also depends on the hyperparameters through the mode.
+        # Algorithm 5.1, line 9, with plus instead of minus: W is minus the second derivative
         s_2 = 0.5 * mode.conditional.variance * mode.at.third
         # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
         left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
@@ -79,7 +78,7 @@ def laplace_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> Posterior:
-    """Gaussian posterior around the most probable latent function."""
+    """Gaussian posterior around the mode of the latent function."""
     # Algorithm 3.2
     mode = _find_mode(prior, y, likelihood, sample_weight, state)
     return mode.conditional.posterior(mode.alpha)
@@ -92,7 +91,7 @@ def _find_mode(
     sample_weight: FloatArray | None,
     state: FloatArray | None,
 ) -> _Mode:
-    """Newton's method (Algorithm 3.1), each step halved until the objective does not fall."""
+    """Newton's method (Algorithm 3.1) with step halving while the objective decreases."""
 
     def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
         at = LIKELIHOODS[likelihood](y, f)
@@ -113,18 +112,18 @@ def _find_mode(
         b = at.first - at.second * f  # Line 6
         alpha_step = conditional.alpha(b) - alpha  # Line 7
         f_step = prior.multiply(alpha_step)  # Line 8
-        # Twice the gain that the quadratic model still predicts.
+        # Twice the gain predicted by the quadratic model.
         decrement = float(alpha_step @ f_step - at.second @ f_step**2)
         previous, gain = gain, decrement / (1.0 + abs(objective))
         if gain <= _TOLERANCE or _ROUNDING >= gain > 0.5 * previous:
             return _Mode(f, alpha, objective, at, conditional, True)
         for _ in range(_MAX_HALVINGS):
             trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
-            # Near the mode the objective's last digit is noise, and full steps converge.
+            # Near the mode, full steps converge, although rounding may decrease the objective.
             if trial >= objective or gain <= _ROUNDING:
                 break
             alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
         else:
-            break  # rounding: no better point can be told from this one
+            break  # no measurable improvement
         alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
     return _Mode(f, alpha, objective, at, prior.condition(-at.second), gain < 1e-6)

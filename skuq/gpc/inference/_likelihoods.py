@@ -1,7 +1,7 @@
 """Likelihoods of targets given latent values, and their averages over Gaussians.
 
-`tilted_moments` integrates one likelihood for expectation propagation. `normal_nodes` is the
-trapezoidal rule, with a proven error, by which predictions and bounds are averaged.
+`tilted_moments` integrates a likelihood for expectation propagation. `normal_nodes` is the
+trapezoidal rule with a proven error bound, which predictions and bounds use for averages.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
 
-_FAR = 30.0  # below -_FAR, the series loses less than the differences do
+_FAR = 30.0  # below -_FAR, the asymptotic series is more accurate than differences
 _WINDOW = 8.6  # standard deviations beyond which a normal density is below 1e-16 of its peak
-_NARROW = 1e-150  # least standard deviation; its reciprocal can be squared
-_EDGE = {"probit": 10.0, "logit": 40.0}  # of the likelihood's bend; it is smooth beyond
+_NARROW = 1e-150  # smallest standard deviation, whose reciprocal can be squared
+_EDGE = {"probit": 10.0, "logit": 40.0}  # end of the region where the likelihood bends
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
-MAX_CLASSES = 3  # the number of nodes is exponential in the classes
+MAX_CLASSES = 3  # the number of nodes is exponential in the number of classes
 _MAX_NODES = 400_000
-_REACH = 7.8  # standard deviations; the normal distribution has less than 1e-14 beyond
+_REACH = 7.8  # standard deviations beyond which the normal probability is below 1e-14
 
 
 class Derivatives(NamedTuple):
-    """Log-likelihood of each target and its derivatives in the latent value, each (n,)."""
+    """Log-likelihood of each target, and derivatives by the latent value, each (n,)."""
 
     value: FloatArray
     first: FloatArray
@@ -37,7 +37,7 @@ class Derivatives(NamedTuple):
 
 
 class TiltedMoments(NamedTuple):
-    """Logarithm of a likelihood's Gaussian mean, with derivatives in that mean, each (n,)."""
+    """Log of the Gaussian average of a likelihood, and derivatives by the Gaussian's mean, (n,)."""
 
     log_mean: FloatArray
     first: FloatArray
@@ -54,7 +54,7 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
     third = curvature * (ratio + z) - ratio * (1.0 - curvature)
     far = z < -_FAR
     if far.any():
-        # Asymptotic series of the ratio in 1 / z; the differences above cancel there.
+        # Asymptotic series in 1 / z, because the differences above cancel.
         u = 1.0 / z[far] ** 2
         curvature[far] = 1 - u * (1 - u * (6 - u * (50 - u * 518)))
         third[far] = -u / z[far] * (2 - u * (24 - u * (300 - u * 4144)))
@@ -74,10 +74,10 @@ LIKELIHOODS = {"probit": probit, "logit": logit}
 
 
 class SoftmaxLikelihood:
-    """Categorical targets with probabilities ``softmax(f)``, weighted."""
+    """Weighted log-likelihood of categorical targets with probabilities ``softmax(f)``."""
 
     # labels (n,), sample_weight (n,)
-    # W is the negative second derivative of the log-likelihood in f.
+    # W is minus the second derivative of the log-likelihood by f.
 
     def __init__(
         self, labels: IntArray, n_classes: int, sample_weight: FloatArray | None = None
@@ -92,7 +92,7 @@ class SoftmaxLikelihood:
         return float(np.vdot(self.target, f) - self.weight @ normaliser), proba
 
     def gradient(self, proba: FloatArray) -> FloatArray:
-        """Derivative of the log-likelihood in f, shape (n_classes, n)."""
+        """Derivative of the log-likelihood by f, shape (n_classes, n)."""
         return self.target - self.weight * proba
 
     def curve(self, proba: FloatArray, b: FloatArray) -> FloatArray:
@@ -102,10 +102,10 @@ class SoftmaxLikelihood:
     def determinant_gradient(
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
-        """Derivative in f of ``-log |K^-1 + W| / 2``, shape (n_classes, n)."""
+        """Derivative of ``-log |K^-1 + W| / 2`` by f, shape (n_classes, n)."""
         # `variance` is the posterior variance S_cc of each latent function, and
-        # `covariance_with_mean` is ``S p``, its covariance with the probable ones, each of shape
-        # (n_classes, n).
+        # `covariance_with_mean` is ``S p``, its covariance with the average of all functions
+        # weighted by p, each of shape (n_classes, n).
         h = variance - 2.0 * covariance_with_mean
         return -0.5 * self.curve(proba, h)
 
@@ -113,10 +113,10 @@ class SoftmaxLikelihood:
 def tilted_moments(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Logarithm of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
-    # y, mean, variance, power (n,), with y -1 or 1 and power positive. Closed form for the probit
-    # likelihood of power 1, else Gauss-Legendre quadrature of about 1e-12 relative error; second <=
-    # 0.
+    """Log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
+    # y, mean, variance, power (n,), with y -1 or 1 and power > 0; second <= 0. Closed form for the
+    # probit likelihood with power 1, otherwise Gauss-Legendre quadrature with a relative error of
+    # about 1e-12.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)
@@ -127,10 +127,10 @@ def tilted_moments(
 def _quadrature(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Integrate panels around the mode of the tilted density, split where it may bend."""
-    # The derivatives are expectations of those of the log-likelihood under the tilted density,
-    # which avoids differences of moments. The variable t counts standard deviations from `mean`, so
-    # that a variance of zero is a limit like any other.
+    """Integrate over panels around the mode of the tilted density, split where it bends."""
+    # The derivatives are expectations of derivatives of the log-likelihood under the tilted
+    # density, which avoids differences of moments. The integration variable t is in standard
+    # deviations from `mean`, which also works in the limit of zero variance.
     mean, power = (y * mean)[:, None], power[:, None]
     sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
@@ -162,9 +162,9 @@ def _quadrature(
 
 
 def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray) -> FloatArray:
-    """Mode of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` in t, to a part of its width."""
+    """Mode of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` in t, within 1 % of its width."""
     one, slope = np.ones(1), sd * power
-    t = np.maximum(-mean, 0.0) / sd  # from here, Newton's method goes monotonically
+    t = np.maximum(-mean, 0.0) / sd  # Newton's method converges monotonically from here
     for _ in range(100):
         at = LIKELIHOODS[name](one, mean + sd * t)
         bend = 1.0 - slope * sd * at.second
@@ -178,20 +178,19 @@ def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray)
 class Nodes(NamedTuple):
     """Nodes and weights for averages over standard normal variables."""
 
-    points: Tensor  # (n, dimensions), nodes
-    weights: Tensor  # (n,), weights; their sum is 1 up to `error`
-    error: float  # bound on the error of the average of any of the functions meant
+    points: Tensor  # (n, dimensions)
+    weights: Tensor  # (n,), summing to 1 up to `error`
+    error: float  # bound on the error of averages of supported functions
 
 
 def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
     """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
-    # `scales` has the largest change of any difference of arguments with each variable, and
-    # `accuracy` is the error wanted for each dimension.
-    # The logistic function and the softmax are such functions: there, the real part of every
-    # ``exp(f_i - f_j)`` is positive. With half-width a of the strip and step h, the error is at
-    # most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` for each dimension.
-    # Trefethen and Weideman, "The Exponentially Convergent Trapezoidal Rule", SIAM Review 2014,
-    # Theorem 5.1.
+    # `scales` is the largest change of a difference of arguments per variable, and `accuracy` the
+    # target error per dimension.
+    # The logistic function and the softmax are bounded in this strip, because the real part of
+    # every ``exp(f_i - f_j)`` is positive. With half-width a of the strip and step h, the error per
+    # dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` (Trefethen and Weideman, "The
+    # Exponentially Convergent Trapezoidal Rule", SIAM Review 2014, Theorem 5.1).
     axes, masses = zip(*(_axis(scale, accuracy, like) for scale in scales), strict=True)
     dimensions = len(axes)
     points = torch.cartesian_prod(*axes).reshape(-1, dimensions)
@@ -204,22 +203,22 @@ def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Node
 
 
 def node_count(scales: Sequence[float], accuracy: float) -> int:
-    """Number of nodes that `normal_nodes` would begin with."""
+    """Number of nodes of `normal_nodes` before nodes of small weight are dropped."""
     like = torch.empty(0, dtype=torch.float64)
     return math.prod(len(_axis(scale, accuracy, like)[0]) for scale in scales)
 
 
 def affordable_accuracy(scales: Sequence[float], accuracies: Sequence[float]) -> float | None:
-    """The first accuracy that does not take too many nodes, None if all do."""
+    """First accuracy that needs at most `_MAX_NODES` nodes; None if there is none."""
     return next((a for a in accuracies if node_count(scales, a) <= _MAX_NODES), None)
 
 
 def _axis(scale: float, accuracy: float, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Equidistant nodes of one variable, and the normal probability that each stands for."""
+    """Equidistant nodes of one variable, and their weights for the normal density."""
     width = min(math.pi / (2 * max(scale, 1e-300)), 4.0)
     height = 2 * math.exp(width**2 / 2)
     step = 2 * math.pi * width / math.log1p(height / accuracy)  # Eq. 28 of the proofs page
-    reach = min(_REACH, math.sqrt(2 * math.log(100 / accuracy)) + 1)  # the rest is dropped
+    reach = min(_REACH, math.sqrt(2 * math.log(100 / accuracy)) + 1)  # truncated
     half = math.ceil(reach / step)
     nodes = step * torch.arange(-half, half + 1, dtype=like.dtype, device=like.device)
     return nodes, step / math.sqrt(2 * math.pi) * torch.exp(-(nodes**2) / 2)

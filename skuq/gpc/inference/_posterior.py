@@ -1,9 +1,9 @@
-"""Gaussian posteriors of the latent functions, all of one form, and their predictions.
+"""Gaussian posteriors of the latent functions, and predictions.
 
-Every inference method of this package ends with latent functions that are jointly Gaussian at
-any input x, with moments that are a linear and a quadratic form in ``r(x) = k(inputs, x)``.
-Predictions are averages of the likelihood over these Gaussians. Algorithms and lines are those of
-Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
+For every inference method of this package, the latent functions at an input x are jointly Gaussian.
+Their means are linear and their covariances quadratic in ``r(x) = k(inputs, x)``. Predictions are
+averages of the likelihood over these Gaussians. Numbers of algorithms and lines refer to Rasmussen
+and Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from skuq.gpc.inference._softmax_averages import (
 from skuq.information import entropy
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
-_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first that is affordable is used
-_ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
-TIE = 1e-9  # difference of probabilities that counts as none
-UNSURE = 0.0125  # error of probabilities beyond three classes
-_LOG_DRAWS = 13  # quasi-random points: 2 to this power
-_NARROW = 1.5  # deviation up to which a rule for all three classes at once is quicker
+_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable one is used
+_ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
+TIE = 1e-9  # probabilities that differ by less count as equal
+UNSURE = 0.0125  # error of probabilities for more than three classes
+_LOG_DRAWS = 13  # log2 of the number of quasi-random points
+_NARROW = 1.5  # largest deviation for which joint quadrature over three classes is faster
 
 
 class Posterior(Protocol):
-    """Interface of the posteriors."""
+    """Interface of posteriors."""
 
-    # inputs (m, n_features) are training inputs or inducing points; the means at x are
-    # ``weights @ r(x)``, weights (L, m).
+    # `inputs` (m, n_features) are training inputs or inducing points. The means at x are
+    # ``weights @ r(x)`` with `weights` (L, m).
 
     @property
     def kernel(self) -> Any: ...
@@ -61,15 +61,16 @@ class Posterior(Protocol):
 
     def reduction(self) -> FloatArray:
         """Matrices R, shape (L (L + 1) / 2, m, m)."""
-        # For the pairs ``c <= d`` in the order of ``np.triu_indices(L)``, the covariance of the
-        # latent functions c at x and d at z is ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``.
+        # The covariance of latent function c at x and d at z is
+        # ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``, with the pairs ``c <= d`` in the order of
+        # ``np.triu_indices(L)``.
 
 
 @dataclass(frozen=True)
 class BinaryPosterior:
     """Posterior of a single latent function; see `Posterior`."""
 
-    kernel: Any  # with the hyperparameters that were used
+    kernel: Any  # with optimised hyperparameters
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
     weights: FloatArray  # (1, m), coefficients of the mean
     matrix: FloatArray  # (m, m), the symmetric matrix R in the variance ``k(x, x) - r(x)' R r(x)``
@@ -85,23 +86,22 @@ class BinaryPosterior:
         return mean, np.maximum(variance, 0.0)
 
     def reduction(self) -> FloatArray:
-        """The one matrix R, shape (1, m, m)."""
+        """Matrix R, shape (1, m, m)."""
         return self.matrix[None]
 
 
 @dataclass(frozen=True)
 class FactoredPosterior:
-    """Posterior of one latent function per class in the form that Laplace's method yields."""
+    """Posterior of one latent function per class, in the form of Laplace's method."""
 
-    # The covariance of the latent functions c and d at x is
+    # Algorithm 3.4: the covariance of the latent functions c and d at x is
     # ``(c == d) (k(x, x) - r' E_c r) + (M^-1 E_c r)' (M^-1 E_d r)``.
-    # Algorithm 3.4
 
-    kernel: Any  # with the hyperparameters that were used, shared by all classes
+    kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs
     weights: FloatArray  # (L, m), coefficients of the means
     blocks: FloatArray  # (L, m, m), the symmetric matrices E_c
-    factor: FloatArray  # (m, m), M, the lower Cholesky factor of their sum
+    factor: FloatArray  # (m, m), M, the lower Cholesky factor of the sum of all E_c
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
@@ -134,22 +134,21 @@ class FactoredPosterior:
 
 @dataclass(frozen=True)
 class JointPosterior:
-    """Posterior of latent functions in whitened rows ``T r(x)``, with the matrices themselves."""
+    """Posterior of latent functions with explicit matrices R for whitened rows ``T r(x)``."""
 
-    # The rows of inducing points all but depend on one another, and what is left of ``r' R r``
-    # after cancellation is rounding. In whitened rows, which are orthonormal functions, no entry of
-    # a matrix exceeds 1, and nothing cancels (Eq. 30 of the proofs page of the user guide).
+    # Rows of inducing points are almost linearly dependent, so that ``r' R r`` would lose all
+    # digits to cancellation. In whitened rows, which are orthonormal functions, the entries of
+    # matrices are at most 1 and nothing cancels (Eq. 30 of the proofs page of the user guide).
 
-    kernel: Any  # with the hyperparameters that were used, shared by all classes
+    kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
-    coefficients: FloatArray  # (L, m), coefficients of the means in the whitened rows
-    # (L (L + 1) / 2, m, m), the matrices R of `Posterior.reduction`, of the whitened rows
-    matrices: FloatArray
-    whitener: FloatArray | None = None  # (m, m), T; None is the identity
+    coefficients: FloatArray  # (L, m), coefficients of the means for whitened rows
+    matrices: FloatArray  # (L (L + 1) / 2, m, m), matrices R for whitened rows
+    whitener: FloatArray | None = None  # (m, m), T; None means the identity
 
     @property
     def weights(self) -> FloatArray:
-        """Coefficients of the means in ``r(x)`` itself, shape (L, m)."""
+        """Coefficients of the means for ``r(x)``, shape (L, m)."""
         return self.coefficients if self.whitener is None else self.coefficients @ self.whitener
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -176,7 +175,7 @@ class JointPosterior:
 def _cross_covariances(
     kernel: Any, inputs: FloatArray, X: FloatArray, entries: int
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Rows ``r(x)`` for a batch of x at a time, given the numbers that one x takes up."""
+    """Yield rows ``r(x)`` in batches; `entries` is the number of array entries per input."""
     size = max(1, _BATCH_ENTRIES // entries)
     for start in range(0, len(X), size):
         rows = slice(start, start + size)
@@ -185,11 +184,11 @@ def _cross_covariances(
 
 def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Average the likelihood over the Gaussian of the latent functions."""
-    # mean (n, L), covariance (n, L, L) -> (n, n_classes), L being 1 for the binary likelihoods.
-    # Exact up to 1e-10 for two and three classes, and for four as long as the deviations of their
-    # latent functions' differences are moderate (about 1). Else, up to 1e-2: this is proven where
-    # classes hardly depend on each other once a shift of all is left out (Eq. 35 of the proofs page
-    # of the user guide), and otherwise the error of 8,192 quasi-random points.
+    # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
+    # Errors are below 1e-10 for two and three classes, and for four classes if the deviations of
+    # differences of latent functions are moderate (about 1). Otherwise errors are about 1e-2. This
+    # is proven if classes are almost independent up to a shift (Eq. 35 of the proofs page of the
+    # user guide); in the remaining cases it is the error of 8,192 quasi-random points.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
@@ -201,7 +200,7 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     elif likelihood == "softmax" and mean.shape[1] > 3:
         pairs = covariance[:, *np.triu_indices(mean.shape[1])]
         parts = split(torch.as_tensor(pairs), mean.shape[1])
-        wide = (correction_error(parts) < 0.8 * UNSURE).numpy()  # rows are scaled to a sum of 1
+        wide = (correction_error(parts) < 0.8 * UNSURE).numpy()  # margin for normalising rows
         parts = Split(*(part[wide] for part in parts))
         found = corrected_probabilities(torch.as_tensor(mean[wide]), parts)
         proba[wide] = found.clamp(min=0).numpy()
@@ -215,15 +214,14 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
 
 
 def most_probable(proba: FloatArray) -> NDArray[np.intp]:
-    """Index of the most probable class of each row, the first of those that tie."""
+    """Index of the most probable class of each row; the first class in case of a tie."""
     # proba (n, n_classes) -> (n,)
-    # Far from all data the classes tie, up to rounding: what decides must not be the rounding.
+    # Far from all data, the classes tie up to rounding errors, which must not decide.
     return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 
 def expected_entropy(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Average entropy of the class probabilities that single latent functions give."""
-    # Returns (n,), in nats.
+    """Expected entropy of class probabilities over the latent Gaussian, (n,), in nats."""
     result = np.empty(len(mean))
     for rows, latent, weights in _draws(mean, covariance):
         result[rows] = entropy(_log_proba(likelihood, latent).movedim(1, -1)) @ weights
@@ -233,13 +231,13 @@ def expected_entropy(likelihood: str, mean: FloatArray, covariance: FloatArray) 
 def _draws(
     mean: FloatArray, covariance: FloatArray
 ) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
-    """Rows, nodes of their latent Gaussians (b, L, nodes), and the nodes' weights."""
-    # Points of similar deviations share nodes, which depend on no other point: the results for a
-    # point do not depend on the other rows.
+    """Yield rows, nodes of their latent Gaussians (b, L, nodes), and weights of the nodes."""
+    # Points with similar deviations share nodes. The nodes depend only on the group, so that the
+    # result for a point does not depend on the other rows.
     center = torch.as_tensor(mean, dtype=torch.float64)
     roots, vectors = _principal(torch.as_tensor(covariance, dtype=torch.float64))
-    # Entries of a unit vector differ by root 2 at most. A hair more keeps round numbers, such
-    # as prior variances, from the border of two groups.
+    # Entries of a unit vector differ by at most sqrt(2). The slightly larger factor keeps round
+    # numbers, such as prior variances, away from the boundary of two groups.
     reach = (1.45 * roots).clamp(min=2.0**-4)
     octaves, group = np.unique(reach.log2().ceil().numpy(), axis=0, return_inverse=True)
     for index, octave in enumerate(octaves):
@@ -248,7 +246,7 @@ def _draws(
         if accuracy is not None:
             nodes = normal_nodes(scales, accuracy, center)
         else:
-            # The symmetric root does not hinge on the choice among equivalent vectors.
+            # The symmetric root does not depend on the choice of eigenvectors.
             nodes, factor = _quasi_random(center), factor @ vectors.mT
         size = max(1, _ENTRIES // (len(nodes.weights) * (center.shape[1] + 1)))
         members = np.flatnonzero(group.ravel() == index)
@@ -257,7 +255,7 @@ def _draws(
 
 
 def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviations (n, variables) and directions (n, L, variables) that differences vary in."""
+    """Principal deviations (n, variables) and directions (n, L, variables) of differences."""
     n_latent = covariance.shape[-1]
     if n_latent == 1:
         return covariance[:, 0].clamp(min=0).sqrt(), torch.ones_like(covariance)

@@ -1,11 +1,11 @@
-"""Gaussian priors of the latent values at training inputs, exact or of low rank.
+"""Gaussian priors of the latent values at training inputs, exact or low-rank.
 
-Laplace's method and expectation propagation both replace the likelihood of each point by a
-Gaussian one, a site. All they ask of a prior is to be conditioned on such sites, and an exact
-prior and a low-rank one differ in nothing else. The low-rank prior takes the latent values at
-training points as ``K_nm K_mm^-1 u`` of the values u at m inducing points; predictions keep the
-exact conditional given u. The posterior then has the common form, with one row per inducing point
-instead of one per training point.
+Laplace's method and expectation propagation replace the likelihood of each point by a Gaussian
+factor, a site. The only operation that they need is conditioning the prior on sites, which both
+exact and low-rank priors implement. The low-rank prior approximates the latent values at training
+points by ``K_nm K_mm^-1 u``, where u are the values at m inducing points; predictions use the exact
+conditional given u. The posterior has the same form as for the exact prior, with inducing points in
+place of training points.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior, Posterior
 
-_MAX_JITTER = 1e-4  # of the mean diagonal
-_WEAK_SITE = 1e-7  # of the posterior precision; the difference from 1 is imprecise below
-_JITTER = 1e-9  # of the prior variance; with less, rounding in predictions grows instead
+_MAX_JITTER = 1e-4  # relative to the mean of the diagonal
+_WEAK_SITE = 1e-7  # weaker sites, relative to the posterior precision, need another formula
+_JITTER = 1e-9  # relative to the prior variance; less would increase rounding in predictions
 
 
 class Conditional(Protocol):
     """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
 
-    # With ``R = (K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal S_ii,
-    # `inverse_diagonal` (n,) that of B^-1, ``B = I + W^1/2 K W^1/2``: ``1 - W_ii S_ii`` without
-    # cancellation.
+    # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal of S.
+    # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``, which equals
+    # ``1 - W_ii S_ii`` without cancellation.
 
     log_determinant: float  # ``log |I + K W|``
-    jitter: float  # what was added to a diagonal, relative to its mean, to make it factorise
+    jitter: float  # increase of a matrix's diagonal for factorisation, relative to its mean
 
     @property
     def inverse_diagonal(self) -> FloatArray: ...
@@ -44,7 +44,7 @@ class Conditional(Protocol):
     def variance(self) -> FloatArray: ...
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """``K^-1 S b = b - R K b`` for b of shape (n,): S b is the mean, ``K alpha``."""
+        """``alpha = K^-1 S b = b - R K b`` for b of shape (n,); the mean S b is ``K alpha``."""
 
     def solve(self, y: FloatArray) -> FloatArray:
         """``R y`` for y of shape (n,)."""
@@ -72,22 +72,21 @@ class Prior(Protocol):
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Cholesky factor of a symmetric matrix, or of the nearest one that has one."""
-    # matrix (n, n), of which the lower triangle is read -> factor (n, n), and the jitter relative
-    # to the mean of the diagonal: 0, or a power of ten.
+    """Cholesky factor of a symmetric matrix, with jitter on the diagonal if necessary."""
+    # matrix (n, n), lower triangle -> factor (n, n), and the jitter relative to the mean of the
+    # diagonal: 0 or a power of ten.
     factor, info = lapack.dpotrf(matrix, lower=1)
     scale = float(np.mean(np.diagonal(matrix)))
     if info < 0 or not np.isfinite(scale):
-        raise np.linalg.LinAlgError("A covariance matrix has entries that are not finite.")
+        raise np.linalg.LinAlgError("A covariance matrix contains entries that are not finite.")
     jitter = 0.0
     while info:
         jitter = 10 * jitter or 1e-15
         if jitter > 1.01 * _MAX_JITTER:
             raise np.linalg.LinAlgError(
-                "A covariance matrix is not positive definite, even with "
-                f"{_MAX_JITTER:g} of its mean added to the diagonal. Scale the features, remove "
-                "duplicates among the inputs, or narrow the bounds of the kernel's length "
-                "scales and variances."
+                "A covariance matrix is not positive definite, even with a jitter of "
+                f"{_MAX_JITTER:g} on its diagonal. Scale the features, remove duplicate inputs, or "
+                "narrow the bounds of the kernel's length scales and variances."
             )
         shifted = matrix.copy()
         shifted[np.diag_indices_from(shifted)] += jitter * scale
@@ -96,7 +95,7 @@ def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
 
 
 class DensePrior:
-    """The exact prior: K is the covariance matrix of all training inputs."""
+    """Exact prior: K is the covariance matrix of all training inputs."""
 
     # X (n, n_features), matrix (n, n)
 
@@ -118,9 +117,9 @@ class DensePrior:
 class DenseConditional:
     """`DensePrior` times Gaussian sites; see `Conditional`."""
 
-    # Everything follows from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1.
-    # Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27;
-    # algorithms are those of this book.
+    # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
+    # (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27).
+    # Numbers of algorithms refer to this book.
 
     def __init__(self, prior: DensePrior, precision: FloatArray) -> None:
         self._prior, self._root = prior, np.sqrt(precision)
@@ -169,7 +168,7 @@ class DenseConditional:
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
-        # dK is symmetric: one triangle of R will do, its diagonal halved.
+        # dK is symmetric, so that one triangle of R with half the diagonal suffices.
         # Algorithm 5.1, line 7; Algorithm 5.2, line 6
         G = self._inverse * -self._root[:, None]
         G *= self._root
@@ -186,7 +185,7 @@ class DenseConditional:
 
     def regression(self, y: FloatArray) -> JointPosterior:
         """Posterior with mean ``K R y`` at the training inputs and covariance S."""
-        # With ``R = T' T`` nothing cancels however small the noise is.
+        # With ``R = T' T``, nothing cancels, even for very small noise.
         whitener: FloatArray = lapack.dtrtri(self._factor, lower=1)[0] * self._root
         mean, matrix = (whitener @ y)[None], np.eye(len(y))[None]
         return JointPosterior(self._prior.kernel, self._prior.inputs, mean, matrix, whitener)
@@ -198,9 +197,9 @@ def choose_inducing(
     random_state: Any = None,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Inducing points: centres of clusters of the training inputs."""
-    # X (n, n_features), sample_weight (n,) -> (m, n_features): all distinct inputs if there are no
-    # more than `n_inducing`. An input of weight 2 counts like two of weight 1.
+    """Choose inducing points: cluster centres of the training inputs."""
+    # X (n, n_features), sample_weight (n,) -> (m, n_features). If there are at most `n_inducing`
+    # distinct inputs, these are returned. An input of weight 2 counts twice.
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
@@ -210,7 +209,7 @@ def choose_inducing(
 
 
 class LowRankPrior:
-    """Prior of covariance ``K = K_nm K_mm^-1 K_mn``, in the form ``features features'``."""
+    """Low-rank prior with covariance ``K = K_nm K_mm^-1 K_mn = features features'``."""
 
     # X (n, n_features), inducing (m, n_features), features (n, m)
     # Quinonero-Candela and Rasmussen, "A Unifying View of Sparse Approximate Gaussian Process
@@ -235,7 +234,7 @@ class LowRankPrior:
 
     @cached_property
     def missed(self) -> FloatArray:
-        """Prior variances at training inputs that no inducing point explains, shape (n,)."""
+        """Prior variances at training inputs that the inducing points do not explain, (n,)."""
         explained = np.einsum("ij,ij->i", self.features, self.features)
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 
@@ -247,17 +246,17 @@ class LowRankPrior:
         return of_prior - self.gradient(2 * scaled, -self.features.T @ scaled)
 
     def to_inputs(self, values: FloatArray) -> FloatArray:
-        """``factor^-T values``: from whitened coordinates to weights of inducing points."""
+        """``factor^-T values``: map whitened coordinates to weights of inducing points."""
         return solve_triangular(self.factor, values, lower=True, trans="T")
 
     def whitener(self) -> FloatArray:
-        """The inverse of the factor, with which ``K_xm`` becomes features of x."""
+        """Inverse of the factor, which maps ``K_xm`` to features of x."""
         inverse: FloatArray = lapack.dtrtri(self.factor, lower=1)[0]
         return inverse
 
     def gradient(self, cross: FloatArray, own: FloatArray) -> FloatArray:
-        """``sum G_nm dK_nm + sum G_mm dK_mm``, both given in whitened coordinates."""
-        # In these, G_nm is ``cross @ factor^-1`` and G_mm ``factor^-T @ own @ factor^-1``.
+        """``sum G_nm dK_nm + sum G_mm dK_mm``, with both G in whitened coordinates."""
+        # G_nm is ``cross @ factor^-1``, and G_mm is ``factor^-T @ own @ factor^-1``.
         own = self.to_inputs(self.to_inputs(own).T).T
         own[np.diag_indices_from(own)] += self.jitter * np.mean(np.diagonal(own))
         return self._cross_pullback(self.to_inputs(cross.T).T) + self._own_pullback(own)
@@ -266,7 +265,7 @@ class LowRankPrior:
 class LowRankConditional:
     """`LowRankPrior` times Gaussian sites; see `Conditional`."""
 
-    # Everything follows from ``H = I + features' W features``.
+    # All results are computed from ``H = I + features' W features``.
 
     def __init__(self, prior: LowRankPrior, precision: FloatArray) -> None:
         self._prior, self._precision = prior, precision
@@ -278,7 +277,7 @@ class LowRankConditional:
 
     @property
     def inverse_diagonal(self) -> FloatArray:
-        """``1 - W_ii S_ii``, shape (n,); positive, also where rounding would deny it."""
+        """``1 - W_ii S_ii``, shape (n,), clipped to be positive."""
         return np.maximum(1.0 - self._precision * self.variance, np.finfo(float).eps)
 
     @cached_property

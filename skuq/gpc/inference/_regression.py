@@ -1,9 +1,9 @@
 """Gaussian-process regression: kernels with noise, marginal likelihood, posterior.
 
-The noise of targets is Gaussian, so that each target is a Gaussian site, and nothing is
-approximated but, with inducing points, the prior. Equations are those of Rasmussen and Williams,
-"Gaussian Processes for Machine Learning", 2006, and of Titsias, "Variational Learning of Inducing
-Variables in Sparse Gaussian Processes", AISTATS 2009.
+The noise of targets is Gaussian, so that each target is a Gaussian site. Inference is exact, except
+for the low-rank prior if there are inducing points. Equation numbers refer to Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", 2006, or to Titsias, "Variational Learning of
+Inducing Variables in Sparse Gaussian Processes", AISTATS 2009.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from skuq.gpc.inference._priors import Conditional, DensePrior, LowRankPrior
 
 
 def check_noisy_kernel(kernel: Any, n_features: int) -> None:
-    """Raise unless the kernel is one that this package can differentiate, plus noise."""
+    """Raise unless the kernel is a supported kernel, optionally plus WhiteKernels."""
     latent = [part for part in summands(kernel) if not _is_noise(part)]
     if any(_contains_noise(part) for part in latent):
         raise ValueError(
-            f"WhiteKernel stands for the noise of targets, and can be added to a kernel, but not "
-            f"multiplied: got {kernel}. Write k1 * k2 + WhiteKernel()."
+            f"WhiteKernel represents the noise of targets; it can be added to a kernel, but not "
+            f"multiplied, got {kernel}. Use the form k1 * k2 + WhiteKernel()."
         )
     if not latent:
         raise ValueError(
-            f"The kernel {kernel} is noise alone, from which nothing can be learned; add the "
-            "covariance of a function to it, such as RBF()."
+            f"The kernel {kernel} is noise alone; add the covariance of a latent function, such as "
+            "RBF()."
         )
     check_kernel(latent_kernel(kernel), n_features)
 
 
 def summands(kernel: Any) -> list[Any]:
-    """Parts of a sum of kernels, in the order of their hyperparameters."""
+    """Summands of a kernel, in the order of their hyperparameters."""
     if type(kernel) is Sum:
         return summands(kernel.k1) + summands(kernel.k2)
     return [kernel]
 
 
 def latent_kernel(kernel: Any) -> Any:
-    """Covariance of the latent function: the kernel without the noise."""
+    """Covariance of the latent function: the kernel without WhiteKernels."""
     return reduce(add, (part for part in summands(kernel) if not _is_noise(part)))
 
 
 def noise_level(kernel: Any) -> float:
-    """Variance of the noise in the kernel."""
+    """Sum of the noise variances of all WhiteKernels."""
     return float(sum(part.noise_level for part in summands(kernel) if _is_noise(part)))
 
 
@@ -67,7 +67,7 @@ def _contains_noise(kernel: Any) -> bool:
 
 
 class NoisyPrior(NamedTuple):
-    """Latent function at the training inputs, and the noise of its measurements."""
+    """Prior of the latent function at the training inputs, and noise of the targets."""
 
     kernel: Kernel  # with noise
     prior: DensePrior | LowRankPrior
@@ -77,15 +77,15 @@ class NoisyPrior(NamedTuple):
     def of(
         cls, kernel: Any, prior: Callable[[Any], DensePrior | LowRankPrior], alpha: FloatArray
     ) -> NoisyPrior:
-        """The prior of a kernel, with variances of shape (n,) besides those in the kernel."""
+        """Build the prior of a kernel; `alpha` (n,) are noise variances added to the kernel's."""
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
 
     def condition(self, weight: FloatArray) -> Conditional:
-        """The latent function given targets of these numbers of samples, shape (n,)."""
+        """Condition the latent function on targets with these sample weights, shape (n,)."""
         return self.prior.condition(weight / self.noise)
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
-        """Derivatives by all hyperparameters from those by the latent ones and by the noise."""
+        """Combine derivatives by latent hyperparameters and by the noise variance, in order."""
         found, position = [], 0
         for part in summands(self.kernel):
             count = len(part.theta)
@@ -105,10 +105,11 @@ def regression_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Logarithm of the marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
-    # y, sample_weight (n,); nothing is iterated, so that no `state` is needed.
-    # With inducing points it is the lower bound of Titsias, Eq. 9, which knows what they miss.
-    # A weight of w is w equal samples, whose likelihood is that of their mean times a constant.
+    """Log marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
+    # y, sample_weight (n,); `state` is unused, because nothing is iterated.
+    # With inducing points, the value is the lower bound of Titsias, Eq. 9, which includes a penalty
+    # for the variance that they do not explain. A sample of weight w stands for w equal samples,
+    # whose likelihood is that of their mean times a constant.
     prior, noise = noisy.prior, noisy.noise
     conditional = noisy.condition(sample_weight)
     alpha = conditional.solve(y)

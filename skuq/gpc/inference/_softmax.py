@@ -1,8 +1,8 @@
-"""Laplace's approximation for several classes, with one kernel for all latent functions.
+"""Laplace approximation for several classes, with one kernel for all latent functions.
 
-Arrays over classes and points have shape (n_classes, n). W, the negative second derivative of
-the log-likelihood, is ``w (diag(p) - p p')`` at each point of weight w with probabilities p;
-S is the posterior covariance ``(K^-1 + W)^-1``. Algorithms and lines are those of Rasmussen and
+Arrays over classes and points have shape (n_classes, n). W, minus the second derivative of the
+log-likelihood, is ``w (diag(p) - p p')`` at a point of weight w with probabilities p. S is the
+posterior covariance ``(K^-1 + W)^-1``. Numbers of algorithms and lines refer to Rasmussen and
 Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
@@ -23,11 +23,11 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, cholesky_with_j
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 200
-_TOLERANCE = 1e-13  # of the objective; convergence is quadratic
+_TOLERANCE = 1e-13  # relative gain of the objective; convergence is quadratic
 
 
 class _Mode(NamedTuple):
-    """Most probable latent values ``f = alpha K``, and the probabilities there."""
+    """Mode of the latent values, ``f = alpha K``, and the probabilities at the mode."""
 
     alpha: FloatArray
     f: FloatArray
@@ -44,14 +44,14 @@ def softmax_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate marginal likelihood and its gradient."""
+    """Approximate log marginal likelihood and its gradient."""
     # labels (n,), sample_weight (n,), state (n_classes, n)
     # Algorithm 3.3
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
     mode, factors, converged = _find_mode(prior, likelihood, state)
     gradient = np.empty(0)
     if eval_gradient:
-        # The modes move with the hyperparameters, and the determinant with the modes.
+        # The determinant also depends on the hyperparameters through the mode.
         in_f = likelihood.determinant_gradient(mode.proba, *factors.covariances())
         gradient = factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
     value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
@@ -66,7 +66,7 @@ def softmax_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> FactoredPosterior | JointPosterior:
-    """Gaussian posterior around the most probable latent functions."""
+    """Gaussian posterior around the mode of the latent functions."""
     # Algorithm 3.4
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
     mode, factors, _ = _find_mode(prior, likelihood, state)
@@ -76,7 +76,7 @@ def softmax_posterior(
 def _find_mode(
     prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, state: FloatArray | None
 ) -> tuple[_Mode, DenseSoftmax | LowRankSoftmax, bool]:
-    """Newton's method (Algorithm 3.3), first with approximate steps without factorisations."""
+    """Newton's method (Algorithm 3.3), first with approximate steps by conjugate gradients."""
     mode = _evaluate(likelihood, np.zeros_like(likelihood.target), likelihood.target * 0.0)
     if state is not None:
         warm = _evaluate(likelihood, state, prior.multiply(state))
@@ -92,7 +92,7 @@ def _find_mode(
         alpha_step = factors.alpha(likelihood.gradient(mode.proba) - mode.alpha)
         advanced, done = _advance(likelihood, mode, alpha_step, prior.multiply(alpha_step))
         if done:
-            return mode, factors, True  # not the advanced one, which has other factors
+            return mode, factors, True  # the factors belong to `mode`, not to `advanced`
         mode = advanced
     return mode, _factors(prior, mode, likelihood), False
 
@@ -113,8 +113,8 @@ def _evaluate(likelihood: SoftmaxLikelihood, alpha: FloatArray, f: FloatArray) -
 def _advance(
     likelihood: SoftmaxLikelihood, mode: _Mode, alpha_step: FloatArray, f_step: FloatArray
 ) -> tuple[_Mode, bool]:
-    """Take the step, halved until the objective does not fall; return whether it was the last."""
-    # Twice the gain that the quadratic model still predicts.
+    """Take a step, halved while the objective decreases; also returns whether it converged."""
+    # Twice the gain predicted by the quadratic model.
     decrement = np.vdot(alpha_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
     if decrement <= _TOLERANCE * (1.0 + abs(mode.objective)):
         return _evaluate(likelihood, mode.alpha + alpha_step, mode.f + f_step), True
@@ -123,26 +123,26 @@ def _advance(
         if trial.objective >= mode.objective:
             return trial, False
         alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
-    return mode, True  # rounding: no better point can be told from this one
+    return mode, True  # no measurable improvement
 
 
 def _conjugate_gradients(
     prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step ``(I + W K)^-1 (g - alpha)``, roughly, and K times it."""
-    # ``I + W K`` is self-adjoint and positive in the inner product that K defines, in which this is
-    # the method of conjugate gradients. Each iteration multiplies by K once.
+    """Approximate Newton step ``(I + W K)^-1 (g - alpha)``, and K times the step."""
+    # Conjugate gradients in the inner product defined by K, in which ``I + W K`` is self-adjoint
+    # and positive. Each iteration multiplies by K once.
     residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
     norm = first = float(np.vdot(residual, K_residual))
     alpha, f = np.zeros_like(residual), np.zeros_like(residual)
     direction, K_direction = residual, K_residual
-    tolerance = min(1e-2, first)  # tightens as the mode comes near: superlinear convergence
+    tolerance = min(1e-2, first)  # decreases near the mode: superlinear convergence
     for _ in range(_MAX_CONJUGATE):
         image = direction + likelihood.curve(mode.proba, K_direction)
         slope = float(np.vdot(image, K_direction))
         if not slope > 0:
-            break  # K is zero, or zero but for rounding, in all directions that are left
+            break  # K is zero up to rounding in all remaining directions
         size = norm / slope
         alpha, f = alpha + size * direction, f + size * K_direction
         residual = residual - size * image
@@ -158,13 +158,15 @@ def _conjugate_gradients(
 class DenseSoftmax:
     """`DensePrior` of each latent function times the curvature of a softmax likelihood."""
 
-    # ``R = (K + W^-1)^-1`` follows from ``E_c = (K + D_c^-1)^-1``, D_c the diagonal of W: its
-    # blocks are ``(c == d) E_c - E_c (sum E)^-1 E_d``. Lower triangles are kept.
+    # The blocks of ``R = (K + W^-1)^-1`` are ``(c == d) E_c - E_c (sum E)^-1 E_d``, where
+    # ``E_c = (K + D_c^-1)^-1`` and D_c is the diagonal of W. Lower triangles are stored.
 
     def __init__(self, prior: DensePrior, proba: FloatArray, weight: FloatArray) -> None:
         self._prior, self._proba, self._weight = prior, proba, weight
         self.blocks: list[FloatArray] = []
-        self._own = np.empty_like(proba)  # 1 - D S, S the variance given the diagonal alone
+        self._own = np.empty_like(
+            proba
+        )  # 1 - D S, with S the variance given only the diagonal of W
         self.log_determinant = self.jitter = 0.0
         for root, own in zip(np.sqrt(weight * proba), self._own, strict=True):
             matrix = (prior.matrix * root[:, None]) * root
@@ -176,7 +178,7 @@ class DenseSoftmax:
             block *= root[:, None]  # Line 7
             self.blocks.append(block)
         total = self._sum_of_blocks()
-        # A point of no weight has no part in any block; keep its row of the sum regular.
+        # Rows of points with weight 0 are zero in all blocks; keep the sum nonsingular.
         total[np.diag_indices_from(total)] += weight == 0
         self.factor = self._factorised(total)  # Line 10
         with np.errstate(divide="ignore"):
@@ -210,8 +212,8 @@ class DenseSoftmax:
     @cached_property
     def _sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Both results of `covariances`, and a triangle of the sum of R's diagonal blocks."""
-        # The triangle's entries off the diagonal are doubled. The covariances are imprecise where
-        # the probability is zero up to rounding, and matter in proportion to it.
+        # Off-diagonal entries of the triangle are doubled. Covariances are inaccurate where the
+        # probability is zero up to rounding, but their effect is proportional to the probability.
         inverse = lapack.dtrtri(self.factor, lower=1)[0]
         by_weight = _reciprocal(self._weight)
         mean_part = inverse - self.factor.T * by_weight
@@ -248,7 +250,7 @@ class DenseSoftmax:
 class LowRankSoftmax:
     """`LowRankPrior` of each latent function times the curvature of a softmax likelihood."""
 
-    # Everything follows from ``H = I + features' W features``, of n_classes blocks a side.
+    # All results are computed from ``H = I + features' W features``, with n_classes**2 blocks.
 
     def __init__(self, prior: LowRankPrior, proba: FloatArray, weight: FloatArray) -> None:
         self._prior, self._proba, self._weight = prior, proba, weight
@@ -317,5 +319,5 @@ class LowRankSoftmax:
 
 
 def _reciprocal(values: FloatArray) -> FloatArray:
-    """``1 / values``, 0 where that would overflow."""
+    """``1 / values``, or 0 where the result would overflow."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-100)

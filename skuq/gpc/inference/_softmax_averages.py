@@ -1,14 +1,14 @@
 """Softmax probabilities averaged over Gaussians, without a grid over all classes.
 
-For three classes, a probability is an integral over two differences of latent functions to the
-one of its class, ``p_c = E[1 / (1 + e^u + e^v)]``. Given u, the average over v is a logistic one:
-with ``A = 1 + e^u`` it is ``1 / A * E[sigmoid(log A - v)]``. What is left is an integral over u, on
-panels that are short where the integrand bends (Eq. 29 of the proofs page of the user guide).
+For three classes, ``p_c = E[1 / (1 + e^u + e^v)]``, where u and v are differences of the other
+latent functions from that of class c. Given u, the average over v is an average of a logistic
+function: with ``A = 1 + e^u``, it is ``1 / A * E[sigmoid(log A - v)]``. The remaining integral over
+u uses panels that are short where the integrand bends (Eq. 29 of the guide's proofs page).
 
-For any number of classes, an output of the softmax is the probability that its latent function
-plus a Gumbel variable is the largest. With independent Gaussians that is
-``p_c = int B_c'(x) prod_{k != c} B_k(x) dx``, where ``B_k`` is the distribution function of one of
-these sums (Eq. 33, whose symbols are used).
+For any number of classes, a softmax output is the probability that its latent function plus a
+Gumbel variable is the largest. For independent Gaussians,
+``p_c = int B_c'(x) prod_{k != c} B_k(x) dx``, where ``B_k`` is the distribution function of latent
+function k plus a Gumbel variable (Eq. 33, whose symbols are used).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from torch import Tensor
 from skuq.base import FloatArray
 from skuq.gpc.inference._likelihoods import normal_nodes
 
-_REACH = 8.3  # standard deviations; the normal distribution has less than 1e-16 beyond
-_PANEL = 3.0  # width of the panels where the logistic function bends
-_GROWTH = 2.0  # ratio of the widths of panels further away
-_DEVIATIONS = 4.0  # standard deviations that a panel spans at most
+_REACH = 8.3  # standard deviations beyond which the normal probability is below 1e-16
+_PANEL = 3.0  # width of panels where the logistic function bends
+_GROWTH = 2.0  # growth factor of panel widths with distance from the bend
+_DEVIATIONS = 4.0  # largest width of a panel, in standard deviations
 _SATURATED = 27.0  # exp(-27) is 2e-12
-_ORDER = 16  # of the Gauss-Legendre rule on each panel
-_WIDE = 1.3  # deviation from which on logistic and Gumbel densities are narrower than the normal
+_ORDER = 16  # nodes of the Gauss-Legendre rule per panel
+_WIDE = 1.3  # deviation above which the normal density is wider than logistic and Gumbel densities
 _LOGISTIC_STEP, _LOGISTIC_REACH = 0.7, 26.0
-_ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
-ACCURACY = 2e-8  # of probabilities and of their derivatives (Eq. 34)
-_TAIL = 6.2  # standard deviations; the normal distribution has less than 3e-10 beyond
-_LEFT, _RIGHT = 3.1, 22.0  # the Gumbel distribution has less than 3e-10 beyond on either side
-_STRIP = 1.3  # half-width in which Gumbel densities are integrated, below pi / 2
-_STEP = 0.32  # there; the exponential of 2 pi strip / step is 1e11
-_DIGITS = 26.0  # -log of the relative error of the outer integral by the other strip
-_LEAST = 1e-9  # variance
-# Derivatives of exp(-e) by y, where e is an exponential of -y: polynomials in e times exp(-e), of
-# Stirling numbers with changing signs, the highest powers first.
+_ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
+ACCURACY = 2e-8  # error bound of probabilities and their derivatives (Eq. 34)
+_TAIL = 6.2  # standard deviations beyond which the normal probability is below 3e-10
+_LEFT, _RIGHT = 3.1, 22.0  # limits beyond which the Gumbel probability is below 3e-10 per side
+_STRIP = 1.3  # half-width of the strip for integrals of Gumbel densities, below pi / 2
+_STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
+_DIGITS = 26.0  # -log of the relative error of the outer integral, by the second strip of Eq. 34
+_LEAST = 1e-9  # smallest variance
+# Derivatives of exp(-e) by y, where e is an exponential of -y, are polynomials in e times exp(-e).
+# The coefficients, highest power first, are Stirling numbers with alternating signs.
 _POLYNOMIALS = (
     (1.0,),
     (1.0, 0.0),
@@ -56,18 +56,18 @@ _POLYNOMIALS = (
 def three_class_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Average the softmax of three latent functions over their Gaussian."""
     # mean (n, 3), covariance (n, 3, 3) -> (n, 3), with errors below 1e-10 for deviations up to 1e4.
-    # The probabilities of a point do not depend on other points.
+    # Results for a point do not depend on the other points.
     means, covariances = torch.as_tensor(mean), torch.as_tensor(covariance)
     proba = torch.stack([_own_probability(means, covariances, own) for own in range(3)], dim=-1)
     return (proba / proba.sum(-1, keepdim=True)).numpy()
 
 
 def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
-    """Probability of one of the classes."""
+    """Probability of the class `own`."""
     contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
     contrast[:, own] = -1.0
     center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
-    # u is the wider difference: then v changes no faster than u does.
+    # u is the difference of larger variance, so that v changes at most as fast as u.
     swap = spread[:, 1, 1] > spread[:, 0, 0]
     center = torch.where(swap[:, None], center.flip(1), center)
     variance = spread.diagonal(dim1=1, dim2=2).clamp(min=0)
@@ -76,7 +76,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     slope = (spread[:, 0, 1] / variance[:, 0].clamp(min=1e-300)).clamp(-1, 1)
     rest = (variance[:, 1] - slope**2 * variance[:, 0]).clamp(min=0).sqrt()
     result = torch.empty_like(width)
-    # Points of about the same width have the same number of panels.
+    # Points of similar width share the number of panels.
     octaves = (width.clamp(min=0.1).log2() + 1e-3).ceil()
     for octave in np.unique(octaves.numpy()):
         for wide in (False, True):
@@ -90,7 +90,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
 
 
 def _edges(width: float) -> Tensor:
-    """Distances of the borders of panels from a place where the integrand bends."""
+    """Distances of panel boundaries from a bend of the integrand."""
     distances, panel = [0.0], _PANEL
     while distances[-1] < 2 * _REACH * width:
         distances.append(distances[-1] + panel)
@@ -101,9 +101,9 @@ def _edges(width: float) -> Tensor:
 def _integral(
     center: Tensor, width: Tensor, slope: Tensor, rest: Tensor, distances: Tensor, wide: bool
 ) -> Tensor:
-    """Integral over ``u = center + width * t`` by panels, shape (b,)."""
+    """Integral over ``u = center + width * t`` on panels, shape (b,)."""
     (u, v), scale = center.T, width.clamp(min=1e-300)
-    # The integrand bends at u = 0, and left of it where the average over v does, at v = 0.
+    # The integrand bends at u = 0, and for u < 0 also where the average over v bends, at v = 0.
     bend = (u - v / torch.where(slope == 0, 1e-300, slope)).clamp(-1e300, 0.0)
     right = torch.arange(0, _SATURATED + _PANEL, _PANEL, dtype=u.dtype)
     places = torch.cat([-distances, right]).expand(len(u), -1)
@@ -124,16 +124,16 @@ def _integral(
 
 
 def _logistic_average(mean: Tensor, deviation: Tensor, wide: bool) -> Tensor:
-    """``E[sigmoid(f)]`` for means (b, k) and deviations (b,), on one side of `_WIDE`."""
+    """``E[sigmoid(f)]`` for means (b, k) and deviations (b,), above `_WIDE` if `wide`."""
     points, weights = _logistic_nodes(wide)
-    if wide:  # P(e < f) for a logistic variable e is E[Phi((mean - e) / deviation)] too
+    if wide:  # E[sigmoid(f)] = P(e < f) = E[Phi((mean - e) / deviation)] for a logistic variable e
         return torch.special.ndtr((mean[..., None] - points) / deviation[:, None, None]) @ weights
     return torch.sigmoid(mean[..., None] + deviation[:, None, None] * points) @ weights
 
 
 @cache
 def _logistic_nodes(wide: bool) -> tuple[Tensor, Tensor]:
-    """Trapezoidal rule for the logistic or for the normal density (Eq. 28)."""
+    """Trapezoidal rule for the logistic (`wide`) or the normal density (Eq. 28)."""
     if not wide:
         nodes = normal_nodes([_WIDE], 1e-12, torch.empty(0, dtype=torch.float64))
         return nodes.points[:, 0], nodes.weights
@@ -144,29 +144,28 @@ def _logistic_nodes(wide: bool) -> tuple[Tensor, Tensor]:
 
 
 class ClassAverages(NamedTuple):
-    """Probabilities of all classes and their derivatives by moments."""
+    """Probabilities of all classes, and derivatives by the moments."""
 
-    proba: Tensor  # (b, C), probabilities
-    by_mean: Tensor  # (b, C, C), derivatives of each by the means
+    proba: Tensor  # (b, C)
+    by_mean: Tensor  # (b, C, C), derivatives by the means
     # (b, C, n_pairs), derivatives by the covariances of the pairs ``j <= k``, in the order of
-    # ``np.triu_indices(C)``, also by those that are 0 here
+    # ``np.triu_indices(C)``, including the covariances that are 0
     by_pair: Tensor
 
 
 class Split(NamedTuple):
-    """A covariance as independent variances D and a rest E, which softmax averages tell apart."""
+    """Decomposition of a covariance into a diagonal D, a remainder E and a shift."""
 
     D: Tensor  # (b, C), variances
-    # (b, n_pairs), covariance plus a shift ``a_j + a_k``, which no average of the softmax depends
-    # on, minus D
+    # (b, n_pairs), covariance plus a shift ``a_j + a_k`` (which softmax averages ignore) minus D
     E: Tensor
-    whitened: Tensor  # (b,), Frobenius norm of ``D^-1/2 E D^-1/2``, which is eta in Eq. 35
+    whitened: Tensor  # (b,), Frobenius norm of ``D^-1/2 E D^-1/2``, eta in Eq. 35
 
 
 def split(covariance: Tensor, n_classes: int) -> Split:
-    """Write covariances as independent variances and a small rest (Eq. 35)."""
-    # covariance (b, n_pairs); shifts are by least squares for the entries off the diagonal, but any
-    # shift and D are valid.
+    """Decompose covariances into independent variances and a small remainder (Eq. 35)."""
+    # covariance (b, n_pairs). Any shift and D are valid; these shifts are the least-squares fit to
+    # the off-diagonal entries.
     j, k = torch.triu_indices(n_classes, n_classes, device=covariance.device)
     off = torch.where(j == k, 0.0, covariance)
     rows = covariance.new_zeros(len(covariance), n_classes)
@@ -179,7 +178,7 @@ def split(covariance: Tensor, n_classes: int) -> Split:
 
 
 def whitening_weights(D: Tensor) -> Tensor:
-    """Weights of pairs in the Frobenius norm of a matrix ``D^-1/2 E D^-1/2``, (b, n_pairs)."""
+    """Weights of pairs in the Frobenius norm of ``D^-1/2 E D^-1/2``, (b, n_pairs)."""
     j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
     return torch.where(j == k, 1.0, math.sqrt(2)) / (D[:, j] * D[:, k]).sqrt()
 
@@ -192,7 +191,7 @@ def corrected_probabilities(mean: Tensor, parts: Split) -> Tensor:
 
 
 def correction_error(parts: Split) -> Tensor:
-    """Proven bound of the error of `corrected_probabilities`, (b,); infinite if there is none."""
+    """Proven bound on the error of `corrected_probabilities`, (b,); infinite for eta >= 1."""
     eta = parts.whitened.clamp(max=1.0)
     rest = math.sqrt(24) / 8 * (-torch.log1p(-eta) - eta)
     return rest + ACCURACY * (1 + parts.E.abs().sum(-1))
@@ -211,11 +210,11 @@ def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
 
 
 def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Derivatives of averages of weighted sums of three outputs, up to order four."""
-    # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): at i, j the derivative of order i by the
-    # first mean and j by the second, if i + j is at most 4; the last class stays where it is.
-    # Errors are below `ACCURACY` up to order two, and beyond below 1e-4 in units of the deviations,
-    # or of 1 where these are smaller (Eq. 38).
+    """Derivatives up to order four of averages of weighted sums of three outputs."""
+    # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): entry i, j is the derivative of order i
+    # by the first mean and j by the second, valid for i + j <= 4. Errors are below `ACCURACY` up to
+    # order two. For higher orders they are below 1e-4, in units of the deviations or 1, whichever
+    # is larger (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
         stack = torch.stack(B)  # (derivative, b, class, node)
@@ -232,16 +231,18 @@ def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) ->
 def _nodes(
     mean: Tensor, variance: Tensor, order: int
 ) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
-    """Rows of points, their ``B_k`` and derivatives at nodes (b, C, x), and weights (b, x)."""
+    """Yield rows, their ``B_k`` and derivatives at nodes (b, C, x), and weights (b, x)."""
     n_classes = mean.shape[1]
     deviation = variance.clamp(min=0).sqrt()
     low = (mean - _TAIL * deviation).amax(-1) - _LEFT
     high = (mean + _TAIL * deviation).amax(-1) + _RIGHT
-    # Eq. 34: the step of the outer integral, by either of two strips.
+    # Eq. 34: step of the outer integral, the larger of the steps for two strips.
     smooth = math.pi * (2 / (_DIGITS * (1 / variance.clamp(min=1e-300)).sum(-1))).sqrt()
     step = smooth.clamp(min=_STEP)
     counts = ((high - low) / step).ceil() + 1
-    by_count = torch.argsort(counts, stable=True)  # points of as many nodes share arrays
+    by_count = torch.argsort(
+        counts, stable=True
+    )  # points with similar numbers of nodes share arrays
     most = max([1, *counts.int().tolist()])
     for rows in torch.split(by_count, max(1, _ENTRIES // (64 * n_classes * most))):
         if len(rows) == 0:
@@ -254,7 +255,7 @@ def _nodes(
 
 
 def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities and derivatives (Eq. 33) from ``B_k`` and its derivatives, each (b, C, x)."""
+    """Probabilities and derivatives (Eq. 33), given ``B_k`` and derivatives, each (b, C, x)."""
     n_classes = B[0].shape[1]
     tiny = B[0].clamp(min=1e-300)
     first, second, third = (part / tiny for part in B[1:])  # B' / B, B'' / B and B''' / B
@@ -280,7 +281,7 @@ def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _distribution(y: Tensor, deviation: Tensor, order: int) -> list[Tensor]:
-    """``B(y) = E exp(-exp(deviation z - y))`` and its derivatives up to an order, at most 5."""
+    """``B(y) = E exp(-exp(deviation z - y))``, and derivatives up to `order` (at most 5)."""
     shape, y, deviation = y.shape, y.flatten(), deviation.flatten()
     results = [torch.empty_like(y) for _ in range(order + 1)]
     wide = deviation > _WIDE
@@ -329,6 +330,6 @@ def _gumbel_nodes() -> tuple[Tensor, Tensor]:
 
 @cache
 def _normal_nodes() -> tuple[Tensor, Tensor]:
-    """A rule for the strip of half-width `_STRIP`, narrower than that of the logistic function."""
+    """Quadrature rule for the strip of half-width `_STRIP`, below that of the logistic function."""
     nodes = normal_nodes([_WIDE * math.pi / (2 * _STRIP)], 1e-11, torch.empty(0).double())
     return nodes.points[:, 0], nodes.weights

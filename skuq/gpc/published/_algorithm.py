@@ -1,8 +1,8 @@
 """Branch and bound for one input of a Gaussian-process classifier, as published.
 
-The fast bounds of this package are tested against it. It bounds one box at a time and solves
-hundreds of linear programmes for each, six times as many for three classes. Lines are those of
-Algorithm 1 of Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian
+It serves as a reference for tests of the fast bounds. It bounds one box at a time and solves
+hundreds of linear programmes per box, and six times as many for three classes. Line numbers refer
+to Algorithm 1 of Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian
 Processes", AISTATS 2020.
 """
 
@@ -40,8 +40,8 @@ from skuq.gpc.published._moments import (
 from skuq.gpc.published._multiclass import Interval, softmax_bounds
 
 _MOST_INTERVALS = 100_000
-_MOST_BOXES = 2**18  # of the latent space of several classes
-_CERTAIN = 1e-16  # latent variance below which it is taken as zero
+_MOST_BOXES = 2**18  # size of the grid in the latent space of several classes
+_CERTAIN = 1e-16  # smaller latent variances are treated as zero
 
 
 def published_bounds(
@@ -51,12 +51,11 @@ def published_bounds(
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> ProbabilityBounds:
-    """Bound class probabilities by linear programmes, one point after the other."""
-    # classes (k,); the time of `limits` is that of all points together.
+    """Bound class probabilities with linear programmes, one point at a time."""
+    # classes (k,); the time limit applies to all points together.
     if regions.radius is not None:
         raise ValueError(
-            "bounds='published' is for boxes, and these regions are cut by a ball; use "
-            "norm='linf', or bounds='fast'."
+            "bounds='published' supports only norm='linf'; use norm='linf', or bounds='fast'."
         )
     deadline = time.monotonic() + limits.max_time
     found: list[list[BoxBounds]] = []
@@ -95,9 +94,9 @@ def _binary_classes(
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
-    """Bounds of each class asked for, from those of the positive one, and boxes bounded."""
+    """Bounds on the given classes, derived from the positive class, and the number of boxes."""
     one = branch_and_bound(model.posterior, lower, upper, likelihood=model.likelihood, **limits)
-    # The smallest probability of the first class belongs to the largest of the second.
+    # The smallest probability of the first class is 1 minus the largest of the second.
     ends = (1 - one.max_upper, 1 - one.max_lower, 1 - one.min_upper, 1 - one.min_lower)
     first = BoxBounds(*ends, one.argmax, one.argmin, one.n_regions, one.converged)
     return [(first, one)[class_] for class_ in classes], one.n_regions
@@ -110,7 +109,7 @@ def _softmax_classes(
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
-    """Bounds of each class asked for, and boxes bounded; a box is bounded for all at once."""
+    """Bounds on the given classes, and the number of boxes, which all classes share."""
     found = multiclass_branch_and_bound(model.posterior, lower, upper, classes, **limits)
     return found, 1 + sum(one.n_regions - 1 for one in found)
 
@@ -118,27 +117,26 @@ def _softmax_classes(
 class BoxBounds(NamedTuple):
     """Bounds on the extremes of the probability of one class over a box."""
 
-    min_lower: float  # the minimum lies between them; the upper bound is attained at `argmin`
-    min_upper: float
-    max_lower: float  # the maximum lies between them; the lower bound is attained at `argmax`
+    min_lower: float
+    min_upper: float  # attained at `argmin`
+    max_lower: float  # attained at `argmax`
     max_upper: float
-    argmin: FloatArray  # (n_features,), inputs of the smallest and largest probability seen
-    argmax: FloatArray  # (n_features,)
-    n_regions: int  # boxes that were bounded
-    converged: bool  # whether both pairs of bounds are at most the tolerance apart
+    argmin: FloatArray  # (n_features,), input with the smallest probability found
+    argmax: FloatArray  # (n_features,), input with the largest probability found
+    n_regions: int  # number of boxes that were bounded
+    converged: bool  # whether both gaps between lower and upper bound are at most `tol`
 
 
 @dataclass(frozen=True)
 class _Region:
-    """A box with bounds on the probabilities over it and those of the inputs tried."""
+    """Box with bounds on the probabilities over it, and probabilities at some inputs."""
 
     lower: FloatArray
     upper: FloatArray
     bounds: FloatArray  # (n_classes, 2)
-    # (n_classes, 2), how close the bounds can come as the box shrinks to an input that was tried
-    attained: FloatArray
-    points: FloatArray  # (n_points, n_features)
-    values: FloatArray  # (n_points, n_classes)
+    attained: FloatArray  # (n_classes, 2), limit of the bounds as the box shrinks to an input
+    points: FloatArray  # (n_points, n_features), inputs that were evaluated
+    values: FloatArray  # (n_points, n_classes), probabilities at `points`
 
 
 class _Found(NamedTuple):
@@ -152,14 +150,14 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True)
 class _Model:
-    """Posterior in the form in which boxes are bounded; `expectation` bounds probabilities."""
+    """Posterior prepared for bounding boxes."""
 
     posterior: Posterior
     kernel: StationaryKernel
-    forms: list[Spectrum]  # of the pairs of latent functions, as `Posterior.reduction`
+    forms: list[Spectrum]  # one per pair of latent functions, as in `Posterior.reduction`
     likelihood: str
-    n_intervals: int  # of the latent space, along each function; the probit likelihood needs none
-    regions: dict[bytes, _Region]  # those that were bounded: other searches ask for them again
+    n_intervals: int  # per dimension of the latent space; unused by the probit likelihood
+    regions: dict[bytes, _Region]  # cache, shared by all searches
 
     def bound(self, lower: FloatArray, upper: FloatArray) -> _Region:
         """Lines 5 to 9 of Algorithm 1, for the minimum and the maximum of all classes at once."""
@@ -192,7 +190,7 @@ class _Model:
 
     def expectation(self, mean: Interval, covariance: Interval) -> FloatArray:
         """Bounds on the expected likelihood over ranges of the moments, shape (n_classes, 2)."""
-        # mean (L,), covariance (L, L); of the binary likelihoods, the positive class alone.
+        # mean (L,), covariance (L, L); binary likelihoods return only the positive class.
         if self.likelihood == "softmax":
             return softmax_bounds(mean, covariance, self.n_intervals)
         moments = (*_ends(mean),), (*_ends(covariance),)
@@ -202,7 +200,7 @@ class _Model:
         return np.array([discretised_bounds(partition, *moments)])
 
     def probabilities(self, X: FloatArray) -> FloatArray:
-        """Probabilities of the classes, or of the positive one, at inputs."""
+        """Probabilities at inputs, of all classes or (binary likelihoods) the positive class."""
         mean, covariance = self.posterior.moments(X)
         if self.likelihood == "softmax":
             return class_probabilities("softmax", mean, covariance)
@@ -219,7 +217,7 @@ def _ranges(extremes: list[Extremes]) -> Interval:
 
 
 def _symmetric(pairs: Interval, n_latent: int) -> Interval:
-    """Ranges of matrices (L, L) from those of their upper triangles."""
+    """Ranges of the entries of symmetric matrices (L, L), given their upper triangles."""
     index = np.empty((n_latent, n_latent), dtype=np.intp)
     rows, columns = np.triu_indices(n_latent)
     index[rows, columns] = index[columns, rows] = np.arange(len(rows))
@@ -243,7 +241,7 @@ def branch_and_bound(
 ) -> BoxBounds:
     """Bound the smallest and largest probability of the positive class over a box."""
     # lower, upper (n_features,)
-    # Computed in double precision without directed rounding.
+    # Rounding errors are not included in the bounds.
     if len(posterior.weights) != 1:
         raise ValueError(
             f"A binary likelihood has one latent function, and this model has "
@@ -271,18 +269,18 @@ def multiclass_branch_and_bound(
 ) -> list[BoxBounds]:
     """Bound the smallest and largest softmax probability of classes over a box."""
     # lower, upper (n_features,)
-    # Computed in double precision without directed rounding. The slack of the partition is not part
-    # of `tol`: searches end where smaller boxes would not come closer by more than `tol`.
+    # Rounding errors are not included in the bounds. `tol` does not include the slack of the
+    # partition: a search ends when smaller boxes would improve the bounds by at most `tol`.
     n_latent = len(posterior.weights)
     if n_latent > MAX_CLASSES:
         raise ValueError(
-            f"bounds='published' is for at most {MAX_CLASSES} classes, as the number of boxes in "
-            f"latent space is a power of them, and this model has {n_latent}; use bounds='fast'."
+            f"bounds='published' supports at most {MAX_CLASSES} classes, because its cost is "
+            f"exponential in their number, and this model has {n_latent}; use bounds='fast'."
         )
     _check(tol)
     if n_intervals is None:
         affordable = int(_MOST_BOXES ** (1 / n_latent) + 1e-9)
-        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # two: the tails
+        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # at least the two tails
     model = _prepare(posterior, "softmax", n_intervals)
     return _extremes(model, lower, upper, list(classes), tol, max_regions, max_time)
 
@@ -307,7 +305,7 @@ def _extremes(
     max_regions: int,
     max_time: float,
 ) -> list[BoxBounds]:
-    """Search for the minimum and the maximum of each class, with equal shares of the time."""
+    """Search for minimum and maximum of each class, with equal time limits."""
     start = time.monotonic()
     found: list[BoxBounds] = []
     root = model.bound(np.asarray(lower, float), np.asarray(upper, float))
@@ -317,7 +315,7 @@ def _extremes(
         low = _search(model, root, class_, 1, tol, max_regions, ends[0])
         high = _search(model, root, class_, -1, tol, max_regions, ends[1])
         close = low.upper - low.lower <= tol and high.upper - high.lower <= tol
-        n_regions = low.n_regions + high.n_regions - 1  # the root is bounded once
+        n_regions = low.n_regions + high.n_regions - 1  # the root is counted once
         values = low.lower, low.upper, -high.upper, -high.lower
         found.append(BoxBounds(*values, low.at, high.at, n_regions, close))
     return found
@@ -333,10 +331,10 @@ def _search(
     deadline: float,
 ) -> _Found:
     """Algorithm 1 for the minimum of ``sign`` times the probability of a class."""
-    # The global lower bound is the smallest over all boxes, those still to be explored, with their
-    # parents' bounds, and those that were not split because their own bounds agree. `goal` is what
-    # it cannot exceed: the smallest probability seen, or with several classes its bound at a point.
-    order = itertools.count()  # decides between equal bounds
+    # The global lower bound is the minimum over waiting boxes (with the bounds of their parents)
+    # and boxes that were not split because their bounds are tight. `goal` is an upper limit of the
+    # global lower bound: the smallest probability found or, for several classes, its bound.
+    order = itertools.count()  # tie-breaker for equal bounds
     waiting: list[tuple[float, int, FloatArray, FloatArray]] = []
     settled, incumbent, goal, at = math.inf, math.inf, math.inf, root.points[0]
     region, inherited, n_regions = root, -math.inf, 1
@@ -360,7 +358,7 @@ def _search(
 
 
 def _split(kernel: StationaryKernel, region: _Region) -> list[tuple[FloatArray, FloatArray]]:
-    """Halve a box across its longest side, in length-scales; [] if it cannot be halved."""
+    """Bisect the longest side of a box, in units of length-scales; [] if it is too small."""
     width = region.upper - region.lower
     precisions = np.concatenate([term.precisions.numpy() for term in kernel.terms])
     scaled = np.where(width > 0, width * np.sqrt(precisions.max(0, initial=0.0)), -1.0)

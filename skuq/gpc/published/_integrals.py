@@ -1,6 +1,6 @@
 """Bounds on expected likelihoods of one latent function over ranges of its moments, as published.
 
-Propositions and lemmas are those of Blaas et al., "Adversarial Robustness Guarantees for
+Numbers of propositions and lemmas refer to Blaas et al., "Adversarial Robustness Guarantees for
 Classification with Gaussian Processes", AISTATS 2020.
 """
 
@@ -14,8 +14,8 @@ from scipy.special import logit, ndtr, ndtri
 
 from skuq.base import FloatArray
 
-LARGE = 1e150  # stands for an infinite mean, so that no difference is undefined
-_TINY = 1e-300  # stands for a variance of zero
+LARGE = 1e150  # replaces infinite means, to avoid differences of infinities
+_TINY = 1e-300  # replaces a variance of zero
 _QUANTILES = {"probit": ndtri, "logit": logit}
 
 
@@ -23,12 +23,11 @@ class Partition(NamedTuple):
     """Consecutive intervals of the latent space, with the likelihood at their ends."""
 
     edges: FloatArray  # (n_intervals + 1,), increasing, from -inf to inf
-    # (n_intervals + 1,), nondecreasing values of the likelihood at the edges
-    likelihood: FloatArray
+    likelihood: FloatArray  # (n_intervals + 1,), likelihood at the edges, nondecreasing
 
 
 def uniform_partition(likelihood: str, n_intervals: int) -> Partition:
-    """Partition in which the likelihood rises by the same amount over each interval."""
+    """Partition in which the likelihood increases equally over each interval."""
     # Appendix A.3
     levels = np.linspace(0.0, 1.0, n_intervals + 1)
     return Partition(_QUANTILES[likelihood](levels), levels)
@@ -41,10 +40,9 @@ def mass_bounds(
     variance: tuple[ArrayLike, ArrayLike],
 ) -> tuple[FloatArray, FloatArray]:
     """Smallest and largest Gaussian probability of an interval over ranges of the moments."""
-    # Outside [a, b], at the distance g from the nearest end, the probability is largest at the
-    # variance ``w (2 g + w) / (2 log(1 + w / g))`` with ``w = b - a``. That equals the Sigma^m of
-    # the paper, whose form divides by zero at the ends of the interval.
-    # Proposition 2
+    # Proposition 2. For a mean at distance g outside [a, b], the probability is largest at the
+    # variance ``w (2 g + w) / (2 log(1 + w / g))`` with ``w = b - a``. This equals Sigma^m of the
+    # paper, but does not divide by zero at the ends of the interval.
     a, b, low, high, var_low, var_high = np.broadcast_arrays(a, b, *mean, *variance)
     low, high = np.clip(low, -LARGE, LARGE), np.clip(high, -LARGE, LARGE)
     middle = (a + b) / 2
@@ -56,7 +54,7 @@ def mass_bounds(
 
 
 def _best_variance(a: FloatArray, b: FloatArray, mean: FloatArray) -> FloatArray:
-    """Variance at which [a, b] is most probable: zero for a mean inside."""
+    """Variance that maximises the probability of [a, b]; zero if the mean lies inside."""
     gap = np.maximum(np.maximum(a - mean, mean - b), 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         width = b - a
@@ -66,7 +64,7 @@ def _best_variance(a: FloatArray, b: FloatArray, mean: FloatArray) -> FloatArray
 
 
 def _mass(a: FloatArray, b: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """Gaussian probability of [a, b], from the lighter tails."""
+    """Gaussian probability of [a, b], computed from the smaller tails for accuracy."""
     scale = np.sqrt(np.maximum(variance, _TINY))
     start, stop = (a - mean) / scale, (b - mean) / scale
     flip = start + stop > 0

@@ -1,11 +1,10 @@
-"""Bounds on the latent mean and variance over a box, by envelopes and linear programmes.
+"""Bounds on the latent mean and variance over a box, from envelopes and linear programmes.
 
-The covariances ``r(x) = k(inputs, x)`` are convex and decreasing in the squared distances
-that they depend on. Over a box, a tangent is therefore a lower and a chord an upper bound,
-both affine in the squared distances, hence a sum of one concave quadratic per feature: each
-covariance lies between two concave quadratics, two lines and two constants. The latent mean is
-bounded in closed form from the quadratics. The variance is a constant minus a quadratic form in the
-covariances, which linear programmes bound.
+The covariances ``r(x) = k(inputs, x)`` are convex, decreasing functions of squared distances. Over
+a box, a tangent is therefore a lower bound and a chord an upper bound. Both are affine in the
+squared distances, and thus sums of one concave quadratic per feature. Constant and linear bounds
+follow. The latent mean is bounded in closed form from the quadratics. The variance is a constant
+minus a quadratic form in the covariances, which is bounded by linear programmes.
 """
 
 from __future__ import annotations
@@ -19,29 +18,28 @@ from scipy.optimize import linprog
 from skuq.base import FloatArray
 from skuq.gpc.bounds._stationary import Profile, StationaryKernel, Term
 
-_NEGLIGIBLE = 1e-10  # error of a chord below which a variable's range is not refined
-_STEPS, _GAP = 50, 0.02  # Frank-Wolfe: most steps, and gap relative to the distance of the bounds
+_NEGLIGIBLE = 1e-10  # the range of a variable is refined only if its chord error is larger
+_STEPS, _GAP = 50, 0.02  # Frank-Wolfe: maximum number of steps, and relative duality gap
 
 
 class Envelope(NamedTuple):
-    """One function ``constant + linear @ t + quadratic @ t**2`` per input."""
+    """Functions ``constant + linear @ t + quadratic @ t**2`` of the offset t, one per input."""
 
-    constant: FloatArray  # (m,), values at the centre of the box, in units of the kernel
-    # (m, n_free), coefficients of the offset t from the centre; ``quadratic <= 0``
-    linear: FloatArray
-    quadratic: FloatArray  # (m, n_free)
+    constant: FloatArray  # (m,), values at the centre of the box
+    linear: FloatArray  # (m, n_free)
+    quadratic: FloatArray  # (m, n_free), <= 0
 
 
 class Relaxation(NamedTuple):
-    """Bounds of the covariances ``r(x)`` for all x in a box."""
+    """Bounds on the covariances ``r(x)`` for all x in a box."""
 
     centre: FloatArray  # (n_features,), of the box
-    free: np.ndarray  # (n_features,), features that vary within the box
+    free: np.ndarray  # (n_features,), mask of the features that vary within the box
     half_widths: FloatArray  # (n_free,), of the free features
-    floor: FloatArray  # (m,), smallest and largest value of each covariance; they are attained
-    ceiling: FloatArray  # (m,)
-    below: Envelope  # bounds on each covariance, as functions of the free features
-    above: Envelope
+    floor: FloatArray  # (m,), minimum of each covariance
+    ceiling: FloatArray  # (m,), maximum of each covariance
+    below: Envelope  # lower bounds as functions of the free features
+    above: Envelope  # upper bounds as functions of the free features
 
     def point(self, t: FloatArray) -> FloatArray:
         """Input of shape (n_features,) at the offset `t`, shape (n_free,), from the centre."""
@@ -51,7 +49,7 @@ class Relaxation(NamedTuple):
 
     def lines_below(self) -> tuple[FloatArray, FloatArray]:
         """Constants (m,) and slopes (m, n_free) of linear lower bounds."""
-        # A concave quadratic lies above its chord, that is ``t**2 <= half_width**2``.
+        # A concave quadratic lies above its chord: ``t**2 <= half_width**2``.
         constant, linear, quadratic = self.below
         return constant + quadratic @ self.half_widths**2, linear
 
@@ -89,7 +87,10 @@ def relax(
 
 
 def _around_centre(planes: FloatArray, offset: FloatArray, free: np.ndarray) -> Envelope:
-    """Rewrite rows (intercept, coefficient of each squared distance) in terms of t."""
+    """Convert affine functions of squared distances to functions of the offset t.
+
+    Rows of `planes` are (intercept, coefficient of each squared distance).
+    """
     intercept, coefficient = planes[:, 0], planes[:, 1:]
     constant = intercept + (coefficient * offset**2).sum(1)
     return Envelope(constant, (2 * coefficient * offset)[:, free], coefficient[:, free])
@@ -98,9 +99,9 @@ def _around_centre(planes: FloatArray, offset: FloatArray, free: np.ndarray) -> 
 def _bound_term(
     term: Term, near: FloatArray, far: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Smallest and largest value, plane below and plane above a product of profiles."""
-    # `near` and `far` are the ranges (m, n_features) of the squared distance along each feature; a
-    # plane has rows (intercept, coefficient of each of them).
+    """Minimum, maximum, lower plane and upper plane of a product of profiles."""
+    # `near` and `far` (m, n_features) are the ends of the range of squared distances per feature; a
+    # plane has rows (intercept, coefficient of each squared distance).
     precisions = term.precisions.numpy()
     s_near, s_far = near @ precisions.T, far @ precisions.T
     floor, ceiling = np.full((2, len(near)), term.variance)
@@ -108,7 +109,7 @@ def _bound_term(
         floor, ceiling = floor * _values(profile, last)[0], ceiling * _values(profile, first)[0]
     below = _tangent(term, (s_near + s_far) / 2)
     above = _chord(term, s_near, s_far)
-    # From squared distances of the profiles to those of the features.
+    # Convert coefficients of squared distances per profile to those per feature.
     mix = np.block(
         [[np.ones((1, 1)), np.zeros((1, near.shape[1]))], [0 * s_near[:1].T, precisions]]
     )
@@ -116,15 +117,15 @@ def _bound_term(
 
 
 def _values(profile: Profile, s: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A profile and its derivative."""
+    """Values and derivatives of a profile."""
     value, slope = profile.derivatives(torch.from_numpy(np.ascontiguousarray(s)), 1)
     return value.numpy(), slope.numpy()
 
 
 def _tangent(term: Term, s: FloatArray) -> FloatArray:
     """Tangent planes of a term at `s`, (m, 1 + n_profiles); the term is convex."""
-    # Profiles are completely monotone, so their logarithms are convex and so is a product of
-    # profiles of different arguments.
+    # Profiles are completely monotone. Therefore their logarithms are convex, and products of
+    # profiles with different arguments are convex too.
     plane = np.zeros((len(s), 1 + s.shape[1]))
     plane[:, 0] = value = np.full(len(s), term.variance)
     for p, profile in enumerate(term.profiles):
@@ -138,8 +139,8 @@ def _tangent(term: Term, s: FloatArray) -> FloatArray:
 
 def _chord(term: Term, near: FloatArray, far: FloatArray) -> FloatArray:
     """Planes above a term over a box of squared distances, (m, 1 + n_profiles)."""
-    # The chord of each profile is multiplied in by one of the two upper planes of McCormick's for a
-    # product over a rectangle, whichever is lower in the middle.
+    # Chords of profiles are multiplied one at a time. The product is bounded by one of the two
+    # McCormick upper planes over a rectangle: the one that is lower in the middle.
     plane = np.zeros((len(near), 1 + near.shape[1]))
     plane[:, 0] = low = high = np.full(len(near), term.variance)
     for p, profile in enumerate(term.profiles):
@@ -159,21 +160,20 @@ def _chord(term: Term, near: FloatArray, far: FloatArray) -> FloatArray:
 
 
 class Extremes(NamedTuple):
-    """Bounds on a function over a box, and inputs where it is likely to be extreme."""
+    """Bounds on a function over a box, and inputs close to its likely extremes."""
 
-    lower: float  # the function lies between them
+    lower: float
     upper: float
-    # (n_features,), inputs in the box where the relaxed function attains or approaches them
-    at_lower: FloatArray
-    at_upper: FloatArray  # (n_features,)
+    at_lower: FloatArray  # (n_features,), input at which the relaxed function is close to `lower`
+    at_upper: FloatArray  # (n_features,), the same for `upper`
 
 
 class LinearMinimum(NamedTuple):
-    """A lower bound on a linear function, with the minimiser of the relaxed problem."""
+    """Lower bound on a linear function, with the minimiser of the relaxed problem."""
 
     value: float  # lower bound
-    offset: FloatArray  # (n_free,), input, relative to the centre of the box
-    covariances: FloatArray  # (m,), the relaxed covariances there
+    offset: FloatArray  # (n_free,), minimiser, relative to the centre of the box
+    covariances: FloatArray  # (m,), relaxed covariances at the minimiser
 
 
 def mean_bounds(box: Relaxation, weights: FloatArray) -> Extremes:
@@ -204,17 +204,17 @@ def _minimise_mean(box: Relaxation, weights: FloatArray) -> tuple[float, FloatAr
 def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     """Minimise ``coefficients @ r`` over all r and x that the relaxation admits."""
     # coefficients (m,)
-    # With c for the coefficients, the minimum is that of ``sum_i |c_i| max(0, gap_i(x))`` plus a
-    # constant, where ``gap_i`` is the difference between the line and the constant that bound
-    # ``r_i`` from the side that c_i pulls it to. Its dual has one row per free feature. Every dual
-    # point yields a lower bound in closed form, and that is what is returned, so that tolerances of
-    # the solver cannot make the bound invalid.
+    # With coefficients c, the minimum is a constant plus that of ``sum_i |c_i| max(0, gap_i(x))``.
+    # Here ``gap_i`` is the difference between the linear and the constant bound on ``r_i``, lower
+    # bounds for c_i >= 0 and upper bounds otherwise. The dual problem has one row per free feature.
+    # The bound is evaluated in closed form at a dual point, so that it is valid whatever the
+    # tolerances of the solver.
     (below, slope_below), (above, slope_above) = box.lines_below(), box.lines_above()
     pulled_down = coefficients >= 0
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
     gap = np.where(pulled_down, below - box.floor, box.ceiling - above)
     slope = np.where(pulled_down[:, None], slope_below, -slope_above)
-    # In units of the half-widths: the solver's tolerances are absolute.
+    # Scaled by the half-widths, because the tolerances of the solver are absolute.
     multipliers, t = _solve_dual(gap, slope * box.half_widths, np.abs(coefficients))
     t = t * box.half_widths
     value = constant + multipliers @ gap - np.abs(multipliers @ slope) @ box.half_widths
@@ -227,7 +227,7 @@ def _solve_dual(
     gap: FloatArray, slope: FloatArray, limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Maximise ``y @ gap - |y @ slope|``, the sum of absolute values, over ``0 <= y <= limits``."""
-    # Returns y and the offset t in [-1, 1]^n_free, which is the multiplier of the rows
+    # Returns y and the offset t in [-1, 1]^n_free, the multipliers of the constraints
     # ``y @ slope == positive - negative``.
     n_free = slope.shape[1]
     if n_free == 0:
@@ -239,37 +239,38 @@ def _solve_dual(
         b_eq=np.zeros(n_free),
         bounds=np.column_stack([np.zeros(len(top)), top]),
         method="highs",
-        options={"presolve": False},  # on so few rows it takes longer than it saves
+        options={"presolve": False},  # slower for few rows
     )
-    if solution.x is None:  # zero multipliers are valid as well: they leave the constants
+    if solution.x is None:  # zero multipliers are valid too
         return np.zeros_like(limits), np.zeros(n_free)
     multipliers = np.clip(solution.x[: len(gap)], 0.0, limits)
     return multipliers, np.clip(solution.eqlin.marginals, -1.0, 1.0)
 
 
 class Spectrum(NamedTuple):
-    """Eigenvalues (m,) and orthonormal eigenvectors, in columns (m, m), of a matrix."""
+    """Eigendecomposition of a symmetric matrix."""
 
-    values: FloatArray
-    vectors: FloatArray
+    values: FloatArray  # (m,)
+    vectors: FloatArray  # (m, m), orthonormal columns
 
 
 def spectrum(matrix: FloatArray) -> Spectrum:
-    """Eigendecomposition of a symmetric matrix (m, m); it is the same for all boxes."""
+    """Eigendecomposition of a matrix (m, m), which is symmetrised first."""
     return Spectrum(*np.linalg.eigh((matrix + matrix.T) / 2))
 
 
 def quadratic_bounds(box: Relaxation, form: Spectrum) -> Extremes:
     """Bound ``r(x) @ R @ r(x)`` over a box."""
-    # The form is a sum of squares of rotated variables, whose ranges take two linear programmes
-    # each. For the upper bound, chords replace the squares, which leaves one linear programme; for
-    # the lower bound, Frank-Wolfe's method minimises the convex form, and each of its steps is a
-    # linear programme whose value is a valid bound. Negative eigenvalues swap the roles.
+    # The form is a weighted sum of squares of rotated variables. Two linear programmes bound the
+    # range of each variable. For positive eigenvalues, chords of the squares give the upper bound
+    # with one linear programme, and the Frank-Wolfe method minimises the convex form for the lower
+    # bound; each of its steps is a linear programme with a valid bound. For negative eigenvalues,
+    # the roles are exchanged.
     # Blaas et al., AISTATS 2020, Appendix D.1; Rosen and Pardalos, Mathematical Programming 34,
-    # 1986; Jaggi, "Revisiting Frank-Wolfe", ICML 2013 (the bound of each step).
+    # 1986; Jaggi, "Revisiting Frank-Wolfe", ICML 2013 (bound of each step).
     low, high = _rotated_ranges(box, form)
     middle, centred = (low + high) / 2, ((high - low) / 2) ** 2
-    # Between tangents at the middle and chords, u**2 = middle * (2 u - middle) + [0, centred].
+    # From tangent to chord: u**2 lies in middle * (2 u - middle) + [0, centred].
     slope = 2 * middle * form.values
     constant = -(middle**2) @ form.values
     top = minimise_linear(box, -(form.vectors @ slope))
@@ -283,7 +284,7 @@ def quadratic_bounds(box: Relaxation, form: Spectrum) -> Extremes:
 
 
 def _rotated_ranges(box: Relaxation, form: Spectrum) -> tuple[FloatArray, FloatArray]:
-    """Range of ``u @ r`` for each eigenvector u, where it matters by linear programmes."""
+    """Range of ``u @ r`` for each eigenvector u, refined by linear programmes where it matters."""
     middle, half = (box.floor + box.ceiling) / 2, (box.ceiling - box.floor) / 2
     centre, reach = middle @ form.vectors, half @ np.abs(form.vectors)
     low, high = centre - reach, centre + reach
@@ -296,7 +297,7 @@ def _rotated_ranges(box: Relaxation, form: Spectrum) -> tuple[FloatArray, FloatA
 def _minimise_convex(
     box: Relaxation, squares: Spectrum, linear: FloatArray, upper: float
 ) -> tuple[float, FloatArray]:
-    """Lower bound on a convex form plus a linear function, and the last offset."""
+    """Lower bound on a convex form plus a linear function, and the final Frank-Wolfe iterate."""
     t, lower = np.zeros_like(box.half_widths), -np.inf
     (below, _), (above, _) = box.lines_below(), box.lines_above()
     r = (np.maximum(below, box.floor) + np.minimum(above, box.ceiling)) / 2

@@ -1,15 +1,15 @@
 """Bounds on expected softmax probabilities over ranges of the latent moments, as published.
 
-The latent space is cut into boxes. Over each, softmax lies between its values at two vertices, and
-the Gaussian probability of the box is bounded one latent function after the other, each given those
-after it. Propositions and lemmas are those of Blaas et al., "Adversarial Robustness Guarantees for
-Classification with Gaussian Processes", AISTATS 2020.
+The latent space is partitioned into boxes. Over each box, the softmax is bounded by its values at
+two vertices. The Gaussian probability of a box is bounded as a product of conditional probabilities
+of one latent function given the following ones. Numbers of propositions and lemmas refer to Blaas
+et al., "Adversarial Robustness Guarantees for Classification with Gaussian Processes", AISTATS
+2020.
 
-The boxes cover the whole latent space, so that the bounds hold for any number of intervals. How
-close they come depends on it: while the other functions may be anywhere in a box, the mean of a
-latent function moves by its regression on them times the widths of the box. Correlated functions of
-a single input are therefore bounded more loosely than by one interval, and as the number of boxes
-is a power of the number of classes, no affordable number brings them within a small tolerance.
+The boxes cover the whole latent space, so that the bounds are valid for any number of intervals.
+Their tightness depends on the number: the conditional mean of a latent function varies over a box
+by the regression coefficients times the widths of the box. The number of boxes is exponential in
+the number of classes. For correlated functions, no affordable number gives tight bounds.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 from skuq.base import FloatArray
 from skuq.gpc.published._integrals import LARGE, mass_bounds
 
-_DEVIATIONS = 5.0  # from the range of a mean to the last finite edge, in standard deviations
-_STEEP = 1e100  # stands for an infinite regression coefficient, so that no product is undefined
+_DEVIATIONS = 5.0  # distance from the range of a mean to the last finite edge, in deviations
+_STEEP = 1e100  # replaces infinite regression coefficients, to avoid undefined products
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Ranges of the entries of an array."""
+    """Interval arithmetic for arrays: the range of each entry."""
 
     low: FloatArray
     high: FloatArray
 
     def at(self, index: Any) -> Interval:
-        """Ranges of some of the entries."""
+        """Ranges of the selected entries."""
         return Interval(self.low[index], self.high[index])
 
     def plus(self, other: Interval) -> Interval:
@@ -51,7 +51,7 @@ class Interval:
         return Interval(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
     def over(self, other: Interval) -> Interval:
-        """Ranges of quotients by what is positive, although its range may not be."""
+        """Ranges of quotients by a positive number, whose range may include 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             quotient = self.times(Interval(1 / other.high, 1 / other.low))
         known = other.low > 0
@@ -61,10 +61,10 @@ class Interval:
 
 
 def conditionals(covariance: Interval) -> list[tuple[Interval, Interval]]:
-    """Regression coefficients and variance of each latent function given those after it."""
+    """Regression coefficients and variance of each latent function given the following ones."""
     # covariance (L, L) -> for each i the coefficients (L - 1 - i,) and the variance ()
-    # Proposition 4, with I = i + 1, ..., L: ``Sigma_{i,I} Sigma_{I,I}^-1``, and Sigma_i^f. The last
-    # function is eliminated from the rows of all others, then the one before it, and so on.
+    # Proposition 4, with I = i + 1, ..., L: ``Sigma_{i,I} Sigma_{I,I}^-1``, and Sigma_i^f. The
+    # functions are eliminated from the last to the first.
     n_latent = len(covariance.low)
     rest, coefficients = covariance, Interval(*np.zeros((2, n_latent, n_latent)))
     found = []
@@ -84,8 +84,8 @@ def conditionals(covariance: Interval) -> list[tuple[Interval, Interval]]:
 
 
 def _given(rest: Interval, column: Interval, variance: Interval) -> Interval:
-    """Covariances once a function with covariances `column` is known."""
-    # Knowing it makes no variance larger, and none negative.
+    """Conditional covariances given a function with covariances `column`."""
+    # Conditioning does not increase variances, and they stay non-negative.
     explained = column.at((slice(None), None)).times(column).over(variance)
     left = rest.minus(explained)
     own = np.eye(len(column.low), dtype=bool)
@@ -98,9 +98,9 @@ def _given(rest: Interval, column: Interval, variance: Interval) -> Interval:
 def box_masses(edges: FloatArray, mean: Interval, covariance: Interval) -> Interval:
     """Gaussian probabilities of all boxes of a grid over ranges of the moments."""
     # edges (L, n + 1), increasing, mean (L,), covariance (L, L) -> (n,) * L
-    # Proposition 4, each factor by Proposition 2. The paper prints, and the authors' code has,
+    # Proposition 4, each factor by Proposition 2. Both the paper and the authors' code have
     # ``mu_i - Sigma_{i,I} Sigma_{I,I}^-1 (f - mu_I)``. The mean of a conditional Gaussian has a
-    # plus there; with the minus, the bounds exclude the probability where functions correlate.
+    # plus in place of the minus, with which bounds are invalid for correlated functions.
     finite = np.clip(edges, -LARGE, LARGE)
     n_latent, masses = len(edges), Interval(np.ones(()), np.ones(()))
     given = conditionals(covariance)
@@ -125,8 +125,8 @@ def box_masses(edges: FloatArray, mean: Interval, covariance: Interval) -> Inter
 def softmax_extremes(edges: FloatArray, class_: int) -> Interval:
     """Smallest and largest probability of a class over each box of a grid."""
     # edges (L, n + 1) -> (n,) * L
-    # Lemma 1: at the vertex that has the lower end of this class and the upper ends of all others,
-    # and the other way round.
+    # Lemma 1: the minimum is at the vertex with the lower end for this class and the upper ends for
+    # all others; the maximum is at the opposite vertex.
     n_latent = len(edges)
 
     def odds_against(own: FloatArray, others: FloatArray) -> FloatArray:
@@ -146,8 +146,8 @@ def softmax_extremes(edges: FloatArray, class_: int) -> Interval:
 def softmax_bounds(mean: Interval, covariance: Interval, n_intervals: int) -> FloatArray:
     """Bounds on the expected probability of each class over ranges of the latent moments."""
     # mean (L,), covariance (L, L) -> (L, 2)
-    # Proposition 3. Any partition will do: this one has intervals of equal length, as theirs has,
-    # around the range of the means.
+    # Proposition 3, valid for any partition. This one has intervals of equal length around the
+    # range of the means, like that of the authors.
     reach = _DEVIATIONS * np.sqrt(np.maximum(np.diagonal(covariance.high), 0.0))
     inner = np.linspace(mean.low - reach, mean.high + reach, n_intervals - 1, axis=1)
     ends = np.full((len(inner), 1), np.inf)
