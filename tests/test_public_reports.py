@@ -760,7 +760,7 @@ REFUSED_MODULES = {
         lambda: network_of(nn.BatchNorm1d(8, track_running_stats=False)),
         "BatchNorm1d '1' has no running statistics",
     ),
-    "lazy": (lambda: nn.Sequential(nn.LazyLinear(3)), "lazy and hold no weights yet"),
+    "lazy": (lambda: nn.Sequential(nn.LazyLinear(3)), "lazy layers without weights"),
     "meta": (meta, "holds no weights yet"),
     "squeezed": (
         lambda: Written(lambda self, x: self.a(x).squeeze(), a=nn.Linear(4, 3)),

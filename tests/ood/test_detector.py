@@ -268,9 +268,7 @@ def test_scores_that_cannot_be_made_say_what_they_need():
         detector.fit(X, y.astype(float))
     few = OODDetector(LogisticRegression(), scores=["mahalanobis"])
     X, y = load_digits(return_X_y=True)
-    with pytest.raises(
-        ValueError, match=r"5 training rows per feature .* there are 80 rows for 64"
-    ):
+    with pytest.raises(ValueError, match=r"5 training rows per feature .* 80 rows for 64"):
         few.fit(X[:100], y[:100])
 
 
@@ -289,9 +287,7 @@ def test_a_frozen_model_warns_if_it_may_have_seen_what_is_held_out(embedded):
 
 def test_too_few_held_out_inputs_are_told(embedded):
     detector = OODDetector(LogisticRegression(), false_alarm_rate=0.01)
-    with pytest.warns(
-        UserWarning, match=r"No input can be flagged .*Pass at least 99 held-out inputs, or"
-    ):
+    with pytest.warns(UserWarning, match=r"No input can be flagged .*Pass at least 99"):
         detector.fit(embedded["X"][:100], embedded["y"][:100])
     assert (detector.predict(embedded["ood"]) == 1).all()
     assert detector.offset_ == -np.inf
