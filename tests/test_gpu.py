@@ -244,7 +244,7 @@ def test_where_memory_runs_out_a_search_starts_again_with_smaller_pieces(pretend
     expected = model.predict_uncertainty(X[:50])
     monkeypatch.setitem(within_memory.__globals__, "free_memory", lambda device: 2**30)  # not so
     pretended.limit(before + (peak - before) * 3 // 4, DEVICE)
-    with pytest.warns(UserWarning, match="memory of .* ran out; starting again"):
+    with pytest.warns(UserWarning, match="memory of .* ran out; restarting"):
         model.fit(X, y)
     assert_equal(model.predict_uncertainty(X[:50]), expected)
 

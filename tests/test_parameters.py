@@ -125,7 +125,7 @@ OF_MODELS = {"setting": "selected", "mixture": "dirac", "gamma": 10.0, "temperat
 UNTARGETED = Refusal("search__targeted", False, {}, "targeted=False has no effect on a regressor")
 
 
-ESTIMATED = "unless noise='heteroscedastic' or 'homoscedastic'"
+ESTIMATED = "unless noise is 'heteroscedastic' or 'homoscedastic'"
 
 
 def of_folds(context, match):
@@ -226,9 +226,9 @@ CASES = {
             of_folds({"noise": 0.3}, ESTIMATED),
             of_folds(
                 {"estimator": None, "noise": "learned"},
-                "unless noise='heteroscedastic' or 'homoscedastic'",
+                "unless noise is 'heteroscedastic' or 'homoscedastic'",
             ),
-            of_folds({"estimator": FROZEN_REGRESSION_NET}, "taken as it is"),
+            of_folds({"estimator": FROZEN_REGRESSION_NET}, "on a frozen model"),
         ),
     ),
     "QUAMRegressor, pointwise": Case(

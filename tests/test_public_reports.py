@@ -305,7 +305,7 @@ def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
     X, y = make_moons(200, noise=0.3, random_state=0)
     detector = OODDetector(ReferenceClassifier(random_state=0), random_state=0).fit(X, y)
     assert "epistemic" not in detector.explain(X).columns
-    with pytest.raises(ValueError, match="measures an epistemic part"):
+    with pytest.raises(ValueError, match="epistemic uncertainty is not NaN"):
         detector.set_params(scores=["epistemic"]).fit(X, y)
 
 
@@ -760,7 +760,7 @@ REFUSED_MODULES = {
         lambda: network_of(nn.BatchNorm1d(8, track_running_stats=False)),
         "BatchNorm1d '1' has no running statistics",
     ),
-    "lazy": (lambda: nn.Sequential(nn.LazyLinear(3)), "lazy and hold no weights yet"),
+    "lazy": (lambda: nn.Sequential(nn.LazyLinear(3)), "lazy layers without weights"),
     "meta": (meta, "holds no weights yet"),
     "squeezed": (
         lambda: Written(lambda self, x: self.a(x).squeeze(), a=nn.Linear(4, 3)),

@@ -1,4 +1,4 @@
-"""Baselines for rows and nodes: one model alone, or several sampled without the test point."""
+"""Baselines: uncertainty of one model, or of several models that do not depend on test points."""
 
 from skuq.extras import import_optional
 

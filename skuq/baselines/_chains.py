@@ -1,4 +1,4 @@
-"""Stochastic gradient Markov chains over the weights of a network, many at once."""
+"""Parallel stochastic gradient Markov chains over the weights of a network."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from skuq.baselines._sampled import TrainingRows
 from skuq.extras import import_optional
 from skuq.networks import as_double, seeded, stacked_forward, training_batches
 
-# Friction of Hamiltonian chains, per unit of time: any value leaves the target as it is. With
-# a step size of 0.1 this one keeps 0.9 of the momentum, the usual share in training.
+# Friction of Hamiltonian chains per unit of time. It does not change the target distribution. With
+# a step size of 0.1 the momentum factor is about 0.9, which is usual in training.
 _FRICTION = 1.0
 
 
@@ -36,17 +36,17 @@ def run_chains(
     method: str = "sghmc",
     n_cycles: int | None = None,
 ) -> Iterator[dict[str, Tensor]]:
-    r"""Sample the posterior of a network by chains that run side by side.
+    r"""Sample the posterior of a network with parallel chains.
 
     The posterior is ``exp(-(sum_i weight_i CE_i + prior_precision / 2 |w|^2) / temperature)``.
-    Steps are those of its logarithm divided by the sum of weights, so that a step size means
-    the same for small and large data. Chains share their mini-batches and nothing else.
+    Gradients are those of its logarithm divided by the sum of weights, so that step sizes do not
+    depend on the number of samples. Chains share only their mini-batches.
 
     Shapes: `starts` (n_chains, \*parameter.shape); returns (n_chains, \*parameter.shape).
     """
     total_weight = float(train.weight.sum())
     if total_weight <= 0:
-        raise ValueError("All sample weights are 0; chains need a likelihood.")
+        raise ValueError("All sample weights are 0; pass at least one positive weight.")
     schedule = _schedule(
         learning_rate, temperature / total_weight, n_samples, steps_per_sample, n_cycles
     )
@@ -76,7 +76,7 @@ def run_chains(
 def _scaled_log_posterior(
     module: nn.Module, train: TrainingRows, prior_precision: float, total_weight: float
 ) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
-    """Logarithm of the posterior over the sum of weights, summed over the chains."""
+    """Log posterior divided by the sum of weights, summed over the chains."""
 
     def log_posterior(models: Any, batch: Tensor) -> tuple[Tensor, Tensor]:
         models = dict(models.items())
@@ -93,7 +93,7 @@ def _scaled_log_posterior(
 
 
 class _Schedule(NamedTuple):
-    """Step size and temperature at each step, and exploring steps before each model."""
+    """Step size and temperature at each step, and extra exploration steps before each model."""
 
     rate: Callable[[Any], float]
     heat: Callable[[Any], float]
@@ -134,7 +134,7 @@ def _transform(
     models: Mapping[str, Tensor],
     generator: torch.Generator,
 ) -> Any:
-    """Algorithm of the library; Hamiltonian chains start with momenta of their temperature."""
+    """Build the algorithm of ``posteriors``; initial momenta have the chains' temperature."""
     algorithms = _posteriors().sgmcmc
     common = {"lr": schedule.rate, "temperature": schedule.heat}
     if method == "sgld":
@@ -142,13 +142,14 @@ def _transform(
         return algorithms.sgld.build(log_posterior, **common)
     if method != "sghmc":
         raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
-    # By default the library draws them at temperature 1, which throws chains off their mode.
+    # The library's default momenta, at temperature 1, would drive the chains away from their mode.
     momenta = {
         name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
         for name, value in models.items()
     }
-    # Its plain `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction); this
-    # integrator of the same dynamics samples it exactly and is stable at far larger steps.
+    # The library's `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction).
+    # BAOA integrates the same dynamics, samples a Gaussian exactly and is stable at far larger
+    # steps.
     # BAOA (Leimkuhler and Matthews, p. 271)
     return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)
 
@@ -159,6 +160,6 @@ def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
 
 def _posteriors() -> ModuleType:
     with warnings.catch_warnings():
-        # Its classes make tensordict announce a change that does not concern their users.
+        # Its classes trigger a deprecation warning of tensordict that does not concern users.
         warnings.simplefilter("ignore", FutureWarning)
         return import_optional("posteriors", extra="sgmcmc")

@@ -1,7 +1,7 @@
-"""Curvature of the training loss in the last layer, and the Gaussian posterior that follows.
+"""Curvature of the training loss in the last layer, and the resulting Gaussian posterior.
 
-The loss is a sum of negative log-likelihoods over samples. For a linear layer in front of a
-softmax its Hessian is the generalised Gauss-Newton matrix, which is never indefinite.
+The loss is a sum of negative log-likelihoods over samples. For a linear layer before a softmax
+its Hessian is the generalised Gauss-Newton matrix, which is positive semidefinite.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from skuq.networks import HeldOnDevice
 
-# Numbers that an intermediate result may hold at once: 64 MiB in double precision.
+# Largest number of elements of an intermediate result: 64 MiB in double precision.
 _CHUNK = 2**23
-# Beyond these the evidence is flat to rounding, or has no maximum at all.
+# Outside these bounds the evidence is constant up to rounding, or has no maximum.
 _PRECISION_BOUNDS = (1e-8, 1e8)
 
 
@@ -34,10 +34,10 @@ def _with_constant(features: Tensor, bias: bool) -> Tensor:
 def last_layer_curvature(
     features: Tensor, log_proba: Tensor, weight: Tensor, *, bias: bool = True
 ) -> Tensor:
-    """Curvature of the cross-entropy with respect to a linear layer that feeds a softmax.
+    """Curvature of the cross-entropy with respect to a linear layer before a softmax.
 
-    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the features
-    with a constant 1 for the bias.
+    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the features,
+    with a constant 1 appended for the bias.
 
     Shapes: `features` (n_samples, n_features), `log_proba` (..., n_samples, n_classes),
     `weight` (n_samples,); returns (..., n_classes * width, n_classes * width).
@@ -59,7 +59,7 @@ def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     n_classes, width = p.shape[-1], phi.shape[1]
     crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
     total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
-    # 1 - p as the sum of the others: exact where a class is nearly certain.
+    # 1 - p as the sum of the other classes: accurate if p is close to 1.
     others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
     own = (weight[:, None] * p * others).mT[..., None] * phi
     total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
@@ -67,28 +67,28 @@ def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
 
 
 def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
-    """Precision of the prior that maximises the Laplace approximation of the evidence.
+    """Prior precision that maximises the Laplace approximation of the evidence.
 
-    At precision a of the prior, the logarithm of the evidence is, up to a constant,
+    At prior precision a, the log evidence is, up to a constant,
     ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. It has one maximum.
 
     Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
     """
-    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may leave some below zero
+    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may make some negative
     low, high = map(math.log, _PRECISION_BOUNDS)
     log_precision = 0.0
     for _ in range(60):  # each step at least halves the error
         # gamma, the number of well-determined parameters: Eq. 3.91 (Bishop)
         gamma = float((eigenvalues / (eigenvalues + math.exp(log_precision))).sum())
-        # Its maximum is where the precision is gamma / squared_norm: Eq. 3.92 (Bishop)
+        # At the maximum, the precision is gamma / squared_norm: Eq. 3.92 (Bishop)
         target = math.log(max(gamma, 1e-300)) - math.log(max(squared_norm, 1e-300))
         log_precision = min(max((log_precision + target) / 2, low), high)
     return math.exp(log_precision)
 
 
 def _factor(precision: Tensor) -> Tensor:
-    """A matrix F with ``F^T F`` the inverse of a precision matrix."""
+    """Matrix F such that ``F^T F`` is the inverse of a precision matrix."""
     cholesky, failed = torch.linalg.cholesky_ex(precision)
     if bool(failed.any()):
         raise ValueError(
@@ -106,9 +106,9 @@ class LastLayerPosterior(HeldOnDevice):
     Attributes
     ----------
     mean : Tensor of shape (n_outputs, width), float64
-        Weights of the layer, its bias in the last column if it has one.
+        Weights of the layer; the last column is the bias if the layer has one.
     factor : Tensor of shape (n_outputs * width, n_outputs * width), float64
-        F, where ``F^T F`` is the covariance.
+        Matrix F such that ``F^T F`` is the covariance.
     bias : bool
         Whether the layer has a bias.
     """
@@ -121,15 +121,16 @@ class LastLayerPosterior(HeldOnDevice):
         return LastLayerPosterior(self.mean.to(device), self.factor.to(device), self.bias)
 
     def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Distribution of the layer's outputs, a Gaussian at each input.
+        """Mean and triangular covariance factor of the layer's Gaussian outputs at each input.
 
-        Shapes: `features` (n_points, n_features); returns (n_points, n_outputs).
+        Shapes: `features` (n_points, n_features); returns (n_points, n_outputs) and (n_points,
+        n_outputs, n_outputs).
         """
         phi = _with_constant(features, self.bias)
         n_outputs, width = self.mean.shape
         by_feature = self.factor.reshape(-1, n_outputs, width).permute(2, 0, 1).flatten(1)
         root = (phi @ by_feature).reshape(len(phi), -1, n_outputs)
-        # The triangle of a QR decomposition, since forming the covariance squares its condition.
+        # By QR decomposition, because forming the covariance would square the condition number.
         upper = torch.linalg.qr(root, mode="r").R
         sign = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
         return phi @ self.mean.mT, (sign[..., None] * upper).mT

@@ -1,4 +1,4 @@
-"""Uncertainty of a single model from how far an input is from the training data."""
+"""Uncertainty of a single model by the distance of inputs from the training data."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from skuq.distances import Features, fit_whitening, unit_vectors
 from skuq.networks import LayerInput, evaluate
 from skuq.validation import refuse_ineffective, warn_user
 
-_BATCH_SIZE = 8192  # inputs whose features are held at once when predicting
+_BATCH_SIZE = 8192  # inputs whose features are in memory at once in predictions
 
 
 class FeatureDistanceClassifier(BaselineClassifier):
     """Distance from the training data in the features of the given model.
 
-    Nothing is sampled or trained beside the model: inputs that look like none of the training
-    data, to the layers that the model has learned, are the uncertain ones.
+    Inputs whose hidden features are far from those of all training data are uncertain. Only the
+    model itself is trained, and nothing is sampled.
 
     Parameters
     ----------
     estimator : object, default=None
-        The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
+        The model, as in `QUAMClassifier`: None trains the default network, a skorch net
         or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
-        `torch.nn.Module` is taken as it is; `fit` then needs the data that it was trained on.
+        `torch.nn.Module` is used without retraining; `fit` then needs the data that it was
+        trained on.
     distance : {"cosine", "mahalanobis"}, default="cosine"
         "cosine": mean cosine distance to the nearest neighbours among the training samples.
         "mahalanobis": squared Mahalanobis distance to the nearest class mean, with one
@@ -47,14 +48,14 @@ class FeatureDistanceClassifier(BaselineClassifier):
     n_neighbors : int, default=10
         With ``distance="cosine"``: number of neighbours; all if there are fewer training samples.
     layer : {"both", "first-linear", "last"}, default="both"
-        Features that are compared: those that enter the first `torch.nn.Linear` of the network,
-        which are the inputs themselves if it starts with one, those that enter the last layer with
-        weights, or both side by side. "both" is "last" where the first linear layer takes no
-        single vector for each input, such as in transformers, or where there is none.
+        Features that are compared. "first-linear": the inputs of the first `torch.nn.Linear`,
+        which are the network's inputs if it starts with a linear layer. "last": the inputs of the
+        last layer with weights. "both": both. "both" is "last" without a linear layer, or if
+        the first one does not receive one vector per input, as in transformers.
     device : str, default="auto"
-        Where to compute features; "auto" is CUDA if present, else the CPU.
+        Device for computing features; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling and mini-batches of the training.
+        Seed of initial weights, shuffling and mini-batches in training.
 
     Attributes
     ----------
@@ -63,7 +64,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
     model_ : skuq.models.NetworkModel
         The model.
     neighbors_ : sklearn.neighbors.NearestNeighbors
-        Search among the training samples, or among class means.
+        Nearest-neighbour index of the training samples, or of the class means.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -71,19 +72,18 @@ class FeatureDistanceClassifier(BaselineClassifier):
 
     Notes
     -----
-    Total = epistemic = the distance, which has no unit: from 0 to 2 for "cosine", and a sum of
-    squares of as many standard deviations as there are features for "mahalanobis". The aleatoric
-    part is NaN: a distance does not measure noise in the labels; `ReferenceClassifier` does.
+    Total = epistemic = the distance, which has no unit: from 0 to 2 for "cosine", and for
+    "mahalanobis" a sum over features of squared multiples of standard deviations. The aleatoric
+    part is NaN, because a distance does not measure label noise; `ReferenceClassifier` does.
     Distances rank inputs and cannot be added to uncertainty in nats.
 
-    Directions of features are compared by "cosine", not their lengths; features that are all 0
-    are at distance 1/2 from all others. Of "both" layers it is the mean of two cosine distances:
-    where the training set is small the inputs of the network tell more, where the network has
-    learned its classes well its last layer does. Sample weights count in the training of the
-    model and in the distances: a sample of weight 2 is two neighbours. A training sample is its own
-    nearest neighbour. A feature that does not vary within classes, but for rounding
-    in the type of numbers that the network computes with, has no standard deviation to be scaled
-    by: its unit matters to "mahalanobis".
+    "cosine" compares directions of feature vectors, not their norms; a zero vector is at distance
+    1/2 from all others. With layer="both", the distance is the mean of two cosine distances: the
+    network's inputs are more informative for small training sets, and the last layer if the
+    network has learned its classes well. Sample weights count in the training of the model and in
+    the distances: a sample of weight 2 equals two neighbours. A training sample is its own
+    nearest neighbour. A feature that does not vary within classes, up to rounding in the network's
+    dtype, cannot be standardised, so that "mahalanobis" depends on its unit.
 
     References
     ----------
@@ -130,7 +130,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         self.random_state = random_state
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Measure the distance of inputs from the training data.
+        """Compute the distance of inputs from the training data.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
             the distance, without a unit.
         """
         check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
+        self._validate_params()  # parameters may have changed since `fit`
         inputs = self._inputs(X)
         batches = gen_batches(len(inputs), _BATCH_SIZE)
         distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
@@ -174,14 +174,14 @@ class FeatureDistanceClassifier(BaselineClassifier):
             self._search_among([means], 1)
 
     def _compared_layers(self, X: Tensor) -> list[str]:
-        """Names of the layers whose inputs are compared."""
+        """Names of the layers whose inputs are the features."""
         network: Any = self.model_.network
         if self.layer == "first-linear":
             first = LayerInput.of_first_linear(network, X)
             if first is None:
                 raise ValueError(
                     f"{type(network).__name__} has no torch.nn.Linear; use layer='last' for the "
-                    "features that enter its last layer."
+                    "inputs of its last layer."
                 )
             return [first.name]
         names = [LayerInput.of_last_layer(network, X).name]
@@ -190,14 +190,14 @@ class FeatureDistanceClassifier(BaselineClassifier):
         return sorted(set(names))
 
     def _n_neighbors_of(self, weight: FloatArray) -> int:
-        """Number of rows, each of which stands for some samples, that hold enough neighbours."""
+        """Number of rows whose weights always sum to at least `n_neighbors` samples."""
         n_samples = weight.sum()
         if self.n_neighbors > n_samples:
             warn_user(
-                f"`n_neighbors` is {self.n_neighbors}, but there are {n_samples:.6g} training "
-                "samples only; all are taken."
+                f"`n_neighbors` is {self.n_neighbors}, but there are only {n_samples:.6g} training "
+                "samples; all of them are used."
             )
-        fewest = np.cumsum(np.sort(weight))  # if the nearest are those of the smallest weights
+        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows have the least weights
         return min(1 + int(np.searchsorted(fewest, self.n_neighbors)), len(weight))
 
     def _search_among(self, features: Features, n_neighbors: int) -> None:
@@ -205,7 +205,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         self.neighbors_ = search.fit(self._embed(features))
 
     def _features_of(self, inputs: Tensor) -> Features:
-        """Inputs of the layers that are compared, each (n_samples, n_features)."""
+        """Compute the features of each compared layer, (n_samples, n_features)."""
         device = self._device()
         network = self.model_.on(device)
         layers = [LayerInput(network, name) for name in self._layers]
@@ -215,7 +215,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         distances, rows = self.neighbors_.kneighbors(self._embed(self._features_of(inputs)))
         if self._counts is None:
             return distances.mean(axis=1, dtype=np.float64)
-        # Of the last neighbour, only so many samples as are still wanted.
+        # Clip the weight of the last neighbour so that the weights sum to `n_neighbors`.
         reached = np.minimum(self._counts[rows].cumsum(axis=1), self.n_neighbors)
         share = np.diff(reached, axis=1, prepend=0)
         mean: FloatArray = (distances * share).sum(axis=1) / reached[:, -1]

@@ -1,4 +1,4 @@
-"""Uncertainty from a Gaussian around the weights of the last layer (Laplace)."""
+"""Uncertainty from a Gaussian posterior of the last layer's weights (Laplace approximation)."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ from skuq.networks import Cut, cut_network, evaluate
 class LaplaceClassifier(SampledModelsClassifier):
     """Disagreement of models drawn from the Laplace approximation of the last layer.
 
-    The posterior of the last layer's weights is taken as a Gaussian around the trained ones,
-    with the exact curvature of the cross-entropy, summed over training samples with their
-    weights, as its precision. The logits of a test point then are Gaussian too, and are what is
-    drawn.
+    The posterior of the last layer's weights is approximated by a Gaussian with the trained
+    weights as mean. Its precision is the prior precision plus the exact curvature of the
+    cross-entropy, summed over weighted training samples. The logits of a test point are then
+    Gaussian too, and are sampled directly.
 
     Parameters
     ----------
     estimator : object, default=None
-        The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
+        The model, as in `QUAMClassifier`: None trains the default network, a skorch net
         or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
-        `torch.nn.Module` is taken as it is; `fit` then needs the data that it was trained on.
-        It must end in a `torch.nn.Linear`, which `LogisticRegression` and `MLPClassifier` do.
+        `torch.nn.Module` is used without retraining; `fit` then needs the data that it was
+        trained on. It must end in a `torch.nn.Linear`, as `LogisticRegression` and
+        `MLPClassifier` do.
     n_samples : int, default=100
-        Models drawn. Can be changed without fitting again.
+        Number of models drawn. Can be changed without refitting.
     prior_precision : float or "auto", default="auto"
-        Precision of the Gaussian prior of each weight of the last layer. "auto" maximises the
-        evidence for the model, within [1e-8, 1e8].
+        Precision of the Gaussian prior on each weight of the last layer. "auto" maximises the
+        model evidence within [1e-8, 1e8].
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Whose uncertainty is meant, and who predicts. "expected": the average of the models
-        drawn (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
-        drawn, against each of them; the average predicts. "max-score": the average, with 1
-        minus its largest probability as the total; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": of the average of the drawn
+        models (Eq. 1). "selected": of the given model (Eq. 2), which also predicts. "pairwise": of
+        one drawn model compared with each of the drawn models; the average predicts. "max-score":
+        the total is 1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
-        Test points evaluated at once; no effect on the result.
+        Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Device of all computations; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Training, and the numbers that models are drawn with: drawn once, in `fit`.
+        Seed of the training and of the random numbers for drawing models, drawn once, in `fit`.
 
     Attributes
     ----------
@@ -65,9 +66,9 @@ class LaplaceClassifier(SampledModelsClassifier):
     model_ : skuq.models.NetworkModel
         The given model.
     posterior_ : skuq.baselines._curvature.LastLayerPosterior
-        Posterior of its last layer.
+        Posterior of the model's last layer.
     prior_precision_ : float
-        Precision of the prior.
+        Prior precision that was used.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -80,17 +81,17 @@ class LaplaceClassifier(SampledModelsClassifier):
     entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
     "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
     epistemic = mean KL divergence of all pairs. "max-score" is a probability. Time grows with the
-    cube, and memory with the square, of the number of weights of the last layer: some thousands
-    are not a burden.
+    cube, and memory with the square, of the number of weights of the last layer; a few thousand
+    weights are fast.
 
-    In the curvature, samples count by `sample_weight`; weights of classes that `estimator` was
-    given, such as ``class_weight``, count in its training only. To count them for a frozen model,
-    give `fit` the weights that they mean for the samples.
+    The curvature is weighted by `sample_weight`. Class weights of `estimator`, such as
+    ``class_weight``, affect its training only. To include them for a frozen model, pass the
+    equivalent sample weights to `fit`.
 
     References
     ----------
     MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Daxberger et
-    al., "Laplace Redux", NeurIPS 2021; as compared with by Schweighofer et al., NeurIPS 2023;
+    al., "Laplace Redux", NeurIPS 2021; as a baseline: Schweighofer et al., NeurIPS 2023;
     "pairwise": Schweighofer et al., UAI 2025.
 
     Examples
@@ -171,7 +172,8 @@ class LaplaceClassifier(SampledModelsClassifier):
         def sample(X: Any) -> Tensor:
             features = body.outputs_there(self.model_.inputs(X)).to(there)
             mean, factor = posterior.outputs(features)
-            # The same numbers for every test point; only the joint distribution of points is lost.
+            # The same noise for every test point: the distribution at each point is correct, the
+            # joint distribution of points is not.
             outputs = mean[:, None] + torch.einsum("nkl,sl->nsk", factor, noise)
             return (outputs @ to_logits.mT + shift).log_softmax(-1)
 
@@ -179,7 +181,7 @@ class LaplaceClassifier(SampledModelsClassifier):
 
 
 def _with_double(device: torch.device) -> torch.device:
-    """Where matrices are decomposed, which takes float64: not on MPS."""
+    """Device for matrix decompositions, which need float64: the CPU instead of MPS."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
@@ -187,7 +189,7 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
     problem = "LaplaceClassifier needs a network that ends in a torch.nn.Linear"
     cut = cut_network(network, "last", X)
     if cut.body is None:
-        raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.")
+        raise ValueError(f"{problem}, optionally followed by other modules of its nn.Sequential.")
     last = cut.module[0] if isinstance(cut.module, nn.Sequential) else cut.module
     if not isinstance(last, nn.Linear):
         shown = type(last).__name__ if any(last.children()) else last
@@ -196,10 +198,10 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrix and shift that give a network's logits, up to a constant, from its last layer.
+    """Matrix and shift that map the last linear layer's outputs to logits, up to a constant.
 
-    What follows the layer is nothing for most networks; for a binary one of a single output
-    it makes two logits of it.
+    In most networks nothing follows the layer; in a binary network with one output, the tail
+    converts the output to two logits.
     """
     with torch.no_grad():
         outputs, logits = layer(features), head(features)
@@ -209,7 +211,7 @@ def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[T
     shift = logits[0] - matrix @ outputs[0]
     if torch.allclose(outputs @ matrix.mT + shift, logits, rtol=1e-4, atol=1e-5):
         return matrix, shift
-    # Such as the logarithm of a softmax, which softmax undoes.
+    # A tail such as log-softmax does not change the probabilities.
     if outputs.shape == logits.shape and torch.allclose(
         outputs.softmax(-1), logits.softmax(-1), atol=1e-5
     ):
@@ -221,7 +223,7 @@ def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[T
 
 
 def _of_outputs(curvature: Tensor, to_logits: Tensor) -> Tensor:
-    """Curvature with respect to the layer that gives the outputs of which logits are made."""
+    """Transform the curvature from logits to the outputs of the last linear layer."""
     n_logits, n_outputs = to_logits.shape
     width = len(curvature) // n_logits
     blocks = curvature.reshape(n_logits, width, n_logits, width)

@@ -24,32 +24,33 @@ _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class MCDropoutClassifier(SampledModelsClassifier):
-    """Disagreement of a network with itself under random dropout masks (MC dropout).
+    """Disagreement of a network's predictions under random dropout masks (MC dropout).
 
     Parameters
     ----------
     estimator : object, default=None
-        The model, as `QUAMClassifier` takes it, or a classifier of nodes such as
+        The model, as in `QUAMClassifier`, or a node classifier such as
         `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
-        units and dropout after it, of the same units for a whole batch. A skorch net or
-        classifier of nodes is cloned and trained, and a model in a `FrozenEstimator` or a
-        `torch.nn.Module` is taken as it is; the module must contain `torch.nn.Dropout` (or
-        `Dropout1d`, `Dropout2d`, `Dropout3d`). Dropout by other means is not active.
+        units, followed by dropout of the same units for a whole batch. A skorch net or
+        node classifier is cloned and trained, and a model in a `FrozenEstimator` or a
+        `torch.nn.Module` is used without retraining; the module must contain `torch.nn.Dropout`
+        (or `Dropout1d`, `Dropout2d`, `Dropout3d`). Functional dropout stays inactive.
     n_samples : int, default=100
-        Number of dropout masks. Can be changed without fitting again.
+        Number of dropout masks. Can be changed without refitting.
     dropout : float, default=0.2
-        Rate in the default network; a given one keeps its own.
+        Dropout rate of the default network; a given model keeps its own rate.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Whose uncertainty is meant, and who predicts. "expected": the average over dropout masks
-        (Eq. 1). "selected": the network without dropout (Eq. 2). "pairwise": the network under any
-        one mask, against each of them; the average predicts. "max-score": the average, with
-        1 minus its largest probability as the total; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": of the average over dropout
+        masks (Eq. 1). "selected": of the network without dropout (Eq. 2), which also predicts.
+        "pairwise": of the network under one mask compared with each of the masks; the average
+        predicts. "max-score": the total is 1 minus the largest probability of the average; the
+        parts are NaN.
     batch_size : int, default=256
-        Test points evaluated at once; no effect on the result.
+        Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Device of all computations; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Training, and the dropout masks: drawn once, in `fit`.
+        Seed of the training and of the dropout masks, which are drawn once, in `fit`.
 
     Attributes
     ----------
@@ -69,14 +70,14 @@ class MCDropoutClassifier(SampledModelsClassifier):
     "expected": total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
     information. "pairwise": total = mean cross-entropy of all pairs of masked networks, aleatoric
     = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a probability.
-    All test points, and all nodes of a graph, see the same masks.
+    All test points, and all nodes of a graph, have the same masks.
 
     References
     ----------
-    Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016; as compared with by
-    Schweighofer et al., NeurIPS 2023, Appendix C.3 ("selected", "expected"), by
-    Schweighofer et al., UAI 2025 ("pairwise") and by Yu et al.,
-    AISTATS 2025, Appendix C.3 ("max-score", 10 masks).
+    Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016. As a baseline:
+    Schweighofer et al., NeurIPS 2023, Appendix C.3 ("selected", "expected");
+    Schweighofer et al., UAI 2025 ("pairwise"); Yu et al., AISTATS 2025, Appendix C.3
+    ("max-score", 10 masks).
 
     Examples
     --------
@@ -124,7 +125,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
 
 def _fit_with_dropout(*data: Any, **training: Any) -> Model:
-    """Take or train a model, which must have something to sample."""
+    """Train or adopt a model; raise ValueError if it has no dropout modules."""
     model = fit_model(*data, **training)
     assert model.network is not None
     _dropout_modules(model.network)
@@ -134,7 +135,7 @@ def _fit_with_dropout(*data: Any, **training: Any) -> Model:
 class BatchDropout(nn.Dropout):
     """Dropout of the same units for a whole batch, as in prediction.
 
-    Trained with it, a sample of weight 2 is the same as two samples.
+    In training, a sample of weight 2 is then equivalent to two samples.
     """
 
     def forward(self, X: Tensor) -> Tensor:
@@ -164,18 +165,18 @@ def _dropout_modules(network: nn.Module) -> list[nn.Module]:
 
 
 class MaskedNetworks:
-    """Outputs of a model under random dropout masks, where the model is.
+    """Outputs of a model under random dropout masks, on the model's device.
 
-    A mask drops the same units for all inputs, be they rows, images or nodes of a graph, so that
-    the outputs for one input do not depend on the others; inputs must run along the first axis of
-    what the modules see. More masks extend fewer.
+    A mask drops the same units for all inputs (rows, images or graph nodes), so that the outputs
+    for one input do not depend on the other inputs. The first axis of the dropout modules' inputs
+    must be the axis of inputs. A smaller `n_samples` gives the first masks of a larger one.
     """
 
     def __init__(self, model: NetworkModel, n_samples: int, seed: int):
         self._masked = replace(model, module=deepcopy(model.module))
         self._seeds = np.random.RandomState(seed).randint(2**31 - 1, size=n_samples)
-        self._masks: list[Tensor] | None = None  # of each call of a dropout module, in turn
-        self._calls: list[tuple[Any, Tensor]] = []  # modules, and what they were called with
+        self._masks: list[Tensor] | None = None  # for each call of a dropout module, in order
+        self._calls: list[tuple[Any, Tensor]] = []  # dropout modules and their outputs
         self._current: Iterator[Tensor] | None = None
         for module in _dropout_modules(self._masked.module):
             module.register_forward_hook(self._drop)
@@ -185,7 +186,7 @@ class MaskedNetworks:
         """Outputs, (n_inputs, n_samples, n_outputs)."""
         inputs = on_device(inputs, self._masked.device)
         if self._masks is None:
-            self._masked.one_pass(inputs[:1])  # which shows what there is to drop
+            self._masked.one_pass(inputs[:1])  # records the calls of dropout modules
             self._masks, self._calls = self._draw(), []
         outputs = []
         for number in range(len(self._seeds)):
@@ -194,7 +195,7 @@ class MaskedNetworks:
         return torch.stack(outputs, dim=1)
 
     def _draw(self) -> list[Tensor]:
-        """Masks of all calls, (n_samples, *mask), by a generator of the CPU, copied at once."""
+        """Draw the masks of all calls on the CPU, (n_samples, *mask), and copy them over."""
         drawn = []
         generator = torch.Generator()
         for seed in self._seeds:
@@ -203,7 +204,7 @@ class MaskedNetworks:
         return [torch.stack(masks).to(self._masked.device) for masks in zip(*drawn, strict=True)]
 
     def _drop(self, module: Any, _: Any, output: Tensor) -> Tensor:
-        # `output` is what the module, in evaluation mode, has passed on.
+        # `output` equals the module's input, because the module is in evaluation mode.
         if self._current is None:
             self._calls.append((module, output))
             return output

@@ -1,4 +1,4 @@
-"""Uncertainty of a single model, which every other method has to improve on."""
+"""Entropy of a single model's prediction, the simplest baseline."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from skuq.information import entropy
 
 
 class ReferenceClassifier(BaselineClassifier):
-    """The given model alone: its entropy is all the uncertainty there is.
+    """The given model alone: the uncertainty is the entropy of its prediction.
 
     Parameters
     ----------
     estimator : object, default=None
         The model: None trains the default network, a skorch net or any scikit-learn classifier
-        with `predict_proba` (trees, neighbours, Gaussian processes, a pipeline that reads texts
-        and others) is cloned and trained, and a model in a `FrozenEstimator` or a
-        `torch.nn.Module` is taken as it is. It may also be a classifier of nodes such as
+        with `predict_proba` (trees, neighbours, Gaussian processes, a text pipeline and others)
+        is cloned and trained, and a model in a `FrozenEstimator` or a `torch.nn.Module` is used
+        without retraining. It may also be a node classifier such as
         `skuq.evidential.GraphClassifier`.
     device : str, default="auto"
-        Where a network computes; "auto" is CUDA if present, else the CPU. Other learners compute
-        on the CPU.
+        Device of a network; "auto" is CUDA if available, otherwise the CPU. Other learners run on
+        the CPU.
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling and mini-batches of the training.
+        Seed of initial weights, shuffling and mini-batches in training.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class ReferenceClassifier(BaselineClassifier):
 
     Notes
     -----
-    In nats: total = aleatoric = entropy of the model's prediction. The epistemic part is NaN, since
-    a single model does not measure it; `score_samples` ranks inputs by the entropy.
+    In nats: total = aleatoric = entropy of the model's prediction. The epistemic part is NaN,
+    because it cannot be measured with a single model; `score_samples` ranks inputs by the entropy.
 
     References
     ----------
@@ -76,12 +76,12 @@ class ReferenceClassifier(BaselineClassifier):
         return {"form": "natural"}
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Measure the entropy of the model's prediction.
+        """Compute the entropy of the model's prediction.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, or ids of nodes.
+            Inputs, or node ids.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Bases of the baselines, and of those that sample models without looking at the test point."""
+"""Base classes of the baselines, and of baselines that sample models."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class TrainingRows(NamedTuple):
     """Training samples of positive weight."""
 
     X: Tensor  # (n_samples, ...), inputs of the model
-    y: Tensor  # (n_samples,), codes of classes
+    y: Tensor  # (n_samples,), class codes
     weight: Tensor  # (n_samples,), float64
 
 
 def on_its_device(model: Model, device: torch.device) -> Any:
-    """A model for many evaluations: a network on a device, and a learner where it is."""
+    """Move a network to a device; return a learner unchanged."""
     return model.to(device) if isinstance(model, NetworkModel) else model
 
 
 def log_proba_there(model: Any, inputs: Any) -> Tensor:
-    """Log-probabilities of preprocessed inputs, where the model is, (n_samples, n_classes)."""
+    """Log-probabilities of preprocessed inputs on the model's device, (n_samples, n_classes)."""
     if isinstance(model, LearnerModel):
         return torch.as_tensor(model.log_proba(inputs))
     return as_double(model.outputs_there(inputs)).log_softmax(-1)
 
 
 class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
-    """A trained or given model that predicts, and a method of uncertainty set up for it.
+    """Base class of classifiers that wrap a model and quantify its uncertainty.
 
     A subclass has the parameters `estimator`, `device` and `random_state`, implements
-    `predict_uncertainty`, and may extend `_training_options` and `_set_up`.
+    `predict_uncertainty`, and may override `_training_options` and `_set_up`.
     """
 
     estimator: Any
@@ -70,7 +70,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> Self:
-        """Train the model, or take over a frozen one, and prepare the method.
+        """Train the model, or use a frozen one, and prepare the uncertainty method.
 
         Parameters
         ----------
@@ -79,11 +79,11 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
+            out. A mean below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
-            Data for early stopping, if the `fit` of `estimator` takes such, as that of a
-            `skuq.evidential.GraphClassifier` does.
+            Validation data for early stopping, if the `fit` method of `estimator` accepts it, as
+            in `skuq.evidential.GraphClassifier`.
 
         Returns
         -------
@@ -93,13 +93,13 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Raises
         ------
         ValueError
-            If the data are not finite numbers, hold a single class to be trained on or a
-            label that a frozen model does not know, do not fit the model's shape, have
-            weights that are all 0, or the model has no form that the method can sample.
+            If the data are not finite numbers, contain a single class for training or a label
+            that a frozen model does not know, have a shape that the model does not accept or
+            only zero weights; or if the method does not support the model's architecture.
         TypeError
-            If `estimator` cannot be adopted, or does not take data for early stopping.
+            If `estimator` is of an unsupported type, or does not accept validation data.
         """
-        resolve_device(self.device)  # an error now, not after the training
+        resolve_device(self.device)  # raises before the training starts
         random = check_random_state(self.random_state)
         # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives the same model.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -113,7 +113,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        self.__dict__.pop("classes_", None)  # it is not fitted until the method is set up
+        self.__dict__.pop("classes_", None)  # not fitted until the method is set up
         if isinstance(self.model_, LearnerModel):
             look_at(self._given).refuse_device(self.device)
         else:
@@ -133,7 +133,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, or ids or a mask of nodes.
+            Inputs, or node ids, or a Boolean mask of nodes.
         y : array-like of shape (n_samples,)
             Class labels; with a mask, of the nodes in it or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -142,7 +142,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Returns
         -------
         float
-            Share of the samples that are predicted correctly.
+            Fraction of the samples that are predicted correctly.
         """
         if self.model_.form.are_ids:
             y = labels_in_mask(X, column_or_1d(y, warn=True))
@@ -154,15 +154,15 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         return device
 
     def _training_options(self) -> dict[str, Any]:
-        """Further options of `skuq.models.resolve`."""
+        """Additional keyword arguments of `skuq.models.resolve`."""
         return {}
 
     def _set_up(self, train: TrainingRows, device: torch.device) -> None:
-        """Prepare the sampling from training data, which hold no weight of zero."""
+        """Prepare the method from training data without samples of weight 0."""
 
 
 class SampledModelsClassifier(BaselineClassifier):
-    """Uncertainty from models of equal weight that are the same for all test points.
+    """Base class for uncertainty from equally weighted models, the same for all test points.
 
     A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
     """
@@ -177,18 +177,18 @@ class SampledModelsClassifier(BaselineClassifier):
         self.random_state = random_state
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities of the given model, or of the average of those sampled.
+        """Predict class probabilities by the average of the sampled models, or the given model.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, or ids of nodes.
+            Inputs, or node ids.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`. With ``setting="selected"`` they
-            are those of the given model.
+            Probabilities, columns in the order of `classes_`. With ``setting="selected"`` the
+            given model predicts them.
         """
         if self.setting == "selected":
             return super().predict_proba(X)
@@ -198,18 +198,18 @@ class SampledModelsClassifier(BaselineClassifier):
         return torch.cat(proba).numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predict uncertainty from how the sampled models disagree.
+        """Compute uncertainty from the disagreement of the sampled models.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, or ids of nodes.
+            Inputs, or node ids.
 
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,): in nats, or with
-            ``setting="max-score"`` a probability and NaN for both parts.
+            Total, aleatoric and epistemic part, each of shape (n_samples,), in nats. With
+            ``setting="max-score"``, the total is a probability and both parts are NaN.
 
         Raises
         ------
@@ -224,20 +224,20 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
 
-        With ``setting="selected"`` the given model counts, too. The range is what these models
-        predict, and no guarantee: it grows with their number, and other models may predict less
-        or more.
+        With ``setting="selected"`` the range includes the given model. It is not a guarantee: it
+        grows with the number of models, and models that were not sampled may lie outside the
+        range.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, or ids of nodes.
+            Inputs, or node ids.
 
         Returns
         -------
         CredalInterval
-            Smallest and largest probability of each class, with that of `predict_proba` between
-            them.
+            Smallest and largest probability of each class; the result of `predict_proba` lies
+            between them.
 
         Raises
         ------
@@ -254,9 +254,9 @@ class SampledModelsClassifier(BaselineClassifier):
         return CredalInterval(torch.cat(lower).numpy(), torch.cat(upper).numpy())
 
     def _batches(self, X: Any) -> Iterator[Any]:
-        """Checked inputs, some at a time unless the model takes them all at once."""
+        """Iterate over batches of validated inputs; one batch if the model needs all at once."""
         check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
+        self._validate_params()  # parameters may have changed since `fit`
         X = self._checked_rows(X)
         if self.model_.at_once:
             yield X
@@ -272,7 +272,7 @@ class SampledModelsClassifier(BaselineClassifier):
         return device
 
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
-        """Log-probabilities batch by batch: of the given model if selected, and of all sampled.
+        """Iterate over log-probabilities of batches: given model (or None) and sampled models.
 
         Shapes: (n_points, n_classes) and (n_points, n_members, n_classes), on the device.
         """
@@ -287,7 +287,7 @@ class SampledModelsClassifier(BaselineClassifier):
             yield reference, log_proba
 
     def _decomposed(self, log_reference: Tensor | None, log_proba: Tensor) -> Decomposition:
-        """Uncertainty of one batch on the CPU."""
+        """Uncertainty of one batch, as tensors on the CPU."""
         n_members = log_proba.shape[1]
         weights = log_proba.new_full((n_members,), 1 / n_members)
         if self.setting == "pairwise":
@@ -299,10 +299,10 @@ class SampledModelsClassifier(BaselineClassifier):
         return Decomposition(*torch.stack(tuple(found)).cpu().double())
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
-        """Return what predicts log-probabilities of the sampled models, with all of it on a device.
+        """Return a function that computes log-probabilities of the sampled models on a device.
 
-        Called with a batch of checked inputs, it returns a tensor of shape (n_points, n_members,
-        n_classes) that may lie there: float64, or float32 on MPS. The values of a row must not
-        depend on the other rows.
+        The function receives a batch of validated inputs and returns a tensor of shape (n_points,
+        n_members, n_classes), which may be on the device: float64, or float32 on MPS. The values
+        of a row must not depend on the other rows.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Uncertainty from models of stochastic gradient Markov chains (SG-MCMC)."""
+"""Uncertainty from models sampled by stochastic gradient Markov chains (SG-MCMC)."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ from skuq.networks import (
 
 
 class SGMCMCClassifier(SampledModelsClassifier):
-    """Disagreement of models that stochastic gradient Markov chains sample around the given one.
+    """Disagreement of models sampled by stochastic gradient Markov chains around the given model.
 
     Needs the package ``posteriors`` (extra "sgmcmc").
 
     Parameters
     ----------
     estimator : object, default=None
-        The model at which the chains start, as `QUAMClassifier` takes it: None trains the
-        default network (scale the features before), a skorch net or scikit-learn model is
-        cloned and trained, and a model in a `FrozenEstimator` or a `torch.nn.Module` is taken
-        as it is; `fit` then needs the data that it was trained on.
+        The model at which the chains start, as in `QUAMClassifier`: None trains the
+        default network (scale the features first), a skorch net or scikit-learn model is
+        cloned and trained, and a model in a `FrozenEstimator` or a `torch.nn.Module` is used
+        without retraining; `fit` then needs the data that it was trained on.
     method : {"sghmc", "sgld"}, default="sghmc"
         Hamiltonian Monte Carlo with friction, or Langevin dynamics.
     parameters : {"all", "last"}, default="all"
-        Weights that the chains move: all, or those of the last layer.
+        Weights that are sampled: all, or those of the last layer.
     n_chains : int, default=10
-        Chains that run side by side.
+        Number of parallel chains.
     n_samples : int, default=10
-        Models taken from each chain.
+        Number of models drawn from each chain.
     steps_per_sample : int, default=50
-        Steps before each of them.
+        Number of steps before each model is drawn.
     n_cycles : int, default=None
         Cosine cycles of the step size; must divide `n_samples`. None: a constant step size.
     learning_rate : float, default=0.1
-        Step size, in terms of the mean training loss.
+        Step size for gradients of the mean training loss.
     temperature : float, default=1.0
-        1 makes the posterior the distribution that long chains settle to, and smaller values a
-        sharper one; see Notes for how near to it they come.
+        With 1, long chains converge to the posterior, and with smaller values to a sharper
+        distribution; see Notes for how closely default chains approximate it.
     prior_precision : float, default=1.0
-        Precision of the Gaussian prior of each weight.
+        Precision of the Gaussian prior on each weight.
     train_batch_size : int, default=256
-        Training samples per step.
+        Number of training samples per step.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Whose uncertainty is meant, and who predicts. "expected": the average of the models
-        found (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
-        found, against each of them; the average predicts. "max-score": the average, with 1
-        minus its largest probability as the total; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": of the average of the sampled
+        models (Eq. 1). "selected": of the given model (Eq. 2), which also predicts. "pairwise": of
+        one sampled model compared with each of the sampled models; the average predicts.
+        "max-score": the total is 1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
-        Test points evaluated at once; no effect on the result.
+        Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Device of all computations; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Training, mini-batches and the chains' noise.
+        Seed of training, mini-batches and the chains' noise.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     model_ : skuq.models.NetworkModel
         The given model.
     samples_ : dict of str to Tensor of shape (n_samples * n_chains, \\*parameter.shape)
-        The models found, by the name of their parameters.
+        Parameters of the sampled models, by name.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -89,26 +89,24 @@ class SGMCMCClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence of models found from it. "expected": total =
+    given model, epistemic = expected KL divergence of sampled models from it. "expected": total =
     entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
     "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
     epistemic = mean KL divergence of all pairs. "max-score" is a probability. All models are
-    found in `fit`. With `n_cycles` and "sghmc" this is the cyclical stochastic gradient
-    Hamiltonian Monte Carlo (cSG-HMC) of the comparison in the paper.
+    sampled in `fit`. With `n_cycles` and "sghmc" this is the cyclical stochastic gradient
+    Hamiltonian Monte Carlo (cSG-HMC) to which the paper compares QUAM.
 
-    Chains start at the given model, and none of their steps are left out (no burn-in). How far
-    they spread depends on how far they walk: the more `steps_per_sample` and the larger
-    `learning_rate`, the nearer their models come to the width of the posterior; too short walks
-    leave them narrower. Each cycle of `n_cycles` explores without noise in its first half, which
-    gathers the chains around modes again. For a logistic regression of one weight and 100
-    samples, the variance of all models was 0.88 of that of the posterior by default (0.44 for the
-    first model of each chain, 0.96 to 1.02 from the fifth on), 0.51 with ``n_cycles=1`` and 0.14
-    with ``n_cycles=5``.
+    Chains start at the given model, without burn-in. Their spread grows with `steps_per_sample`
+    and `learning_rate` up to the width of the posterior; chains with too few steps are narrower.
+    The first half of each of the `n_cycles` cycles has no noise, which moves the chains back to
+    modes. For a logistic regression of one weight and 100 samples, the variance of all models was
+    0.88 of that of the posterior by default (0.44 for the first model of each chain, 0.96 to 1.02
+    from the fifth on), 0.51 with ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
 
     References
     ----------
     Chen, Fox, Guestrin, ICML 2014; Welling and Teh, ICML 2011; Zhang et al., "Cyclical
-    Stochastic Gradient MCMC", ICLR 2020; as compared with by Schweighofer et al., NeurIPS
+    Stochastic Gradient MCMC", ICLR 2020; as a baseline: Schweighofer et al., NeurIPS
     2023; "pairwise": Schweighofer et al., UAI 2025.
 
     Examples

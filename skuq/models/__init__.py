@@ -1,6 +1,6 @@
-"""Models that users bring, or that are trained for them, in one form.
+"""Common interface of users' models and of default models.
 
-Learners of scikit-learn do without torch.
+Scikit-learn estimators that are not networks need no torch.
 """
 
 from typing import TYPE_CHECKING

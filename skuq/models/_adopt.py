@@ -1,4 +1,4 @@
-"""Models of scikit-learn, skorch and torch in one form."""
+"""Conversion of scikit-learn, skorch and torch models to `NetworkModel`."""
 
 from __future__ import annotations
 
@@ -41,49 +41,51 @@ _ACTIVATIONS = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
 }
-# Criteria that tell what the outputs of a classifier in skorch are.
+# Criteria that determine whether the outputs of a skorch classifier are logits or probabilities.
 _CRITERIA = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCEWithLogitsLoss)
 
 
 def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
-    """Take over a fitted model; the original is copied and never altered.
+    """Convert a fitted model to a `NetworkModel`; the original is copied and never altered.
 
     Parameters
     ----------
     model : object
-        One of: a fitted skorch net, a `torch.nn.Module`, a callable without arguments that
-        returns one, a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or
-        `LogisticRegression`; or any of these inside a `FrozenEstimator`, at the end of a
-        fitted `Pipeline` (whose transformers become the preprocessing), as the best estimator
-        of a search, in a `SelfTrainingClassifier`, `RFE` or `RFECV`, or temperature-scaled by
-        a `CalibratedClassifierCV`. A bare module must return logits or raw predictions. A
-        `PreTrainedModel` of the library transformers, with a head for classification of
-        sequences or images, takes what its tokeniser or image processor returns. Modules may be
-        inside `torch.compile`, `torch.nn.DataParallel` or `DistributedDataParallel`; adapters of
-        PEFT are merged into a copy. Any
-        other fitted estimator that has a method ``as_model()``, such as
+        One of: a fitted skorch net; a `torch.nn.Module`; a callable without arguments that
+        returns a module; a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or
+        `LogisticRegression`; any other fitted estimator with a method ``as_model()``, such as
         `skuq.evidential.GraphClassifier`.
+
+        The model may be inside a `FrozenEstimator`, at the end of a fitted `Pipeline` (whose
+        transformers become the preprocessing), the best estimator of a search, in a
+        `SelfTrainingClassifier`, `RFE` or `RFECV`, or temperature-scaled by a
+        `CalibratedClassifierCV`.
+
+        A bare module must return logits or raw predictions. A `PreTrainedModel` of the library
+        transformers must have a head for classification of sequences or images; its inputs are
+        the outputs of its tokeniser or image processor. Modules may be inside `torch.compile`,
+        `torch.nn.DataParallel` or `DistributedDataParallel`; PEFT adapters are merged into a copy.
     y : ndarray of shape (n_samples,), default=None
-        Labels that the model will meet. A transformers model knows the names of its classes,
-        which are left aside if these labels are no strings but codes.
+        Labels of the data. The class names of a transformers model are ignored if these labels
+        are integer codes.
 
     Returns
     -------
     NetworkModel
-        The same function in one form; outputs agree with the original's within 1e-6.
+        The converted model; its outputs agree with the original's within 1e-6.
 
     Raises
     ------
     TypeError
-        If the model is of another kind, such as a `FixedThresholdClassifier` or
-        `TunedThresholdClassifierCV`, whose threshold logits cannot express, or a
-        `torch.jit.ScriptModule` or a module of `torch.export`; or if a transformer stands before a
-        model of nodes.
+        If the model is of an unsupported type, such as a `torch.jit.ScriptModule`, a module of
+        `torch.export`, or a `FixedThresholdClassifier` or `TunedThresholdClassifierCV`, whose
+        threshold cannot be expressed by logits; or if a node classifier has transformers before
+        it.
     sklearn.exceptions.NotFittedError
-        If it is not fitted.
+        If the model is not fitted.
     ValueError
-        If it is fitted in a way that has no network form, cannot be copied, or holds no
-        floating-point parameters, or non-finite ones, or none yet (device "meta").
+        If the fitted model cannot be expressed as a network or cannot be copied, or if its
+        floating-point parameters are missing, not finite or not loaded yet (device "meta").
 
     Examples
     --------
@@ -100,7 +102,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     adopted = _sorted_by_class(adopted)
     parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
     if not parameters:
-        raise ValueError(f"{type(model).__name__} holds no floating-point parameters to adopt.")
+        raise ValueError(f"{type(model).__name__} has no floating-point parameters to adopt.")
     if not all(bool(torch.isfinite(p).all()) for p in parameters):
         raise ValueError(
             f"{type(model).__name__} has NaN or infinite weights; its training diverged. "
@@ -110,7 +112,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
 
 
 def _sorted_by_class(adopted: NetworkModel) -> NetworkModel:
-    """Outputs in the order of sorted labels, on which scikit-learn's scorers rely."""
+    """Reorder the outputs by sorted labels, as scikit-learn's scorers expect."""
     if adopted.classes is None:
         return adopted
     order = np.argsort(adopted.classes)
@@ -128,7 +130,7 @@ def _adopt(model: Any) -> NetworkModel:
     if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
         raise TypeError(
             f"Cannot adopt {type(model).__name__}: its predictions depend on a decision threshold, "
-            "which logits cannot express. Give the classifier inside it, whose probabilities are "
+            "which logits cannot express. Pass the classifier inside it, whose probabilities are "
             "the same."
         )
     if isinstance(model, nn.Module):
@@ -172,7 +174,7 @@ def _adopt_calibrated(model: CalibratedClassifierCV) -> NetworkModel:
             "method='temperature'."
         )
     inner = _adopt(parts[0].estimator)
-    # scikit-learn takes (-z, z) for the logits of a binary decision function z.
+    # scikit-learn uses (-z, z) as the logits of a binary decision function z.
     binary = hasattr(parts[0].estimator, "decision_function") and len(model.classes_) == 2
     scaled = inner.followed_by(ScaledLogits(float(inverse) * (2 if binary else 1)))
     return replace(scaled, classes=np.asarray(model.classes_))
@@ -186,8 +188,8 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
         return NetworkModel(module=module)
     if net.predict_nonlinearity != "auto":
         raise ValueError(
-            "A skorch net with a `predict_nonlinearity` of its own cannot be adopted; let its "
-            "module return logits and leave the setting at 'auto'."
+            "A skorch net with a custom `predict_nonlinearity` cannot be adopted; let its module "
+            "return logits, and set predict_nonlinearity='auto'."
         )
     if binary:
         if not isinstance(net.criterion_, nn.BCEWithLogitsLoss):
@@ -199,10 +201,10 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
 
 
 def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:
-    """Whether skorch takes the outputs of a classifier's module for probabilities.
+    """Whether the outputs of a skorch classifier's module are probabilities.
 
-    Under a criterion of the user's own it always does, though many of these take logits; there, a
-    softmax at the end of the module decides.
+    skorch assumes so for custom criteria, although many of them expect logits; in this case,
+    check whether the module ends in a softmax.
     """
     if isinstance(net.criterion_, nn.NLLLoss):
         return True
@@ -216,15 +218,15 @@ def _ends_in_softmax(module: nn.Module) -> bool:
 
 
 def _with_logits(module: nn.Module) -> nn.Module:
-    """Logits from a module that returns probabilities, exactly where its softmax can be cut."""
+    """Convert a module that returns probabilities to logits; remove its softmax if possible."""
     if is_chain(module) and isinstance(module[-1], nn.Softmax):
-        # The logarithm of a probability that underflowed has no gradient; a logit has.
+        # Log-probabilities would have no gradient where a probability underflows to 0.
         return part_of_chain(module, slice(-1))
     return nn.Sequential(module, LogProbabilities())
 
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
-    """A layer computing ``x @ weight + bias`` with scikit-learn's weight layout."""
+    """Linear layer that computes ``x @ weight + bias``, with scikit-learn's weight layout."""
     return linear_layer(torch.as_tensor(weight.T), torch.as_tensor(bias))
 
 
@@ -247,7 +249,7 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
 
 def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     check_is_fitted(model)
-    multi_class = getattr(model, "multi_class", "auto")  # gone in new versions
+    multi_class = getattr(model, "multi_class", "auto")  # removed in newer versions
     weight = to_dense(model.coef_).T  # sparse after `sparsify`
     n_outputs = weight.shape[1]
     if n_outputs > 1 and (multi_class == "ovr" or model.solver == "liblinear"):
@@ -258,7 +260,7 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     if n_outputs > 1:
         module = nn.Sequential(_linear(weight, bias))
         return NetworkModel.of(module, classes=model.classes_)
-    # The softmax of (-z, z), which old versions fit on request, is the sigmoid of 2 z.
+    # Old versions with multi_class="multinomial" fit the softmax of (-z, z): the sigmoid of 2 z.
     factor = 2 if multi_class == "multinomial" else 1
     layer = _linear(factor * weight, factor * bias)
     module = nn.Sequential(layer, BinaryLogits())
@@ -266,7 +268,7 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
 
 
 class Logits(nn.Module):
-    """Logits of a transformers model, from its inputs as one tensor.
+    """Module that computes the logits of a transformers model from its inputs as one tensor.
 
     Parameters
     ----------
@@ -274,7 +276,7 @@ class Logits(nn.Module):
         Model with a head for classification or regression.
     """
 
-    rows_at_once = 64  # of batches without gradients, whose activations are large
+    rows_at_once = 64  # batch size without gradients, small because activations are large
 
     def __init__(self, model: Any):
         super().__init__()
@@ -298,9 +300,9 @@ class Logits(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersModel(NetworkModel):
-    """A transformers model, whose inputs may be a mapping."""
+    """A transformers model; its inputs may be a mapping."""
 
-    # Copies of all weights of a large model would not fit into memory.
+    # Variants of all weights of a large model would not fit into memory.
     moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:
@@ -312,19 +314,19 @@ class TransformersModel(NetworkModel):
 
 
 def _adopt_pretrained(model: Any) -> NetworkModel:
-    """Take over a private copy of a transformers model with a head, in evaluation mode.
+    """Wrap a private copy of a transformers model with a head, in evaluation mode.
 
-    Its classes are the names in ``config.id2label``, unless they are those that transformers
-    makes up.
+    The classes are the names in ``config.id2label``, unless these are the library's placeholders
+    (LABEL_0, LABEL_1, ...).
     """
     config = model.config
     if getattr(config, "problem_type", None) == "multi_label_classification":
         raise ValueError(
-            f"{type(model).__name__} is a multi-label model, whose logits are no softmax; adopt "
-            "one of single labels."
+            f"{type(model).__name__} is a multi-label model, which is not supported; use a "
+            "single-label model."
         )
     names = [str(config.id2label[code]) for code in range(config.num_labels)]
-    made_up = names == [f"LABEL_{code}" for code in range(config.num_labels)]
+    are_placeholders = names == [f"LABEL_{code}" for code in range(config.num_labels)]
     return TransformersModel(
-        module=Logits(model).eval(), classes=None if made_up else np.array(names)
+        module=Logits(model).eval(), classes=None if are_placeholders else np.array(names)
     )

@@ -1,4 +1,4 @@
-"""Columns that a learner takes for categories, by its parameters and the steps before it."""
+"""Detection of categorical columns from a learner's parameters and the steps before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 
 from skuq.wrappers import unwrap
 
-# Parameters that name columns: of scikit-learn's boosting, LightGBM with its aliases, and CatBoost.
+# Parameters with categorical columns in scikit-learn's boosting, LightGBM (with aliases), CatBoost.
 _PARAMETERS = (
     "categorical_features",
     "categorical_feature",
@@ -24,23 +24,23 @@ _PARAMETERS = (
     "cat_features",
 )
 _ENCODERS = (OneHotEncoder, OrdinalEncoder, TargetEncoder)
-_MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # columns to other places
+_MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # steps that reorder columns
 
 
 def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
-    """Find the columns of numbers that an estimator takes for codes of categories.
+    """Find the numeric columns that an estimator uses as codes of categories.
 
-    Types of columns, such as pandas' category type, are not looked at.
+    Column dtypes, such as pandas' category type, are not inspected.
 
     Parameters
     ----------
     estimator : object
-        What the user passed, fitted or not: a learner that is told which columns hold categories
+        Estimator, fitted or not: a learner with a parameter for categorical columns
         (``categorical_features`` of scikit-learn's boosting, ``feature_types`` of XGBoost,
         ``categorical_feature`` of LightGBM, ``cat_features`` of CatBoost), or a pipeline that
-        encodes some.
+        encodes some columns.
     names : sequence of length n_columns
-        Names of the columns of its inputs; their positions if they have none.
+        Names of the input columns, or their positions if the columns have no names.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
     [1]
     """
     found: set[int] = set()
-    in_place = True  # whether columns arrive where they were
+    in_place = True  # whether the steps so far keep the positions of columns
     while in_place and (inside := unwrap(estimator, fitted=False)) is not None:
         steps = estimator.steps[:-1] if isinstance(estimator, Pipeline) else [("", estimator)]
         for _, step in steps:
@@ -86,9 +86,9 @@ def _encoded(step: Any, names: Sequence[Any]) -> set[int]:
 
 
 def _declared(learner: Any, names: Sequence[Any]) -> set[int]:
-    """Columns that a learner's own parameters call categories."""
+    """Columns that a learner's own parameters declare as categories."""
     parameters = learner.get_params(deep=False) if hasattr(learner, "get_params") else {}
-    # What LightGBM's `fit` was told is known to the fitted booster alone.
+    # Only the fitted booster stores the columns that were passed to LightGBM's `fit`.
     booster = getattr(learner, "_Booster", None)
     parameters = {**parameters, **(getattr(booster, "params", None) or {})}
     types = parameters.get("feature_types")
@@ -105,12 +105,12 @@ def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
     places = np.arange(len(names))
     if isinstance(columns, slice) and not isinstance(columns.start or columns.stop, str):
         return places[columns].tolist()
-    wanted: Iterable[Any] = [columns] if np.ndim(columns) == 0 else columns
-    wanted = list(wanted)
-    if wanted and isinstance(wanted[0], bool | np.bool_):
-        return np.flatnonzero(wanted).tolist()
-    if any(isinstance(each, str) for each in wanted):
+    selected: Iterable[Any] = [columns] if np.ndim(columns) == 0 else columns
+    selected = list(selected)
+    if selected and isinstance(selected[0], bool | np.bool_):
+        return np.flatnonzero(selected).tolist()
+    if any(isinstance(each, str) for each in selected):
         known = list(names)
-        return [known.index(each) for each in wanted if each in known]
-    chosen: list[int] = _safe_indexing(places, [int(each) for each in wanted]).tolist()
+        return [known.index(each) for each in selected if each in known]
+    chosen: list[int] = _safe_indexing(places, [int(each) for each in selected]).tolist()
     return chosen

@@ -1,4 +1,4 @@
-"""Networks that a model is made of: taken as they are, or trained."""
+"""Fitted networks: prefit networks are checked, all others are trained."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from skuq.networks import (
     train_default_regressor,
 )
 
-_N_TRIED = 8  # inputs; with dropout, some outputs would differ
+_N_TRIED = 8  # inputs on which a network is checked for randomness
 
 
 def fitted_classifier(
@@ -42,14 +42,14 @@ def fitted_classifier(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """A network that predicts logits, taken as it is or trained; see `fit_model`."""
+    """Network that predicts logits, prefit or trained; see `fit_model`."""
     if is_prefit(estimator, after_the_fact=after_the_fact):
-        refuse_fit_params(fit_params, "A model that is taken as it is needs no")
+        refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
         return usable_network(adopt(estimator, y), X)
     check_trainable(estimator)
     check_several_classes(y)
     if estimator is None or is_skorch_net(estimator):
-        refuse_fit_params(fit_params, "A neural network is trained without")
+        refuse_fit_params(fit_params, "Training of a neural network does not accept")
     if estimator is None:
         classes, codes = np.unique(y, return_inverse=True)
         module = train_default_classifier(
@@ -67,10 +67,10 @@ def fitted_classifier(
 
 
 def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
-    """A network of a user in the form that all methods need, tried on the first inputs.
+    """Check a user's network on the first inputs, and let it return one tensor.
 
-    It returns one tensor, which is "logits" in a dictionary or an object, and the same outputs
-    whenever it is evaluated.
+    If the network returns a dictionary or an object, its "logits" are used. Outputs must be
+    deterministic and must not depend on other inputs of the batch.
     """
     if model.at_once:
         return model
@@ -88,28 +88,27 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
     if not torch.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
             f"{type(model.network).__name__} is random in evaluation mode: its outputs for the "
-            f"same inputs differ by {float((first - second).abs().max()):.2g}. Uncertainty is "
-            "measured around one function, of which features and losses are computed once. Let "
-            "what is random follow `module.training`, as torch.nn.Dropout does and "
+            f"same inputs differ by {float((first - second).abs().max()):.2g}, but they must be "
+            "deterministic. Switch randomness off in evaluation mode: use torch.nn.Dropout, or "
             "torch.nn.functional.dropout(x, training=self.training)."
         )
     single = tuple(example_outputs(model, inputs[:1]).shape)
     if len(single) != first.ndim and len(first) > 1:
         raise ValueError(
             f"{type(model.network).__name__} returns shape {tuple(first.shape)} for {len(first)} "
-            f"inputs, but {single} for one: the axis of inputs is lost, perhaps by `.squeeze()`. "
-            "Name the axis that is to go: squeeze(-1)."
+            f"inputs, but {single} for one: the batch axis is lost, perhaps by `.squeeze()`. "
+            "Name the axis to remove: squeeze(-1)."
         )
     return model
 
 
 def _refuse_batch_statistics(module: nn.Module) -> None:
-    """Refuse batch normalisation that has no statistics but those of each batch."""
+    """Raise ValueError for batch normalisation without running statistics."""
     for name, part in module.named_modules():
         if isinstance(part, _BatchNorm) and part.running_mean is None:
             raise ValueError(
-                f"{type(part).__name__} {name!r} has no running statistics, so that outputs for an "
-                "input depend on the others in its batch. Train the network with "
+                f"{type(part).__name__} {name!r} has no running statistics, so outputs for an "
+                "input depend on the other inputs in its batch. Train the network with "
                 "track_running_stats=True."
             )
 
@@ -122,7 +121,7 @@ def _skorch_classifier(
     classes, codes = np.unique(y, return_inverse=True)
     net = clone(estimator)
     if getattr(net, "classes", None) is not None:
-        net.set_params(classes=None)  # it learns codes, which are in the order of its outputs
+        net.set_params(classes=None)  # the net is trained on class codes instead of labels
     dtype = net_dtype(net)
     X = X.astype(dtype, copy=False)
     binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
@@ -131,8 +130,8 @@ def _skorch_classifier(
     n_outputs = fitted.outputs(fitted.inputs(X[:1])).shape[-1]
     if n_outputs != len(classes):
         raise ValueError(
-            f"The net has {n_outputs} outputs, but `y` holds {len(classes)} classes; they must "
-            "be equal."
+            f"The net has {n_outputs} outputs, but `y` contains {len(classes)} classes; the two "
+            "numbers must be equal."
         )
     return replace(fitted, classes=classes)
 
@@ -146,7 +145,7 @@ def fitted_regressor(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """A network that predicts targets, taken as it is or trained."""
+    """Network that predicts targets, prefit or trained."""
     if is_prefit(estimator, after_the_fact=after_the_fact):
         model = usable_network(adopt(estimator), X)
     elif estimator is None:
@@ -155,13 +154,13 @@ def fitted_regressor(
     else:
         model = usable_network(adopt(_fitted_regressor(estimator, X, y, training)), X)
     if model.classes is not None:
-        raise ValueError("`estimator` is a classifier; a regressor is needed.")
+        raise ValueError("`estimator` is a classifier; pass a regressor.")
     shape = tuple(example_outputs(model, model.inputs(_safe_indexing(X, [0]))).shape)
     if shape != (1, n_outputs):
-        wanted = "the mean" if n_outputs == 1 else "mean and log variance"
+        expected = "the mean" if n_outputs == 1 else "mean and log variance"
         raise ValueError(
-            f"The network must return {wanted}, shape (n_samples, {n_outputs}), got shape {shape} "
-            "for one sample."
+            f"The network must return {expected}, shape (n_samples, {n_outputs}), got shape "
+            f"{shape} for one sample."
         )
     return model
 

@@ -1,4 +1,4 @@
-"""The estimator that a user passed: what it is, found once, and how its inputs are checked."""
+"""Type of the estimator that a user passed, and validation of its inputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from skuq.stored import stored
 from skuq.validation import check_some_samples, is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
-# Their `fit` takes any arguments and passes them on; others that do so refuse weights, unless
-# metadata routing is on.
+# Their `fit` passes `sample_weight` on to the models inside. Other meta-estimators with **params
+# raise an error for weights unless metadata routing is on.
 _PASS_ON = (
     ("sklearn.ensemble", "VotingClassifier"),
     ("sklearn.ensemble", "VotingRegressor"),
@@ -32,26 +32,26 @@ _PASS_ON = (
     ("sklearn.feature_selection", "RFE"),
     ("sklearn.compose", "TransformedTargetRegressor"),
 )
-_INSIDE = ("estimator", "final_estimator", "regressor")  # names of parameters that are models
+_INSIDE = ("estimator", "final_estimator", "regressor")  # parameters that contain models
 
 
 @dataclass(frozen=True)
 class Given:
-    """What an estimator is, found by one walk through the wrappers around its learner.
+    """An estimator and the models inside its wrappers.
 
     Attributes
     ----------
     estimator : object
-        What the user passed; None stands for a default network.
+        Estimator that the user passed; None stands for a default network.
     learner : object
-        What is inside of all wrappers, such as pipelines, searches and `FrozenEstimator`.
+        Innermost estimator, without wrappers such as pipelines, searches and `FrozenEstimator`.
     trained : object
-        What `fit` of pipelines, searches and `FrozenEstimator` trains; such as a bagging ensemble,
-        where `learner` is the same, or a `CalibratedClassifierCV` around `learner`.
+        Estimator inside pipelines, searches and `FrozenEstimator`: `learner` itself, or a wrapper
+        such as a `CalibratedClassifierCV` around it.
     preprocesses : bool
-        Whether there is a pipeline around the learner: columns of text are its business.
+        Whether a pipeline around the learner preprocesses inputs, such as text columns.
     takes_ids : bool
-        Whether inputs are ids, such as those of the nodes of a graph.
+        Whether inputs are ids, such as node ids of a graph.
     """
 
     estimator: Any
@@ -62,7 +62,7 @@ class Given:
 
     @property
     def is_network(self) -> bool:
-        """Whether the learner is a network, whose gradients are known."""
+        """Whether the learner is a network, which has gradients."""
         learner = self.learner
         if learner is None or is_skorch_net(learner) or not hasattr(learner, "fit"):
             return True
@@ -70,11 +70,11 @@ class Given:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the estimator holds trained weights; a bare torch module always does."""
+        """Whether the estimator is fitted; a bare torch module always is."""
         return self.estimator is not None and is_fitted(self.estimator)
 
     def warn_of_retraining(self) -> None:
-        """Warn if the estimator is fitted, of which a clone is about to be trained."""
+        """Warn if the estimator is already fitted, because a clone will be trained instead."""
         if hasattr(self.estimator, "fit") and self.is_fitted:
             warn_user(
                 f"This {type(self.estimator).__name__} is fitted already; a clone of it is trained "
@@ -82,64 +82,60 @@ class Given:
             )
 
     def refuse_device(self, device: Any) -> None:
-        """Refuse another device than the CPU for a learner, which computes there."""
+        """Raise ValueError for a device other than the CPU, on which a learner runs."""
         if str(device) not in ("auto", "cpu"):
             raise ValueError(
                 f"device={str(device)!r} has no effect on {type(self.estimator).__name__}, which "
-                "computes on the CPU."
+                "runs on the CPU; use device='auto' or 'cpu'."
             )
 
     @property
     def has_gradients(self) -> bool:
-        """Whether `adopt` can make a network of the learner."""
+        """Whether `adopt` can convert the learner to a network."""
         linear = isinstance(self.learner, LogisticRegression)
         return self.is_network or linear or hasattr(self.learner, "as_model")
 
     @property
     def is_naturally_network(self) -> bool:
-        """Whether `adopt` makes a network of it, with nothing but transformers around its learner.
+        """Whether `adopt` can convert the estimator, with only transformers around the learner.
 
-        Wrappers such as `CalibratedClassifierCV` have a network form in some settings only.
+        Other wrappers, such as `CalibratedClassifierCV`, can be converted in some settings only.
         """
         return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
 
     @property
     def takes_weights(self) -> bool:
-        """Whether weights of samples count in training: its own, and that of all models inside.
-
-        Voting and stacking take any arguments and pass them on; others take weights, and cannot
-        pass them on to every learner.
-        """
+        """Whether the estimator and all models inside it accept `sample_weight`."""
         return _takes_weights(self.trained)
 
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
-        """Weights of samples, or None where the learner takes none and all are equal.
+        """Sample weights, or None if the learner does not accept weights and all are equal.
 
-        Learners that take no weights would else fail, or leave those given aside in silence.
+        Raises ValueError if they are unequal, because such a learner would fail or silently
+        ignore them.
         """
         if weight is None or self.takes_weights:
             return weight
         if np.ptp(weight):
             raise ValueError(
-                f"{type(self.trained).__name__}, or a model inside it, takes no `sample_weight`: "
-                "weights of the samples cannot count, and they are not all equal. Leave "
-                "`sample_weight` out, repeat the rows that count more, or choose a learner that "
-                "takes weights."
+                f"{type(self.trained).__name__}, or a model inside it, does not accept "
+                "`sample_weight`, and the weights are not all equal. Omit `sample_weight`, repeat "
+                "rows of larger weight, or choose a learner that accepts weights."
             )
         return None
 
     @property
     def pretrained(self) -> Any:
-        """The model of the library transformers, which need not be installed, or None."""
+        """The learner if it is a transformers model, else None; needs no transformers installed."""
         found = is_instance_of(self.learner, "transformers.modeling_utils", "PreTrainedModel")
         return self.learner if found else None
 
     @property
     def class_weights(self) -> dict[str, Any]:
-        """Parameters that weigh classes, of the estimator and those inside it, and their values."""
+        """Class weight parameters of the estimator and the models inside it, with their values."""
         has_parameters = hasattr(self.estimator, "get_params")
         parameters = self.estimator.get_params() if has_parameters else {}
-        ends = ("class_weight", "scale_pos_weight")  # the second of XGBoost and LightGBM
+        ends = ("class_weight", "scale_pos_weight")  # the latter in XGBoost and LightGBM
         return {
             name: value
             for name, value in parameters.items()
@@ -148,7 +144,7 @@ class Given:
 
 
 def _takes_weights(learner: Any) -> bool:
-    if isinstance(learner, FrozenEstimator):  # it is not trained
+    if isinstance(learner, FrozenEstimator):  # not trained, so that weights do not matter
         return True
     passes_on = any(is_instance_of(learner, *kind) for kind in _PASS_ON)
     if not passes_on and not has_fit_parameter(learner, "sample_weight"):
@@ -160,7 +156,7 @@ def _takes_weights(learner: Any) -> bool:
 
 
 def look_at(estimator: Any) -> Given:
-    """Find out what an estimator is.
+    """Determine the type of an estimator and the models inside its wrappers.
 
     Examples
     --------
@@ -189,31 +185,32 @@ def look_at(estimator: Any) -> Given:
 
 
 def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
-    """Whether this is a net of skorch, of the class with that name.
+    """Whether a model is an instance of the skorch class of the given name.
 
-    A net exists only where skorch was imported. To import it for the question alone would make
-    each start longer, by seconds where other libraries are installed that skorch looks for.
+    skorch is not imported, because its import is slow: a net can exist only if it is already
+    imported.
     """
     return is_instance_of(model, "skorch", kind)
 
 
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
-    """Decide whether a model is taken as it is; if not, it is to be cloned and trained.
+    """Return whether a model is used without retraining; otherwise it is cloned and trained.
 
-    The one rule for models that exist already: what `FrozenEstimator` holds and a bare
-    `torch.nn.Module` are taken as they are, anything else is cloned and trained.
+    A `FrozenEstimator` and a bare `torch.nn.Module` are used without retraining; all other
+    estimators are cloned and trained.
 
     Parameters
     ----------
     estimator : object
-        What the user passed; None stands for a default network.
+        Estimator that the user passed; None stands for a default network.
     after_the_fact : bool, default=False
-        Whether the caller works on a model that exists already, by its nature: then every
-        fitted estimator is taken as it is.
+        Whether the caller always works on fitted models; then every fitted estimator is used
+        without retraining.
 
     Returns
     -------
     bool
+        Whether the model is prefit.
 
     Examples
     --------
@@ -233,14 +230,14 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
 
 @dataclass(frozen=True)
 class Inputs(ABC):
-    """A kind of input, and how it is checked for the estimator that the user calls, `owner`.
+    """Base class of kinds of input, which validate data for the estimator `owner`.
 
-    Checking sets scikit-learn's attributes `n_features_in_` and `feature_names_in_` of the owner.
+    Validation of training data sets `n_features_in_` and `feature_names_in_` of the owner.
     """
 
     @property
     def are_ids(self) -> bool:
-        """Whether inputs are ids, such as those of nodes."""
+        """Whether inputs are ids, such as node ids."""
         return False
 
     @property
@@ -250,16 +247,16 @@ class Inputs(ABC):
 
     @property
     def reaches_preprocessing(self) -> bool:
-        """Whether inputs are passed on as they are, because the model transforms them itself."""
+        """Whether the model's own preprocessing receives the raw inputs."""
         return False
 
     @abstractmethod
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
-        """The kind with what it learns of training data, and these, checked."""
+        """Validate training data; return the fitted kind of input, `X` and `y`."""
 
     @abstractmethod
     def check(self, owner: Any, X: Any) -> Any:
-        """New inputs of the form that was fitted, before preprocessing by the model."""
+        """Validate new inputs against the fitted form, before preprocessing by the model."""
 
 
 @stored("models.rows")
@@ -270,11 +267,11 @@ class Rows(Inputs):
     Attributes
     ----------
     flat : bool
-        Whether only rows of a table are taken, as the default network does.
+        Whether inputs must have two axes, as for the default network.
     sparse : bool
-        Whether sparse matrices are taken.
+        Whether sparse matrices are accepted.
     pretrained : transformers.PreTrainedModel or None
-        The model, if it is one of the library transformers, whose inputs may be a mapping.
+        The model if it is a transformers model, whose inputs may be a mapping.
     shape : tuple of int or None
         Shape of one sample, without the length of texts.
     """
@@ -297,7 +294,7 @@ class Rows(Inputs):
             ensure_min_samples=min_samples,
             **self._numbers,
         )
-        # Sparse inputs become dense here: all of them are needed at once.
+        # Training data are needed at once, so sparse inputs are made dense here.
         return replace(self, shape=self._shape_of(X)), to_dense(X), y
 
     def check(self, owner: Any, X: Any) -> Any:
@@ -319,7 +316,7 @@ class Rows(Inputs):
         return X if self.pretrained is None else rows_of(self.pretrained, X)
 
     def _shape_of(self, X: Any) -> tuple[int, ...]:
-        """Shape that all inputs share: texts may be longer or shorter than others."""
+        """Shape that all inputs must have, without the length of texts."""
         shape: tuple[int, ...] = X.shape[1:-1] if self.are_tokens else X.shape[1:]
         return shape
 
@@ -327,15 +324,15 @@ class Rows(Inputs):
 @stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
-    """Whatever the model's own preprocessing takes, such as columns of text, or texts alone.
+    """Inputs for a model with its own preprocessing, such as tables with text columns, or texts.
 
     Attributes
     ----------
     learner : bool
-        Whether it reaches a scikit-learn learner, which gets a table, an array or texts, and
-        whose business NaN is.
+        Whether the inputs are for a scikit-learn learner, which receives a table, an array or
+        texts and handles NaN itself.
     keeps_sparse : bool
-        Whether sparse rows reach a learner as they are.
+        Whether the learner receives sparse rows unchanged.
     """
 
     learner: bool = False
@@ -347,7 +344,7 @@ class Table(Inputs):
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
-        vars(owner).pop("n_features_in_", None)  # texts have none, and would keep an earlier one
+        vars(owner).pop("n_features_in_", None)  # validate_data does not reset it for texts
         validate_data(owner, X, skip_check_array=True)
         X, y = indexable(X, column_or_1d(y, warn=True))
         return self, X, y
@@ -356,7 +353,7 @@ class Table(Inputs):
         check_some_samples(X, owner)
         X = self._as_table(X)
         validate_data(owner, X, reset=False, skip_check_array=True)
-        return indexable(X)[0]  # rows of a sparse matrix in coordinates cannot be taken
+        return indexable(X)[0]  # converts COO matrices, whose rows cannot be indexed
 
     def _as_table(self, X: Any) -> Any:
         if is_texts(X):
@@ -366,7 +363,7 @@ class Table(Inputs):
         return check_array(
             X if self.keeps_sparse else to_dense(X),
             accept_sparse="csr",
-            allow_nd=True,  # images of an estimator around a network; other learners refuse them
+            allow_nd=True,  # images for an estimator around a network
             dtype=None,
             ensure_all_finite="allow-nan",
             input_name="X",
@@ -375,7 +372,7 @@ class Table(Inputs):
 
 @dataclass(frozen=True)
 class Nodes(Inputs):
-    """Ids of nodes, which the model checks."""
+    """Node ids, which the model validates."""
 
     @property
     def are_ids(self) -> bool:
@@ -393,26 +390,27 @@ class Nodes(Inputs):
 
 
 def as_rows(estimator: Any, X: Any) -> Any:
-    """Return the inputs of a transformers model as one array, and those of others as they are.
+    """Convert the inputs of a transformers model to one array; return other inputs unchanged.
 
     Parameters
     ----------
     estimator : object
-        What the user passed as a model.
+        The model.
     X : mapping of str to array-like, or array-like
-        What a tokeniser or an image processor returns, with one row per sample in each field;
-        or the array that this function makes of it.
+        Output of a tokeniser or an image processor, with one row per sample in each field; or an
+        array returned by this function.
 
     Returns
     -------
     array
-        Tokens have shape (n_samples, n_fields, length), with the ids, the attention mask and the
-        types in this order as far as they are given; images have the shape of ``pixel_values``.
+        Tokens have shape (n_samples, n_fields, length), with the fields token ids, attention mask
+        and token types in this order, as far as present; images have the shape of
+        ``pixel_values``.
 
     Raises
     ------
     ValueError
-        If a field is missing, unknown, or of another shape than the first.
+        If a field is missing, unknown, or differs in shape from the first.
     """
     model = look_at(estimator).pretrained
     return X if model is None else rows_of(model, X)

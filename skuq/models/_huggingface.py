@@ -1,4 +1,4 @@
-"""Inputs of models of the library transformers, as one array."""
+"""Conversion of the inputs of transformers models to one array."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from skuq.wrappers import is_instance_of
 
-#: What a model of text takes, in the order in which it is stacked.
+#: Input fields of a text model, in the order in which they are stacked.
 TEXT_FIELDS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def rows_of(model: Any, X: Any) -> Any:
-    """Inputs of a transformers model, a mapping or an array, as one array; see `as_rows`."""
+    """Convert a mapping or array of a transformers model's inputs to one array; see `as_rows`."""
     main = model.main_input_name
     if not isinstance(X, Mapping):
         X = np.asarray(X)
@@ -24,7 +24,7 @@ def rows_of(model: Any, X: Any) -> Any:
     given = {name: values for name, values in X.items() if values is not None}
     if main not in given or not set(given) <= set(known):
         raise ValueError(
-            f"{type(model).__name__} needs inputs {main!r} and takes {list(known)}, got "
+            f"{type(model).__name__} requires the field {main!r} and accepts {list(known)}, got "
             f"{sorted(given)}."
         )
     if main != TEXT_FIELDS[0]:
@@ -46,7 +46,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise ValueError(
-            f"{name!r} must hold numbers and rows of one length; let the tokeniser pad them "
+            f"{name!r} must contain numbers, in rows of equal length; let the tokeniser pad them "
             "(padding=True)."
         )
     return array

@@ -1,4 +1,4 @@
-"""Base of estimators that wrap a model: checked inputs and the model's own predictions."""
+"""Base classes of estimators that wrap a model: input validation and the model's predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ModelMixin:
-    """Checks inputs of an estimator that holds its model in the attribute `model_`.
+    """Mixin that validates inputs of an estimator whose model is in the attribute `model_`.
 
     The estimator has the parameters `estimator` and `device`.
     """
@@ -28,7 +28,7 @@ class ModelMixin:
     _supports_sparse = True
     estimator: Any
     device: str | torch.device
-    model_: Any  # a Model; of the kind that the estimator asked for
+    model_: Any  # a Model of the kind that the estimator requires
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -42,13 +42,13 @@ class ModelMixin:
 
     @property
     def _given(self) -> Any:
-        """The model, which decides on the form of inputs."""
+        """The user's model, which determines the form of inputs."""
         return self.estimator
 
     def _resolve(
         self, X: Any, y: Any, *, seed: int, form: Form = "network", **options: Any
     ) -> TrainingData:
-        """Set `model_` to what `resolve` makes of the parameter `estimator`; the training data."""
+        """Resolve the parameter `estimator` to `model_`; return the training data."""
         self.model_, data = resolve(
             self._given,
             X,
@@ -63,12 +63,12 @@ class ModelMixin:
         return data
 
     def _checked_rows(self, X: Any) -> Any:
-        """New inputs of the form that was fitted, before preprocessing by the model."""
+        """Validate new inputs against the fitted form, before preprocessing by the model."""
         check_is_fitted(self)
         return self.model_.form.check(self, X)
 
     def _inputs(self, X: Any) -> Any:
-        """Checked and preprocessed inputs to predict on."""
+        """Validate and preprocess inputs for prediction."""
         rows = self._checked_rows(X)
         return self.model_.inputs(rows)
 
@@ -78,12 +78,12 @@ class ModelMixin:
 
 
 class ModelClassifierMixin(ModelMixin):
-    """Predictions of a classifier that holds its model in the attribute `model_`."""
+    """Mixin with the predictions of a classifier whose model is in the attribute `model_`."""
 
     classes_: NDArray[Any]
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities of the model.
+        """Predict class probabilities with the model.
 
         Parameters
         ----------
@@ -119,14 +119,14 @@ class ModelClassifierMixin(ModelMixin):
 
 
 class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
-    """Classifier with the probabilities of a trained network; `fit` learns its labels only.
+    """Classifier that predicts with a trained network; `fit` only determines its labels.
 
     Parameters
     ----------
     estimator : torch.nn.Module
-        Network that returns logits; anything else that `adopt` takes.
+        Network that returns logits, or any other model that `adopt` accepts.
     device : str or torch.device, default="auto"
-        Where to compute; "auto" is CUDA if present.
+        Device of all computations; "auto" is CUDA if available.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Take over the network, and learn which labels its outputs stand for.
+        """Copy the network, and determine the labels of its outputs.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
-"""Fitted models in the one form that the algorithms work on: outputs for all inputs.
+"""Common interface of fitted models, which all algorithms use.
 
-torch is needed for networks alone. Whatever a learner of scikit-learn returns is a numpy array.
+torch is needed for networks only. Outputs of scikit-learn learners are numpy arrays.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
-N_EXAMPLES = 64  # samples that show what a model returns
-_ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
+LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, so that log-probabilities are finite
+N_EXAMPLES = 64  # samples on which a model's outputs are inspected
+_ROW_SUM_TOLERANCE = 1e-3  # sufficient for probabilities in half precision
 
 
 @stored("models.chain")
 @dataclass(frozen=True)
 class Chain:
-    """Two preprocessing steps in turn; a class, so that it can be pickled."""
+    """Composition of two preprocessing steps; a class, so that it can be pickled."""
 
     first: Callable[[Any], Any]
     second: Callable[[Any], Any]
@@ -50,21 +50,20 @@ class Chain:
 
 @dataclass(frozen=True, kw_only=True)
 class Model(ABC):
-    """A fitted model, whatever it was made with.
+    """Base class of fitted models of any library.
 
     Attributes
     ----------
     classes : ndarray of shape (n_classes,) or None
-        Labels in the order of the outputs; None for a regressor, and where a network does not
-        know them.
+        Labels in the order of the outputs; None for a regressor, or a network without labels.
     transform : callable or None
         Preprocessing that the model applies to its inputs.
     form : Inputs or None
-        The kind of input that was checked when the model was resolved, which checks new inputs.
+        Kind of input, determined when the model was resolved; it validates new inputs.
     network : torch.nn.Module or None
-        The network, if the model is one.
+        The network if the model is a network, else None.
     at_once : bool
-        Whether all inputs are evaluated together, however many they are.
+        Whether all inputs must be evaluated together, without batches.
     """
 
     classes: NDArray[Any] | None = None
@@ -78,22 +77,22 @@ class Model(ABC):
 
     @property
     def looks_up_ids(self) -> bool:
-        """Whether inputs are, or hold, ids that a network looks up in a table of embeddings."""
+        """Whether a network looks up inputs, or some of their columns, in an embedding table."""
         return False
 
     def check_ids(self, inputs: Any) -> None:
-        """Refuse preprocessed inputs with ids that are in no table of embeddings."""
+        """Raise ValueError for preprocessed inputs with ids outside the embedding tables."""
         return
 
     @abstractmethod
     def inputs(self, X: Any) -> Any:
-        """Preprocess checked inputs."""
+        """Preprocess validated inputs."""
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
         """Predict logits, log-probabilities or targets, (n_samples, n_outputs), on the CPU.
 
-        Those of a network are a Tensor, those of a learner an array.
+        A network returns a Tensor, a learner an array.
         """
 
     def log_proba(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
@@ -103,7 +102,7 @@ class Model(ABC):
     def losses(
         self, inputs: Any, codes: NDArray[np.int64], device: torch.device | str = "cpu"
     ) -> FloatArray:
-        """Cross-entropy of a classifier on samples of these classes, (n_samples,), in nats."""
+        """Cross-entropy of a classifier on samples with class codes, (n_samples,), in nats."""
         log_proba = np.asarray(self.log_proba(inputs, device))
         losses: FloatArray = -log_proba[np.arange(len(codes)), codes]
         return losses
@@ -111,15 +110,15 @@ class Model(ABC):
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self | None:
-        """The model of a clone that is trained on preprocessed inputs; None for networks."""
+        """Train a clone on preprocessed inputs, and return its model; None for networks."""
         return None
 
     def with_classes(self, y: NDArray[Any], inputs: Any) -> tuple[Self, NDArray[np.int64]]:
-        """The model with the labels that its outputs stand for, and the codes of some labels.
+        """Determine the labels of the model's outputs; return the model and the codes of `y`.
 
-        If it does not know its classes, they are the sorted labels in `y` when their number fits,
-        else the codes 0 .. n_classes - 1 when `y` holds such codes. The first `inputs`,
-        preprocessed, show what the model returns.
+        If the model has no classes, they are the sorted labels in `y` if there is one per output.
+        Otherwise `y` must contain codes 0 .. n_classes - 1. The number of outputs is found by
+        evaluating the first preprocessed `inputs`.
         """
         logits = example_outputs(self, inputs)
         n_classes = logits.shape[-1]
@@ -130,14 +129,14 @@ class Model(ABC):
             )
         classes = self.classes
         if classes is None or len(classes) != n_classes:
-            # skorch infers the classes from the labels of `y`, which may be fewer than outputs.
+            # skorch infers the classes from `y`, which may contain fewer labels than outputs.
             classes = classes_of_logits(logits, y if classes is None else classes)
         else:
             _warn_of_probabilities(logits)
         return replace(self, classes=classes), codes_of(y, classes, "y")
 
     def behind(self, first: Callable[[Any], Any] | None) -> Self:
-        """Return the model behind another preprocessing step, if there is one."""
+        """Return the model with an additional first preprocessing step, unless it is None."""
         if first is None:
             return self
         second = self.transform
@@ -147,7 +146,7 @@ class Model(ABC):
 @stored("models.learner")
 @dataclass(frozen=True, kw_only=True)
 class LearnerModel(Model):
-    """Any fitted scikit-learn estimator, of which outputs are known and no gradients.
+    """Any fitted scikit-learn estimator, with outputs but without gradients.
 
     Attributes
     ----------
@@ -158,14 +157,14 @@ class LearnerModel(Model):
     estimator: Any
 
     def inputs(self, X: Any) -> Any:
-        """Preprocess inputs into an array or table that the estimator takes."""
+        """Preprocess inputs into an array or table that the estimator accepts."""
         return for_learner(self.estimator, X if self.transform is None else self.transform(X))
 
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
-        # Weights of a refit are not the user's, of which models inside may have said that they take
-        # them or not: all that can do.
+        # Weights of a refit are not the user's, so the users' metadata requests do not apply: all
+        # models inside that accept weights receive them.
         with config_context(enable_metadata_routing=False):
             fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
@@ -175,13 +174,13 @@ class LearnerModel(Model):
             means = np.array(self.estimator.predict(inputs), dtype=np.float64)
             if means.shape[1:] not in ((), (1,)):
                 raise ValueError(
-                    f"{type(self.estimator).__name__} predicts shape {means.shape}; a model "
-                    "of one target is needed."
+                    f"{type(self.estimator).__name__} predicts shape {means.shape}; pass a model "
+                    "with one target."
                 )
             return means.reshape(-1, 1)
         classes = np.asarray(self.estimator.classes_)
         proba = proba_of_classes(self.estimator.predict_proba(inputs), classes).astype(np.float64)
-        if proba.shape[1] != len(self.classes):  # its training data lacked some
+        if proba.shape[1] != len(self.classes):  # some were missing in its training data
             known = np.searchsorted(self.classes, classes)
             proba, some = np.zeros((len(proba), len(self.classes))), proba
             proba[:, known] = some
@@ -190,17 +189,18 @@ class LearnerModel(Model):
 
 
 def for_learner(estimator: Any, X: Any) -> Any:
-    """Inputs as a learner gets them: dense, and tables of other libraries as DataFrames.
+    """Convert inputs for a learner: sparse to dense, and other libraries' tables to DataFrames.
 
-    A pipeline gets these as they are, since its first step may select columns in the library's way.
+    Tables for a pipeline are not converted, because its first step may select columns with the
+    library's own API.
     """
     return to_dense(X if look_at(estimator).preprocesses else as_pandas(X))
 
 
 _REQUESTS = (
-    "With metadata routing, a model inside of others gets weights where it requests them: write "
+    "With metadata routing, nested models receive weights only if they request them: call "
     "model.set_fit_request(sample_weight=True), and sample_weight=False for transformers and "
-    "models that shall not get them, before they are put together."
+    "models without weights, before you combine them."
 )
 
 
@@ -213,11 +213,11 @@ def fit_clone(
     seed: int,
     **fit_params: Any,
 ) -> Any:
-    """Fit a clone of a scikit-learn model, seeding all parts that have no seed of their own.
+    """Fit a clone of a scikit-learn model, with `seed` for each `random_state` that is None.
 
-    Weights reach the learner inside of pipelines and searches: without metadata routing by its
-    path, else as the parts of the model request them. `seed` is for each `random_state` that is
-    None; `fit_params` are further arguments of `fit`.
+    Weights are passed to the learner inside pipelines and searches: without metadata routing by
+    parameter names, otherwise as the model's parts request them. `fit_params` are further
+    arguments of `fit`.
     """
     twin = clone(estimator)
     unseeded = {
@@ -234,8 +234,8 @@ def fit_clone(
         except UnsetMetadataPassedError as error:
             error.add_note(_REQUESTS)
             raise
-        except Exception as error:  # a search passes on whatever its models raise
-            if "not routed to any object" in str(error):  # as scikit-learn says it
+        except Exception as error:  # searches propagate any exception of their models
+            if "not routed to any object" in str(error):  # scikit-learn's message
                 raise ValueError(
                     f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"
                 ) from error
@@ -246,7 +246,7 @@ def fit_clone(
 
 
 def _seeded(seed: int) -> AbstractContextManager[None]:
-    """Seed torch, which a learner may use if it was imported."""
+    """Seed torch if it is imported, because a learner may use it."""
     if "torch" not in sys.modules:
         return nullcontext()
     from skuq.networks import seeded
@@ -255,7 +255,7 @@ def _seeded(seed: int) -> AbstractContextManager[None]:
 
 
 def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
-    """Whether a skorch classifier takes inputs and labels as they are."""
+    """Whether a skorch classifier accepts inputs and labels without conversion."""
     from skuq.networks import net_dtype
 
     dtype = net_dtype(net)
@@ -268,34 +268,34 @@ def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
 
 
 def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
-    """Error for a wrapper that passes data on to a skorch net that does not take them."""
+    """Error for a wrapper that passes unconverted data to a skorch net that cannot use them."""
     from skuq.networks import net_dtype
 
     net = look_at(estimator).learner
     dtype = net_dtype(net).__name__
     if is_skorch_net(net, "NeuralNetBinaryClassifier"):
-        wanted = f"labels 0 and 1 of {dtype}"
+        expected = f"labels 0 and 1 of {dtype}"
     elif is_skorch_net(net, "NeuralNetClassifier"):
-        wanted = "labels 0 to n_classes - 1 of int64"
+        expected = "labels 0 to n_classes - 1 of int64"
     else:
-        wanted = f"a column of targets of {dtype}"
+        expected = f"a column of targets of {dtype}"
     inputs = f"an array of {X.dtype}" if isinstance(X, np.ndarray) else f"a {type(X).__name__}"
     return TypeError(
-        f"`estimator` is a {type(estimator).__name__} around a skorch net, and passes X and y on "
-        f"as they are: {inputs}, and y of {y.dtype}. The net takes an array of {dtype}, and "
-        f"{wanted}. Put what is around the net outside, which converts X and y: "
+        f"`estimator` is a {type(estimator).__name__} around a skorch net, and passes X and y to "
+        f"the net unconverted: {inputs}, and y of {y.dtype}. The net needs an array of {dtype}, "
+        f"and {expected}. Let the wrapper be outermost, so that X and y are converted: "
         'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
     )
 
 
 def in_float64(array: Any) -> Any:
-    """An array or a Tensor in double precision."""
+    """Convert an array or a Tensor to double precision."""
     xp = array_namespace(array)
     return xp.asarray(array, dtype=xp.float64)
 
 
 def example_outputs(model: Model, inputs: Any) -> Any:
-    """Outputs for the first inputs; an error that names shapes if there are none."""
+    """Outputs for the first inputs; if evaluation fails, raise an error that names shapes."""
     examples = inputs[:N_EXAMPLES]
     try:
         return model.outputs(examples)
@@ -308,7 +308,7 @@ def example_outputs(model: Model, inputs: Any) -> Any:
 
 
 def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels in the order of the outputs of a network that does not know them.
+    """Determine the labels of the outputs of a network that does not store them.
 
     Parameters
     ----------
@@ -320,12 +320,12 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray of shape (n_classes,)
-        The sorted labels in `y` if their number fits, else the codes 0 to n_classes - 1.
+        The sorted labels in `y` if there is one per output, else the codes 0 to n_classes - 1.
 
     Raises
     ------
     ValueError
-        If the number does not fit and the labels are not such codes.
+        If the number of labels differs from that of outputs, and the labels are not such codes.
 
     Warns
     -----
@@ -342,23 +342,23 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
         return codes
     others = labels[~np.isin(labels, codes)].tolist()
     raise ValueError(
-        f"The module returns {n_classes} logits, but `y` holds {len(labels)} different labels, of "
-        f"which {others[:5]}{' and others' if len(others) > 5 else ''} are not among the codes 0 "
-        f"to {n_classes - 1}."
+        f"The module returns {n_classes} logits, but `y` holds {len(labels)} different labels. "
+        f"Labels {others[:5]}{' and others' if len(others) > 5 else ''} are not among the codes 0 "
+        f"to {n_classes - 1}; pass labels of the classes that the module was trained on."
     )
 
 
 def _warn_of_probabilities(logits: Any) -> None:
-    """Warn, at the line of the user, if outputs that should be logits are probabilities.
+    """Warn, at the user's line, if outputs that should be logits are probabilities.
 
-    Logits of several samples, all in [0, 1] and with rows that all add up to 1, are a coincidence
-    that does not happen.
+    Outputs count as probabilities if all are in [0, 1] and all of several rows sum to 1, which
+    practically never happens with logits.
     """
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
     if inside and bool((abs(in_float64(logits).sum(-1) - 1) < _ROW_SUM_TOLERANCE).all()):
         warn_user(
-            "The model returns probabilities: they lie in [0, 1] and add up to 1. Logits are "
-            "expected, and uncertainty computed from probabilities in their place is wrong. "
-            "Remove the softmax at its end; of a skorch net whose criterion takes probabilities, "
-            "make it the last layer of an nn.Sequential, where it is seen."
+            "The model returns probabilities: they lie in [0, 1] and add up to 1. It must return "
+            "logits, otherwise the uncertainty is wrong. Remove the softmax at its end. If it is a "
+            "skorch net whose criterion needs probabilities, make the softmax the last layer of an "
+            "nn.Sequential, where it is detected."
         )

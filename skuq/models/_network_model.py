@@ -1,4 +1,4 @@
-"""Networks in the form of all models."""
+"""Networks with the common interface of models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from skuq.validation import warn_user
 from skuq.wrappers import is_peft_model, module_inside
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-_ROWS = 4096  # of a sparse matrix, made dense at once
+_ROWS = 4096  # rows of a sparse matrix that are made dense at once
 
 
 @stored("models.network")
@@ -42,8 +42,8 @@ _ROWS = 4096  # of a sparse matrix, made dense at once
 class NetworkModel(HeldOnDevice, Model):
     """A network that maps rows to logits or predictions.
 
-    A model of other inputs, such as nodes of a graph, derives from it, and its estimator returns
-    it from a method ``as_model()``.
+    Models of other inputs, such as graph nodes, are subclasses, which their estimators return
+    from a method ``as_model()``.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ class NetworkModel(HeldOnDevice, Model):
     """
 
     module: nn.Module
-    #: Weights that a search moves by default; see `skuq.networks.cut_network`.
+    #: Weights that are searched by default; see `skuq.networks.cut_network`.
     moving_parameters: ClassVar[str] = "auto"
 
     @classmethod
     def of(cls, network: nn.Module, **attributes: Any) -> Self:
-        """The model of a copy of a network, in evaluation mode and without gradients."""
+        """Create a model from a copy of a network, in evaluation mode and without gradients."""
         return cls(module=private_copy(network), **attributes)
 
     @property
@@ -92,10 +92,10 @@ class NetworkModel(HeldOnDevice, Model):
         try:
             for name, part in self.module.named_modules():
                 if isinstance(part, _EMBEDDINGS):
-                    # On the CPU: after an unknown id, a GPU computes nothing more.
+                    # On the CPU, because an unknown id makes a GPU unusable for the process.
                     ids = evaluate(LayerInput(self.module, name), inputs)
                     if bool((ids < 0).any()) or bool((ids >= part.num_embeddings).any()):
-                        raise IndexError(f"{name!r} knows 0 to {part.num_embeddings - 1}")
+                        raise IndexError(f"{name!r} accepts ids 0 to {part.num_embeddings - 1}")
         except IndexError as error:
             raise ValueError(
                 f"{type(self.module).__name__} has no embedding for some ids: {error}."
@@ -115,13 +115,13 @@ class NetworkModel(HeldOnDevice, Model):
         return inputs
 
     def one_pass(self, inputs: Tensor) -> Tensor:
-        """Evaluate the module on inputs that are on its device, all at once, and stay there."""
+        """Evaluate the module on inputs on its device, all at once; outputs stay on the device."""
         outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
         return outputs
 
     @torch.no_grad()
     def outputs_there(self, inputs: Tensor) -> Tensor:
-        """Predict where the module is, in batches that bound memory, and stay there."""
+        """Predict on the module's device, in batches that bound memory; outputs stay there."""
         inputs = on_device(inputs, self.device)
         if self.at_once:
             return self.one_pass(inputs)
@@ -136,22 +136,22 @@ class NetworkModel(HeldOnDevice, Model):
         return moved(self.module, device)
 
     def followed_by(self, layer: nn.Module) -> Self:
-        """Return the model with a further layer on its outputs."""
+        """Return the model with an additional layer after its outputs."""
         return replace(self, module=nn.Sequential(self.module, layer).eval())
 
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
-        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`.
+        """Split the network before the selected weights; see `skuq.networks.cut_network`.
 
-        A warning tells of a last layer that cannot be cut off.
+        Warns if the last layer cannot be separated.
         """
         cut = cut_network(self.module, parameters, inputs[:1024])
         if cut.body is None and parameters in ("auto", "last") and not _moves_all(cut):
             warn_user(
                 f"{type(self.module).__name__} computes something after its last layer "
                 f"({cut.parameters[0].rpartition('.')[0]!r}) that is not a module of an "
-                "nn.Sequential, so the layer cannot be cut off, and what comes before it is "
-                "computed again in every step. Let the network end with that layer if this takes "
-                "too long."
+                "nn.Sequential, so the layer cannot be separated, and the whole network is "
+                "evaluated in every step. If this takes too long, let the network end with that "
+                "layer."
             )
         return cut
 
@@ -161,9 +161,9 @@ def _moves_all(cut: Cut) -> bool:
 
 
 def private_copy(module: nn.Module) -> nn.Module:
-    """A copy on the CPU, in evaluation mode and without gradients, of at least single precision.
+    """Copy a module to the CPU, in evaluation mode, without gradients, in float32 or float64.
 
-    It is without wrappers, and computes no weights from others in each pass.
+    Wrappers are removed, and weights that are computed in each pass become plain parameters.
     """
     if any(p.is_meta for p in module.parameters()):
         raise ValueError(
@@ -173,8 +173,8 @@ def private_copy(module: nn.Module) -> nn.Module:
         )
     if any(is_lazy(p) for p in module.parameters()):
         raise ValueError(
-            f"{type(module).__name__} has layers that are lazy and hold no weights yet. Call it "
-            "once on some inputs, and train it, before it is given."
+            f"{type(module).__name__} has lazy layers without weights. Call it once on some "
+            "inputs, and train it, before you pass it."
         )
     copy = _without_wrappers(_copied(module)).cpu().eval()
     _fold_weights(copy)
@@ -183,31 +183,31 @@ def private_copy(module: nn.Module) -> nn.Module:
         if isinstance(part, _EMBEDDINGS):
             part.register_forward_pre_hook(_as_ids)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
+    return copy.float() if half else copy  # numpy lacks bfloat16; searches would overflow float16
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """A deep copy, also where the module keeps tensors of its last forward pass."""
+    """Deep copy of a module, which may store tensors of its last forward pass."""
     if isinstance(module, torch.jit.ScriptModule):
-        raise TypeError("Cannot adopt a ScriptModule; give the torch.nn.Module it was made from.")
-    if "eval" in vars(module):  # which is an error there
+        raise TypeError("Cannot adopt a ScriptModule; pass the torch.nn.Module it was made from.")
+    if "eval" in vars(module):  # torch.export overrides it to raise an error
         raise TypeError(
-            "Cannot adopt a module of torch.export, which has no evaluation mode; give the "
+            "Cannot adopt a module of torch.export, which has no evaluation mode; pass the "
             "torch.nn.Module it was made from."
         )
     kept = (value for part in module.modules() for value in vars(part).values())
     copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
     try:
-        return deepcopy(module, copies)  # torch copies no tensor with a history
+        return deepcopy(module, copies)  # deepcopy fails for tensors with an autograd history
     except RuntimeError as error:
         raise ValueError(
-            f"{type(module).__name__} cannot be copied, perhaps because it keeps tensors of its "
-            "last forward pass; let it keep them detached, or not at all."
+            f"{type(module).__name__} cannot be copied, perhaps because it stores tensors of its "
+            "last forward pass; detach them, or do not store them."
         ) from error
 
 
 def _without_wrappers(module: nn.Module) -> nn.Module:
-    """The module inside wrappers, here and in its parts; adapters of PEFT are merged into it."""
+    """Remove wrappers from a module and its children; PEFT adapters are merged into the weights."""
     while (inside := module_inside(module)) is not None:
         module = _merged(module) if is_peft_model(module) else inside
     for name, part in list(module.named_children()):
@@ -217,34 +217,34 @@ def _without_wrappers(module: nn.Module) -> nn.Module:
 
 
 def _merged(module: Any) -> nn.Module:
-    """A PEFT model whose adapters are added to the weights."""
+    """Merge the adapters of a PEFT model into the weights."""
     merge = getattr(module, "merge_and_unload", None)
     if merge is None:
         raise TypeError(
-            f"The adapter of this {type(module).__name__} cannot be merged into the weights of the "
-            "model, such as one of learned prompts. Give a model that can: merge_and_unload()."
+            f"The adapter of this {type(module).__name__} cannot be merged into the weights, as is "
+            "the case for learned prompts. Pass a model that supports merge_and_unload()."
         )
     merged: nn.Module = merge()
     return merged
 
 
 def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Ids as an embedding takes them; inputs of a network have its floating-point type."""
+    """Convert floating-point ids to integers, because a network's inputs have its dtype."""
     ids, *others = inputs
     return (ids.long() if isinstance(ids, Tensor) and ids.is_floating_point() else ids, *others)
 
 
 def _fold_weights(module: nn.Module) -> None:
-    """Make weights parameters that are computed from others in each pass.
+    """Replace weights that are computed in each pass by plain parameters.
 
-    In a search, those of `weight_norm` and `spectral_norm` would be tensors of many models, which
-    cannot be copied; modules with parametrisations cannot be pickled.
+    With `weight_norm` and `spectral_norm`, the weights of many models in a search could not be
+    copied; modules with parametrisations cannot be pickled.
     """
     for layer in list(module.modules()):
         if is_parametrized(layer):
             parametrised: Any = layer.parametrizations
             weights = {name: getattr(layer, name).detach() for name in parametrised}
-            # remove_parametrizations alters the class of the layer, which its copies share.
+            # Not remove_parametrizations: it alters the layer's class, which copies share.
             layer.__class__ = type_before_parametrizations(layer)
             del layer._modules["parametrizations"]
             layer._load_state_dict_pre_hooks.clear()  # weight_norm's cannot be pickled
@@ -258,12 +258,12 @@ def _fold_weights(module: nn.Module) -> None:
 
 
 def _to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
-    """Copy an array, or a sparse matrix some rows at a time, into a tensor on the CPU."""
+    """Copy an array, or a sparse matrix in batches of rows, to a tensor on the CPU."""
     if not issparse(X):
         array = np.asarray(X)
-        if min(array.strides, default=0) < 0:  # torch takes no reversed array, even of one row
+        if min(array.strides, default=0) < 0:  # torch does not support negative strides
             array = array.copy()
-        return torch.tensor(array, dtype=dtype)  # a copy, since arrays may be read-only
+        return torch.tensor(array, dtype=dtype)  # a copy, because arrays may be read-only
     tensor = torch.empty(X.shape, dtype=dtype)
     by_row = X.tocsr()
     for rows in gen_batches(X.shape[0], _ROWS):

@@ -1,4 +1,4 @@
-"""From the estimator that a user passed, and data, to a fitted model in one form."""
+"""Conversion of a user's estimator and training data to a fitted model."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ Form = Literal["network", "learner", "natural"]
 
 
 class TrainingData(NamedTuple):
-    """Training data as a model takes them.
+    """Validated and preprocessed training data.
 
     Attributes
     ----------
     X : array or DataFrame of shape (n_samples, ...)
-        Checked inputs, before the model's own preprocessing.
+        Validated inputs, before the model's own preprocessing.
     inputs : Tensor, array or DataFrame of shape (n_samples, ...)
-        What the model's network or learner gets.
+        Preprocessed inputs of the model's network or learner.
     labels : ndarray of shape (n_samples,)
         Labels, or targets of a regression.
     codes : ndarray of shape (n_samples,), int64
@@ -64,7 +64,7 @@ class TrainingData(NamedTuple):
     weight : ndarray of shape (n_samples,), float64
         Sample weights; ones if none were given.
     further : tuple of arrays
-        Further inputs, checked.
+        Further validated inputs.
     """
 
     X: Any
@@ -94,69 +94,68 @@ def resolve(
     fit: Callable[..., Model] | None = None,
     **training: Any,
 ) -> tuple[Model, TrainingData]:
-    """Turn an estimator and training data into a fitted model, and the data in its form.
+    """Convert an estimator and training data to a fitted model and preprocessed data.
 
-    The start of every `fit` that wraps a model, and the one place that looks at what kind of
-    model was given. In turn: the data are checked in the way that suits the model, which is then
-    taken as it is or cloned and trained (see `is_prefit`), and labels become positions among its
-    outputs.
+    Every `fit` method that wraps a model calls this function first; no other code depends on the
+    type of the user's model. It validates the data, trains a clone of the model unless it is
+    prefit (see `is_prefit`), and converts labels to positions among the model's outputs.
 
     Parameters
     ----------
     estimator : object
-        What the user passed; None trains a default network.
+        Estimator that the user passed; None trains a default network.
     X : array-like of shape (n_samples, ...)
-        Training inputs, or ids of nodes.
+        Training inputs, or node ids.
     y : array-like of shape (n_samples,)
         Class labels or targets.
     owner : estimator
-        The estimator that the user calls; it gets `n_features_in_` and `feature_names_in_`.
+        The estimator that the user calls; sets its `n_features_in_` and `feature_names_in_`.
     seed : int
-        Randomness of the training.
+        Seed of the training.
     form : {"network", "learner", "natural"}, default="network"
-        "network": a network is needed, which `adopt` makes of linear models too. "learner": any
-        scikit-learn estimator as it is. "natural": networks and linear models as
-        networks, and all else, such as what is wrapped around a network, as learners.
+        "network": return a network; `adopt` converts linear models as well. "learner": use any
+        scikit-learn estimator by its predictions only. "natural": networks and linear models as
+        networks, and all other estimators, such as wrappers around a network, as learners.
     regression : bool, default=False
-        Whether a regressor is needed. Samples of weight 0 are then left out.
+        Whether a regressor is needed. Samples of weight 0 are then dropped.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weights >= 0, in numbers of samples, not all 0.
+        Weights >= 0 that count samples, not all 0.
     further : sequence of array-likes, default=()
-        Further inputs to check before anything is trained.
+        Further inputs to validate before the training.
     min_samples : int, default=1
-        Number of samples that are needed at least.
+        Smallest number of samples.
     ids : bool, default=False
-        Whether `owner` can work with models of nodes.
+        Whether `owner` supports models of graph nodes.
     sparse : bool, default=True
-        Whether sparse inputs are taken.
+        Whether sparse inputs are accepted.
     keep_sparse : bool, default=False
-        Whether sparse rows reach a learner as they are. Of the training data, only the first
-        `inputs` are then preprocessed.
+        Whether a learner receives sparse rows unchanged. The returned `inputs` then contain the
+        first training samples only.
     before_training : callable, default=None
-        Called when the data are checked and nothing is trained yet, such as to check more.
+        Called after the validation and before the training, for instance for further checks.
     fit : callable, default=fit_model
-        Makes the model of the checked data.
+        Function that fits the model on the validated data.
     **training
         Further arguments of `fit`.
 
     Returns
     -------
     model : Model
-        With `form`, which checks new inputs, and for a classifier with `classes`.
+        The fitted model, with `form`, which validates new inputs, and `classes` of a classifier.
     data : TrainingData
         The training data.
 
     Raises
     ------
     TypeError
-        If the estimator is of a kind that cannot be used.
+        If the estimator is of an unsupported type.
     ValueError
-        If data, labels or weights are not valid, or the training diverges.
+        If data, labels or weights are invalid, or the training diverges.
 
     Warns
     -----
     UserWarning
-        If a fitted estimator is trained again.
+        If a fitted estimator is retrained.
     """
     given = look_at(estimator)
     as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
@@ -198,14 +197,14 @@ def resolve(
 
 @contextmanager
 def _noted_texts(given: Given, X: Any) -> Iterator[None]:
-    """Tell, with errors of models that get texts, how these are taken."""
+    """Add a note on text preprocessing to errors raised for text inputs."""
     try:
         yield
     except (AttributeError, TypeError, ValueError) as error:
         if is_texts(X):
             error.add_note(
                 f"X holds texts, one for each sample. If {type(given.estimator).__name__} does not "
-                "take these, put a step in front that makes numbers of them: "
+                "accept texts, add a step that converts them to numbers: "
                 "make_pipeline(TfidfVectorizer(), estimator)."
             )
         raise
@@ -217,8 +216,8 @@ def _kind_of_inputs(
     if given.takes_ids:
         if not ids or as_learner:
             raise TypeError(
-                f"{type(owner).__name__} needs a model of rows, but "
-                f"{type(given.estimator).__name__} takes ids of nodes."
+                f"{type(owner).__name__} needs a model of rows, but the inputs of "
+                f"{type(given.estimator).__name__} are node ids."
             )
         return Nodes()
     if as_learner or given.preprocesses:
@@ -241,39 +240,39 @@ def fit_model(
     n_outputs: int = 1,
     fit_params: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Take over a model as it is, or clone and train it, on checked data.
+    """Return a prefit model, or clone and train the estimator on validated data.
 
     Parameters
     ----------
     estimator, X, y, seed, regression, sample_weight
         As in `resolve`.
     as_learner : bool, default=False
-        Whether any scikit-learn estimator is taken, of which only predictions are known.
+        Whether to accept any scikit-learn estimator and use only its predictions.
     device : torch.device or str, default="cpu"
-        Where a default network is trained.
+        Device on which a default network is trained.
     after_the_fact : bool, default=False
-        Whether every fitted estimator is taken as it is; see `is_prefit`.
+        Whether every fitted estimator is used without retraining; see `is_prefit`.
     network : callable, default=None
-        Builds the default classifier from the numbers of features and classes; None takes
-        `skuq.networks.float64_mlp`.
+        Function that builds the default classifier from the numbers of features and classes; None
+        is `skuq.networks.float64_mlp`.
     n_outputs : int, default=1
-        Of a network for regression: 1 for the mean, 2 for mean and log variance.
+        Number of outputs of a regression network: 1 for the mean, 2 for mean and log variance.
     fit_params : mapping of str to object, default=None
-        Further arguments of the `fit` of a scikit-learn estimator that is trained.
+        Further arguments of `fit` if a scikit-learn estimator is trained.
 
     Returns
     -------
     Model
-        A `LearnerModel` if `as_learner`, else a `NetworkModel`; without classes, if a network
-        does not know them.
+        A `LearnerModel` if `as_learner`, else a `NetworkModel`; `classes` is None if a network
+        does not store its labels.
 
     Raises
     ------
     TypeError
-        If the estimator cannot be trained or used, or its `fit` does not take `fit_params`.
+        If the estimator cannot be trained or used, or its `fit` does not accept `fit_params`.
     ValueError
-        If training is asked for and `y` holds one class, if the estimator is of the other kind or
-        has other outputs, or if the training diverges.
+        If the estimator must be trained and `y` contains one class, if it is a classifier instead
+        of a regressor or vice versa, if it has other outputs, or if the training diverges.
     """
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
@@ -295,13 +294,13 @@ def _learner(
     regression: bool,
     **training: Any,
 ) -> LearnerModel:
-    """Any fitted estimator as it is, or a clone of it, trained."""
+    """Return a prefit estimator, or train a clone of the estimator."""
     if not regression and is_regressor(estimator):
-        raise ValueError("`estimator` is a regressor; a classifier is needed.")
+        raise ValueError("`estimator` is a regressor; pass a classifier.")
     if regression and is_classifier(estimator):
-        raise ValueError("`estimator` is a classifier; a regressor is needed.")
+        raise ValueError("`estimator` is a classifier; pass a regressor.")
     if is_prefit(estimator):
-        refuse_fit_params(fit_params, "A model that is taken as it is needs no")
+        refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
         check_is_fitted(estimator.estimator)
         return _learner_model(deepcopy(estimator))
     check_trainable(estimator)
@@ -311,18 +310,18 @@ def _learner(
     inputs = for_learner(estimator, X)
     model = _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
     if model.classes is not None and np.array_equal(model.classes, labels := np.unique(y)):
-        model = replace(model, classes=labels)  # of their type: XGBoost makes numbers of booleans
+        model = replace(model, classes=labels)  # in the user's dtype, which XGBoost may change
     return model
 
 
 def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None:
-    """Refuse further arguments of `fit` where nothing takes them; `reason` begins the sentence."""
+    """Raise TypeError if there are arguments of `fit`; `reason` is the start of the message."""
     if fit_params:
         raise TypeError(f"{reason} {', '.join(fit_params)}.")
 
 
 def _learner_model(fitted: Any) -> LearnerModel:
-    """The estimator at the end of pipelines, behind the transformers before it."""
+    """Model of the estimator inside pipelines and searches, with their transformers."""
     if isinstance(fitted, FrozenEstimator | Pipeline) or hasattr(fitted, "best_estimator_"):
         inside = unwrap(fitted)
         assert inside is not None
@@ -334,17 +333,17 @@ def _learner_model(fitted: Any) -> LearnerModel:
             f"{type(fitted).__name__} does not predict probabilities. Wrap it in "
             "CalibratedClassifierCV, or choose a classifier with `predict_proba`."
         )
-    several = any(np.ndim(each) for each in fitted.classes_)  # of labels, each with its classes
+    several = any(np.ndim(each) for each in fitted.classes_)  # one array of classes per label
     if several or getattr(fitted, "multilabel_", False):
         raise ValueError(
-            f"{type(fitted).__name__} predicts several labels for each sample; a model of one is "
-            "needed."
+            f"{type(fitted).__name__} predicts several labels for each sample; pass a single-label "
+            "model."
         )
     return LearnerModel(estimator=fitted, classes=np.asarray(fitted.classes_))
 
 
 def check_trainable(estimator: Any) -> None:
-    """Refuse what cannot be trained, and warn of what is trained again."""
+    """Raise TypeError if an estimator cannot be trained, and warn if it is retrained."""
     if estimator is not None and not hasattr(estimator, "fit"):
         raise TypeError(
             "`estimator` must be None, have a method `fit`, or be a torch.nn.Module, got "
@@ -361,4 +360,4 @@ def check_trainable(estimator: Any) -> None:
 def check_several_classes(y: NDArray[Any]) -> None:
     classes = np.unique(y)
     if len(classes) < 2:
-        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; at least 2 are needed.")
+        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; pass at least 2.")

@@ -1,4 +1,4 @@
-"""Networks of torch: architectures, training through skorch, cuts, and many variants at once."""
+"""torch networks: architectures, training with skorch, splitting, and batched variants."""
 
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,6 @@ __all__ = [
     "within_memory",
 ]
 
-# skorch takes long to import.
+# skorch is slow to import.
 _SKORCH = {"skuq.networks._skorch": ("WeightedClassifier", "fit_net", "net_dtype")}
 __getattr__ = lazy_names(__name__, _SKORCH)

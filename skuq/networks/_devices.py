@@ -1,4 +1,4 @@
-"""Devices: which one computes, what it can compute, and what fits into its memory."""
+"""Devices: selection, dtypes, seeding and memory."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ from skuq.validation import warn_user
 T = TypeVar("T")
 Module = TypeVar("Module", bound=nn.Module)
 
-# Below this many weights a CPU has computed a step before a GPU has been told of it.
+# With fewer weights, a step on the CPU takes less time than launching it on a GPU.
 SMALL_NETWORK = 2**15
-# Of a tensor on the CPU: larger ones leave its caches, and the allocator asks the system for fresh
-# pages at every step, which takes three times as long.
+# Largest tensor on the CPU. Larger ones do not fit into the caches, and the allocator requests new
+# pages in every step, which takes three times as long.
 _CACHED_BYTES = 16 * 2**20
-# Share of a device's free memory that one tensor may take: a step holds several of its size.
+# Fraction of a device's free memory for one tensor; a step needs several of its size.
 _SHARE = 1 / 16
-_FEWEST_BYTES = 2**20  # of a tensor: less does not help where memory is short
+_FEWEST_BYTES = 2**20  # smallest limit for a tensor before the work is given up
 
 
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:
-    """Turn a ``device`` parameter into a usable torch device.
+    """Convert a ``device`` parameter to an available torch device.
 
     Parameters
     ----------
     device : str or torch.device
-        ``"auto"`` takes CUDA if there is one and the network is not small, and the CPU otherwise;
-        anything else is a torch device name.
+        ``"auto"`` is CUDA if it is available and the network is not small, otherwise the CPU;
+        any other value is a torch device name.
     network : torch.nn.Module, default=None
-        What is to be computed there. With fewer than 32,768 weights it is small, and the CPU is
-        faster. None is not.
+        Network to be evaluated on the device. It is small, and faster on the CPU, if it has fewer
+        than 32,768 weights. None does not count as small.
 
     Returns
     -------
     torch.device
+        The device.
 
     Raises
     ------
     ValueError
-        If the name is not one torch knows, or the device is not present here.
+        If torch does not know the name, or the device is not available.
 
     Examples
     --------
@@ -78,8 +79,8 @@ def n_weights(network: nn.Module) -> int:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch inside the block, and leave its global random state as it was."""
-    # A GPU that nobody has used yet is not asked for its state: that would start CUDA, which takes
+    """Seed torch inside the block, and restore its global random state afterwards."""
+    # If CUDA is not initialised, its state is not saved: this would initialise it, which takes
     # seconds and memory in each process.
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
@@ -95,9 +96,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
-    """Return a copy of a module on another device, or the module itself if it is there.
+    """Return a copy of a module on a device, or the module itself if it is already there.
 
-    On MPS, which lacks float64, the copy is one in float32.
+    On MPS, which lacks float64, the copy is in float32.
     """
     there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
     tensor = next(chain(module.parameters(), module.buffers()), None)
@@ -110,7 +111,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
     """Return values as a tensor on a device; float64 becomes float32 on MPS, which lacks it.
 
-    A tensor that is there already is returned itself; that of an array never shares its memory.
+    A tensor already on the device is returned itself; an array is always copied.
     """
     tensor = values if torch.is_tensor(values) else torch.tensor(np.asarray(values), device="cpu")
     if torch.device(device).type == "mps" and tensor.dtype == torch.float64:
@@ -124,7 +125,7 @@ def as_double(tensor: Tensor) -> Tensor:
 
 
 def free_memory(device: torch.device | str) -> int | None:
-    """Return the bytes that a computation may still take on a GPU; None on the CPU."""
+    """Return the free memory of a GPU in bytes, including torch's cache; None on the CPU."""
     device = torch.device(device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -136,31 +137,30 @@ def free_memory(device: torch.device | str) -> int | None:
 
 
 def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
-    """Do work in pieces that fit into the memory of a device, and in smaller ones if they do not.
+    """Run work with tensors that fit into a device's memory; retry with smaller ones if needed.
 
     Parameters
     ----------
     work : callable
-        Called with the number of bytes that a single tensor may take; it starts anew if it is
-        called again.
+        Called with the largest size of a tensor in bytes; each call must restart the work.
     device : torch.device or str
-        Where it computes. On a GPU the first number is a share of its free memory; on the CPU it
-        is one that its caches hold.
+        Device of the work. The first size is a fraction of a GPU's free memory, or fits into the
+        caches of the CPU.
 
     Returns
     -------
     object
-        What `work` returned.
+        Return value of `work`.
 
     Raises
     ------
     torch.OutOfMemoryError
-        If even small pieces do not fit.
+        If the work does not fit even with small tensors.
 
     Warns
     -----
     UserWarning
-        If the work starts anew.
+        If the work is restarted.
 
     Examples
     --------
@@ -178,9 +178,9 @@ def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
             if n_bytes <= _FEWEST_BYTES:
                 raise too_little_memory(device, error) from error
             n_bytes = max(n_bytes // 2, _FEWEST_BYTES)
-        # Outside of the handler: the error holds on to the tensors that did not fit.
+        # Outside the handler, because the error keeps references to the tensors.
         warn_user(
-            f"The memory of {device} ran out; starting again with tensors of at most "
+            f"The memory of {device} ran out; restarting with tensors of at most "
             f"{n_bytes / 2**20:.0f} MiB."
         )
 
@@ -188,17 +188,17 @@ def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
 def too_little_memory(
     device: torch.device | str,
     error: BaseException,
-    advice: str = "let fewer weights move or fewer models be searched",
+    advice: str = "search fewer weights or fewer models",
 ) -> torch.OutOfMemoryError:
-    """Describe an error of memory with what to do."""
+    """Create an out-of-memory error that says what to do."""
     return torch.OutOfMemoryError(
-        f"The memory of {device} does not suffice, in small pieces neither: "
+        f"The memory of {device} does not suffice, even in small batches: "
         f"{str(error).splitlines()[0]} Use device='cpu', or {advice}."
     )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error of torch says that a device's memory ran out."""
+    """Return whether a torch error means that a device ran out of memory."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(
         words in text for words in ("out of memory", "_STATUS_ALLOC_FAILED")
@@ -206,7 +206,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_of_device(error: BaseException) -> bool:
-    """Tell whether an error of torch comes from a device, and not from what was asked of it."""
+    """Return whether a torch error is caused by a device, not by invalid arguments."""
     text = str(error)
     return is_out_of_memory(error) or any(
         words in text
@@ -222,19 +222,19 @@ def is_of_device(error: BaseException) -> bool:
 
 
 class HeldOnDevice(ABC):
-    """Base of immutable objects that keep a copy of what they hold on the device last used.
+    """Base class of immutable objects that cache a copy on the device last used.
 
-    The copy is neither copied, pickled nor saved along.
+    The cached copy is not part of copies, pickles and saved files.
     """
 
     __slots__ = ("_held",)  # not among the fields of a dataclass
 
     @abstractmethod
     def _copy_to(self, device: torch.device) -> Any:
-        """Return what is kept, on a device."""
+        """Create the copy on a device."""
 
     def on(self, device: torch.device | str) -> Any:
-        """Return what is kept on a device, uploaded if it is not there yet."""
+        """Return the cached copy on a device; create it if necessary."""
         there = torch.empty(0, device=device).device
         held = getattr(self, "_held", None)
         if held is None or held[0] != there:

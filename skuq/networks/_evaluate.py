@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from skuq.networks._devices import is_out_of_memory, moved, on_device, within_memory
 
-# Layers that take channels, and the axes after them.
+# Convolutional layers, and the names of the axes after the channels.
 _AXES = {
     nn.Conv1d: ("length",),
     nn.Conv2d: ("height", "width"),
     nn.Conv3d: ("depth", "height", "width"),
 }
-_FEW = 1024  # inputs that a GPU takes at once without asking what fits
+_FEW = 1024  # inputs that a GPU evaluates at once without a memory estimate
 
 
 def evaluate(
@@ -36,10 +36,10 @@ def evaluate(
     inputs : Tensor of shape (n_samples, ...)
         Inputs.
     device : torch.device or str, default="cpu"
-        Where to compute.
+        Device of the evaluation.
     batch_size : int, default=None
-        Samples per batch. None: what `rows_at_once` tells on the CPU, and on a GPU what fits into
-        its free memory; with fewer if it runs out.
+        Samples per batch. None is `rows_at_once` on the CPU. On a GPU it is the number that fits
+        into free memory, reduced if memory runs out.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def evaluate(
 
 @torch.no_grad()
 def _in_batches(module: nn.Module, inputs: Tensor, device: torch.device | str, size: int) -> Tensor:
-    # Copies, because a module may alter its input in place.
+    # Copy the batches, because a module may alter its input in place.
     batches = (on_device(batch.clone(), device) for batch in torch.split(inputs, max(size, 1)))
     outputs = torch.cat([_checked_output(module, module(batch)).cpu() for batch in batches])
     return outputs.double() if inputs.dtype == torch.float64 else outputs
@@ -78,7 +78,7 @@ def _in_batches(module: nn.Module, inputs: Tensor, device: torch.device | str, s
 
 @torch.no_grad()
 def largest_activation(module: nn.Module, x: Tensor) -> int:
-    """Bytes of the largest tensor, input or output of a layer, that a module computes for `x`."""
+    """Size in bytes of the largest tensor among `x` and all layers' outputs for `x`."""
     sizes = [x.nbytes]
 
     def note(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -95,43 +95,44 @@ def largest_activation(module: nn.Module, x: Tensor) -> int:
 
 
 def _checked_output(module: nn.Module, output: Any) -> Tensor:
-    """What a module returned; an error if it is not one tensor."""
+    """Return the output of a module; raise TypeError if it is not one tensor."""
     if isinstance(output, Tensor):
         return output
     fields = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
     raise TypeError(
         f"{type(module).__name__} must return one tensor, of logits or predictions, but it "
-        f"returned a {type(output).__name__}{fields}. Wrap it in a module that picks the tensor, "
-        "or name it 'logits' in a dictionary."
+        f"returned a {type(output).__name__}{fields}. Wrap it in a module that selects the tensor, "
+        "or return the tensor as 'logits' in a dictionary."
     )
 
 
 def rows_at_once(module: nn.Module) -> int:
-    """Inputs that a module should evaluate at once, which bounds memory.
+    """Default batch size of a module, which bounds memory.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Network. A module inside with an attribute ``rows_at_once`` asks for fewer than usual.
+        Network. An attribute ``rows_at_once`` of a module inside limits the batch size.
 
     Returns
     -------
     int
+        Number of inputs per batch.
     """
     return min(getattr(each, "rows_at_once", 1024) for each in module.modules())
 
 
 def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> ValueError:
-    """Describe inputs that a module refused, with the shape that its first layer takes.
+    """Create an error for inputs that a module cannot process, with the expected shape.
 
     Parameters
     ----------
     module : torch.nn.Module
         Network.
     shape : sequence of int
-        Shape of the inputs; the first number is that of the samples.
+        Shape of the inputs; the first number is the number of samples.
     error : Exception
-        What the module raised.
+        Exception raised by the module.
 
     Returns
     -------
@@ -141,16 +142,16 @@ def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> Va
     convolutions = (layer for layer in module.modules() if isinstance(layer, tuple(_AXES)))
     first: Any = next(convolutions, None)
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    said = f"{type(module).__name__} cannot be evaluated on inputs of shape {tuple(shape)}"
+    problem = f"{type(module).__name__} cannot be evaluated on inputs of shape {tuple(shape)}"
     axes = next((axes for kind, axes in _AXES.items() if isinstance(first, kind)), ())
     if first is None or len(shape) == 2 + len(axes):
-        return ValueError(f"{said}: {reason}")
+        return ValueError(f"{problem}: {reason}")
     kind, channels = type(first).__name__, first.in_channels
     sizes = [math.isqrt(math.prod(shape[1:]) // channels)] * len(axes)
     fits = len(axes) == 2 and channels * math.prod(sizes) == math.prod(shape[1:])
     numbers = ", ".join(map(str, sizes if fits else axes))
     return ValueError(
-        f"{said}: its {kind} takes shape (n_samples, {channels}, {', '.join(axes)}). Reshape the "
-        f"inputs, X.reshape(len(X), {channels}, {numbers}), or put "
-        f"nn.Unflatten(1, ({channels}, {numbers})) in front of the network."
+        f"{problem}: its {kind} needs shape (n_samples, {channels}, {', '.join(axes)}). Reshape "
+        f"the inputs, X.reshape(len(X), {channels}, {numbers}), or add "
+        f"nn.Unflatten(1, ({channels}, {numbers})) before the network."
     )

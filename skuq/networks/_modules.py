@@ -1,4 +1,4 @@
-"""Networks for rows and images, layers that adopted networks end in, and the weighted loss."""
+"""Architectures for rows and images, output layers of adopted networks, and the weighted loss."""
 
 import math
 from collections import OrderedDict
@@ -13,10 +13,10 @@ from skuq.stored import stored
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """Linear layer with these parameters, of shapes (n_out, n_in) and (n_out,).
+    """Linear layer with the given parameters, of shapes (n_out, n_in) and (n_out,).
 
-    Torch's global random state stays as it is. `torch.nn.utils.skip_init` would see to that, too,
-    but imports SymPy, which takes longer than all else that a small model needs.
+    torch's global random state is not changed. `torch.nn.utils.skip_init` is not used, because it
+    imports SymPy, which is slow.
     """
     n_out, n_in = weight.shape
     with torch.random.fork_rng(devices=[]):
@@ -26,12 +26,12 @@ def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 
 
 def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
-    """Whether a module does no more than run its layers in turn; a subclass may do more."""
+    """Whether a module is an `nn.Sequential` that does not override `forward`."""
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Some layers of a chain under their names; a slice would call a constructor of the user's."""
+    """Slice of a chain's layers, with their names; indexing would call a subclass's constructor."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 
@@ -117,7 +117,7 @@ class LeNet(nn.Module):
             nn.ReLU(),
             nn.Flatten(),
         )
-        # Each 5x5 convolution takes 4 pixels off a side, each pooling halves it.
+        # Each 5x5 convolution shortens a side by 4 pixels, and each pooling halves it.
         flat = 16 * math.prod(((side - 4) // 2 - 4) // 2 for side in (height, width))
         self.classifier = nn.Sequential(
             nn.Linear(flat, 120),
@@ -134,7 +134,7 @@ class LeNet(nn.Module):
 
 
 class TabularNet(nn.Module):
-    """Network for tables: learned embeddings of categorical columns beside the numeric ones.
+    """Network for tables, with learned embeddings of categorical columns.
 
     Parameters
     ----------
@@ -143,9 +143,9 @@ class TabularNet(nn.Module):
     n_outputs : int
         Number of outputs: classes or targets.
     categories : mapping of int to int
-        Number of levels of each categorical column, by column position. Such a column
-        holds codes 0 .. n_levels - 1; any other value, such as -1 for "missing", shares
-        one further embedding.
+        Number of levels of each categorical column, by column position. The column contains codes
+        0 .. n_levels - 1; all other values, such as -1 for "missing", share one additional
+        embedding.
     hidden_sizes : sequence of int, default=(64, 32)
         Width of each hidden layer.
     dropout, batch_norm
@@ -176,7 +176,7 @@ class TabularNet(nn.Module):
         self.categorical = columns
         self.numeric = [i for i in range(n_features) if i not in categories]
         self.levels = [categories[column] for column in columns]
-        # The usual rule of thumb for the width: half the levels, at most 50.
+        # Rule of thumb for the width of embeddings: half the number of levels, at most 50.
         widths = [min(50, (levels + 2) // 2) for levels in self.levels]
         self.embeddings = nn.ModuleList(
             nn.Embedding(levels + 1, width)
@@ -198,7 +198,7 @@ class TabularNet(nn.Module):
 
 
 class ScaledLogits(nn.Module):
-    """Logits times a fixed factor: the inverse of a temperature."""
+    """Multiply logits by a fixed factor, the inverse of a temperature."""
 
     def __init__(self, factor: float):
         super().__init__()
@@ -210,7 +210,7 @@ class ScaledLogits(nn.Module):
 
 @stored("networks.binary-logits", fields={})
 class BinaryLogits(nn.Module):
-    """Two logits from the single logit of a binary classifier, in the same probabilities."""
+    """Convert the single logit of a binary classifier to two logits with equal probabilities."""
 
     def forward(self, logit: Tensor) -> Tensor:
         logit = logit.reshape(-1, 1)
@@ -218,7 +218,7 @@ class BinaryLogits(nn.Module):
 
 
 class Columns(nn.Module):
-    """Outputs in another order."""
+    """Reorder the outputs."""
 
     def __init__(self, order: Sequence[int]):
         super().__init__()
@@ -229,21 +229,21 @@ class Columns(nn.Module):
 
 
 class LogitsOf(nn.Module):
-    """Logits from what a network returns: a tensor, or a dictionary or object that holds them."""
+    """Extract logits from a network's output: a tensor, or "logits" of a dictionary or object."""
 
     def forward(self, outputs: Any) -> Any:
         return outputs if isinstance(outputs, Tensor) else self.find(outputs)
 
     @staticmethod
     def find(outputs: Any) -> Tensor | None:
-        """Return the tensor that is called "logits" in a dictionary or an object, or None."""
+        """Return the tensor named "logits" in a dictionary or an object, or None."""
         is_mapping = isinstance(outputs, Mapping)
         found = outputs.get("logits") if is_mapping else getattr(outputs, "logits", None)
         return found if isinstance(found, Tensor) else None
 
 
 class LogProbabilities(nn.Module):
-    """Logits from a module that returns probabilities."""
+    """Convert probabilities to logits by their logarithm."""
 
     def forward(self, proba: Tensor) -> Tensor:
         return torch.log(proba + torch.finfo(proba.dtype).tiny)
@@ -251,7 +251,7 @@ class LogProbabilities(nn.Module):
 
 @stored("networks.affine", fields={"factor": list[float], "shift": list[float]})
 class Affine(nn.Module):
-    """Each output times a fixed factor plus a fixed shift."""
+    """Multiply each output by a fixed factor and add a fixed shift."""
 
     factor: Tensor
     shift: Tensor
@@ -266,12 +266,12 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean of a loss over the samples of a batch, times the batch's "weight".
+    """Mean over a batch of the losses times the batch's "weight".
 
     Parameters
     ----------
     loss : torch.nn.Module
-        Called with outputs and targets; returns one value per sample.
+        Loss that maps outputs and targets to one value per sample.
     """
 
     def __init__(self, loss: nn.Module):
@@ -283,14 +283,14 @@ class WeightedLoss(nn.Module):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Mean of the losses of a batch, times weights of mean 1 over all samples."""
+    """Mean over a batch of losses times weights; weights have mean 1 over the training set."""
     return (weight.to(losses) * losses).sum() / len(losses)
 
 
 def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
-    """Weights in the same proportions, of mean 1.
+    """Rescale weights to mean 1.
 
-    Batches are then weighed by what is in them. Divided by its own weights instead, a batch would
-    count no more than others for a sample that is worth a hundred.
+    The loss of a batch is then proportional to its total weight. Normalising within each batch
+    would give a batch with a sample of weight 100 the same total as all other batches.
     """
     return weight / (weight.mean() or 1.0)

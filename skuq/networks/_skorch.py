@@ -1,4 +1,4 @@
-"""What needs skorch, which takes long to import: imported by what trains and nothing else."""
+"""Training code that needs skorch; imported only for training, because skorch is slow to import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skuq.networks._modules import mean_weight_one, weighted_mean
 
 
 class _Net(skorch.NeuralNet):
-    """skorch net on batches that are dicts: "inputs" for the network, the rest for the loss."""
+    """skorch net for dict batches: "inputs" are for the network, all other keys for the loss."""
 
     def infer(self, x: Any, **fit_params: Any) -> Any:
         return super().infer(x["inputs"], **fit_params)
@@ -34,8 +34,8 @@ class _Net(skorch.NeuralNet):
     def run_single_epoch(
         self, iterator: Any, training: bool, prefix: str, step_fn: Callable[..., Any], **params: Any
     ) -> None:
-        # As skorch's, which reads the loss of each batch: a GPU then waits for the CPU every time.
-        # Until the epoch ends, the history holds tensors.
+        # Like skorch's method, but losses stay tensors until the epoch ends: converting the loss of
+        # each batch to a number would synchronise the GPU every time.
         if iterator is None:
             return
         losses = []
@@ -70,7 +70,7 @@ def make_net(
     device: str | torch.device,
     verbose: int,
 ) -> skorch.NeuralNet:
-    """Net with the settings of a training; `validation` is the data that `patience` is about."""
+    """Create a net with the settings of a training; `validation` is used for early stopping."""
     stopping: list[Callback] = []
     if validation is not None:
         stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
@@ -84,7 +84,7 @@ def make_net(
         max_epochs=max_epochs,
         batch_size=batch_size,
         iterator_train=BatchLoader,
-        # A single batch needs no order, and drawing one would shift what dropout draws.
+        # Shuffling a single batch would only change the random numbers of dropout.
         iterator_train__shuffle=0 < batch_size < n_samples,
         iterator_valid=BatchLoader,
         train_split=None if validation is None else predefined_split(validation),
@@ -98,7 +98,7 @@ def make_net(
 def as_dataset(
     data: Mapping[str, NDArray[Any]], targets: NDArray[Any], device: torch.device
 ) -> Dataset:
-    """Copies as tensors on a device, or on the CPU if half of the free memory cannot hold them."""
+    """Copy data to a device, or to the CPU if they exceed half of the device's free memory."""
     free = free_memory(device)
     n_bytes = targets.nbytes + sum(values.nbytes for values in data.values())
     where = "cpu" if free is not None and n_bytes > free // 2 else device
@@ -111,17 +111,17 @@ def as_dataset(
 
 
 def _mute(message: str) -> None:
-    """Ignore what early stopping prints."""
+    """Discard the output of early stopping."""
 
 
 class BatchLoader:
-    """Take batches from arrays or tensors by index, for skorch's ``iterator_train``.
+    """Data loader that indexes whole batches of arrays or tensors, for ``iterator_train``.
 
-    torch's loader fetches samples one by one and stacks them again, which takes about as long
-    as a step of a small network.
+    torch's loader fetches and stacks single samples, which takes about as long as a step of a
+    small network.
 
-    A single sample that is left joins the last batch. If all are taken in order (a `batch_size` of
-    -1), the batch is the data itself and not a copy; torch's global generator draws the order.
+    If one sample is left over, it joins the last batch. With a `batch_size` of -1 and no shuffling,
+    the batch is the data itself, not a copy. torch's global generator draws the order.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
@@ -135,7 +135,7 @@ class BatchLoader:
         if self.batch_size >= self.n_samples and not self.shuffle:
             yield self.X, self.y  # without a copy
             return
-        # By the generator of the CPU, so that all devices take the same batches.
+        # Drawn on the CPU, so that batches are the same on all devices.
         draw = torch.randperm if self.shuffle else torch.arange
         order = draw(self.n_samples, device="cpu").to(self.y.device)
         batches = list(order.split(self.batch_size))  # type: ignore[no-untyped-call]
@@ -149,7 +149,7 @@ class BatchLoader:
         return n_batches - self._joins_last()
 
     def _joins_last(self) -> bool:
-        """Whether a single sample is left, on which batch normalisation cannot train."""
+        """Whether one sample is left over, on which batch normalisation could not train."""
         return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
 
 
@@ -162,10 +162,9 @@ def _rows(data: Any, rows: Tensor) -> Any:
 class WeightedClassifier(skorch.NeuralNetClassifier):
     """skorch classifier whose loss is the mean of losses times per-sample weights.
 
-    `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
-    passes further per-sample data along. Weights should have mean 1; one of 2 then equals a sample
-    given twice. The criterion must return one loss per sample
-    (``criterion__reduction="none"``).
+    The input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
+    per-sample data. Weights should have mean 1; weight 2 then equals the sample twice. The
+    criterion must return one loss per sample (``criterion__reduction="none"``).
     """
 
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
@@ -183,7 +182,7 @@ class WeightedClassifier(skorch.NeuralNetClassifier):
 
 
 def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
-    """Type of the numbers that a net trains on, which its module tells if it exists already."""
+    """dtype of a net's training data: that of its module if it is instantiated, else float32."""
     if not isinstance(net.module, nn.Module):
         return np.float32
     floating = [p.dtype for p in net.module.parameters() if p.is_floating_point()]
@@ -198,10 +197,10 @@ def fit_net(
     seed: int,
     sample_weight: NDArray[Any] | None = None,
 ) -> skorch.NeuralNet:
-    """Fit a skorch net reproducibly, leaving torch's global random state as it was.
+    """Fit a skorch net reproducibly, and restore torch's global random state.
 
-    The net is fitted in place; `X` has the dtype of its module, and `y` the form that its
-    criterion takes. Weights are for a `WeightedClassifier` only.
+    The net is fitted in place; `X` must have the dtype of its module, and `y` the form that its
+    criterion needs. Weights are for a `WeightedClassifier` only.
     """
     weighted = isinstance(net, WeightedClassifier)
     if sample_weight is not None and not weighted:
@@ -209,7 +208,7 @@ def fit_net(
             "`sample_weight` needs a net that can use it: pass estimator=None, a trained net in "
             "FrozenEstimator, or a classifier derived from skuq.networks.WeightedClassifier."
         )
-    data: Any = np.array(X)  # pandas hands out read-only arrays, which torch warns about
+    data: Any = np.array(X)  # copied, because torch warns of read-only arrays from pandas
     if weighted:
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         data = {"X": data, "sample_weight": mean_weight_one(weight)}

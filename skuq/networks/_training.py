@@ -1,4 +1,4 @@
-"""Training of networks through skorch, and the networks that are trained by default."""
+"""Training of networks with skorch, and the default networks."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class TrainingSettings:
     Attributes
     ----------
     learning_rate : float
-        Learning rate of the optimiser, at the start.
+        Initial learning rate of the optimiser.
     max_epochs : int
-        Passes over the training data, at most.
+        Largest number of passes over the training data.
     batch_size : int
-        Samples per step; -1 takes all. Batches are shuffled if there are several.
+        Samples per step; -1 is all. Samples are shuffled if there are several batches.
     weight_decay : float
-        The optimiser's L2 penalty.
+        L2 penalty of the optimiser.
     optimizer : callable
         A `torch.optim` optimiser class.
     cosine : bool
-        Whether the learning rate goes to 0 along a cosine over `max_epochs`.
+        Whether the learning rate decays to 0 along a cosine over `max_epochs`.
     patience : int or None
-        With validation data: epochs without a smaller validation loss before training stops;
-        the weights of the best epoch are kept.
+        Number of epochs without a smaller validation loss before training stops; the weights of
+        the best epoch are kept. Used only with validation data.
     callbacks : sequence of skorch callbacks
-        The user's.
+        Callbacks of the user.
     device : str or torch.device
-        Where to train; "auto" as in `resolve_device`.
+        Device of the training; "auto" as in `resolve_device`.
     verbose : int
         Whether skorch prints each epoch.
     """
@@ -94,34 +94,36 @@ def train(
     loss_changes: bool = False,
     advice: str | None = None,
 ) -> Trained:
-    """Train a network reproducibly, leaving torch's global random state as it was.
+    """Train a network reproducibly, and restore torch's global random state.
 
     Parameters
     ----------
     module : torch.nn.Module or callable without arguments that returns one
-        Network, trained in place. A callable is called under `seed`, which then governs the
-        initial weights too.
+        Network, trained in place. A callable is called after seeding, so that `seed` determines
+        the initial weights too.
     criterion : torch.nn.Module
-        Called with the outputs and targets of a batch and, if `data` holds more than inputs, a
-        dict of the rest; returns the loss.
+        Loss function of the outputs and targets of a batch and, if `data` has more keys than
+        "inputs", a dict of their values.
     data : mapping of str to ndarray of shape (n_samples, ...)
-        What the network is called with, under "inputs", and what else the loss needs, such as
-        "weight", of which only the proportions count.
+        Inputs of the network under "inputs", and other data that the loss needs, such as
+        "weight", which is rescaled to mean 1.
     targets : ndarray of shape (n_samples, ...)
-        What the network learns.
+        Targets of the training.
     settings : TrainingSettings
-        How it learns.
+        Settings of the training.
     seed : int
-        Governs shuffling and dropout.
+        Seed of shuffling and dropout.
     validation : tuple of data and targets, default=None
-        What `settings.patience` is about. None: training runs for all epochs.
+        Validation data for early stopping with `settings.patience`. None: training runs for all
+        epochs.
     callbacks : sequence of skorch callbacks, default=()
-        What the method needs besides the user's callbacks.
+        Additional callbacks that run before the user's.
     loss_changes : bool, default=False
-        Whether a callback changes the loss between epochs, whose values then cannot be compared.
+        Whether a callback changes the loss function between epochs, so that losses of different
+        epochs cannot be compared.
     advice : str, default=None
-        What to do if the training diverges, as the end of a sentence. None: a smaller
-        `learning_rate`, or scaled features.
+        Advice in the error message if the training diverges. None: a smaller `learning_rate`, or
+        scaled features.
 
     Returns
     -------
@@ -144,7 +146,7 @@ def train(
     >>> trained.module(torch.eye(3)).argmax(dim=1)
     tensor([2, 0, 1])
     """
-    # Here and not above: with some other libraries at hand, skorch takes seconds to import.
+    # Imported here, because importing skorch can take seconds.
     from skuq.networks._skorch import as_dataset, make_net
 
     with seeded(seed):
@@ -184,7 +186,7 @@ def train(
 
 
 def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow: bool) -> None:
-    """Refuse a network with weights or losses that are not numbers, or whose loss only grew."""
+    """Raise ValueError if weights or losses are not finite, or if the loss at least doubled."""
     losses = np.array([epoch["train_loss"] for epoch in history if "train_loss" in epoch])
     if len(losses) == 0:
         raise KeyboardInterrupt("Interrupted before the first epoch ended.")
@@ -201,7 +203,7 @@ def _of_mean_weight_one(data: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArra
 
 
 class TrainingSet(NamedTuple):
-    """Training data on which the penalty is computed.
+    """Training data of the penalty in a gradient search.
 
     Attributes
     ----------
@@ -229,14 +231,14 @@ def training_batches(
     Parameters
     ----------
     n_samples, batch_size, n_batches : int
-        Size of the training set, of a batch, and how many batches are wanted.
+        Size of the training set, batch size, and number of batches.
     generator : torch.Generator
-        Source of randomness.
+        Random number generator.
 
     Yields
     ------
     Tensor of shape (min(batch_size, n_samples),), int64
-        Row numbers.
+        Row indices.
     """
     if n_samples <= batch_size:
         for _ in range(n_batches):
@@ -250,15 +252,15 @@ def training_batches(
         yield batch
 
 
-# Weight decay is a Gaussian prior on the weights, so that the posterior is proper.
+# Weight decay acts as a Gaussian prior on the weights, which makes the posterior proper.
 CLASSIFIER = TrainingSettings(learning_rate=5e-3, max_epochs=100, batch_size=256, weight_decay=1e-4)
-# Steps of constant length would end at random near the optimum, from where searches find models
-# of smaller loss everywhere.
+# The learning rate decays, because constant steps would end at a random point near the optimum,
+# and searches would find models of smaller loss in every direction.
 REGRESSOR = TrainingSettings(
     learning_rate=1e-2, max_epochs=100, batch_size=64, weight_decay=1e-4, cosine=True
 )
 
-# Their users cannot set a learning rate.
+# Users cannot set the learning rate of the default networks.
 _ADVICE = "scale the features, for instance with StandardScaler"
 
 
@@ -278,10 +280,10 @@ def train_default_classifier(
     device: str | torch.device,
     network: Callable[[int, int], nn.Module] = float64_mlp,
 ) -> nn.Module:
-    """Train the classifier that users get who bring none; it returns logits.
+    """Train the default classifier, which returns logits.
 
-    `network` builds it, untrained, from the numbers of features and classes. Weights of samples: 2
-    equals a sample given twice.
+    `network` builds the untrained module from the numbers of features and classes. A sample of
+    weight 2 equals two samples.
     """
     loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     settings = replace(CLASSIFIER, device=device)
@@ -299,15 +301,15 @@ def train_default_regressor(
     seed: int,
     device: str | torch.device,
 ) -> nn.Module:
-    """Train the regressor that users get who bring none, on the standardised target.
+    """Train the default regressor on the standardised target.
 
-    One output is the mean (least squares), two are mean and log variance (likelihood of a normal
-    distribution), in units of `y`.
+    With one output, it is the mean (least squares); with two, mean and log variance (Gaussian
+    likelihood). Both are in units of `y`.
     """
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
     scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0
-    # Where the variance is learnt too, the mean takes longer: large variances let it lag behind.
+    # Learning the variance slows down the mean, because large variances reduce its gradient.
     max_epochs = REGRESSOR.max_epochs * n_outputs
     network = train(
         partial(float64_mlp, X.shape[1], n_outputs),
@@ -329,7 +331,7 @@ def _weighted(X: NDArray[Any], sample_weight: NDArray[Any] | None) -> dict[str, 
 
 
 class GaussianLoss(nn.Module):
-    """Negative log-likelihood per sample, or half the squared error without a log variance."""
+    """Gaussian negative log-likelihood per sample; half the squared error if one output."""
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = (targets - outputs[:, 0]).square() / 2

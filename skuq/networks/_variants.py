@@ -1,4 +1,4 @@
-"""Variants of a network: which weights move, what comes before them, and many variants at once."""
+"""Variants of a network: selection of weights, splitting before them, and batched evaluation."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _NORMS = (
     nn.LocalResponseNorm,
 )
 
-# Of a network that begins with a linear layer and computes what follows in its own way: all of them
-# may move, since a variant then takes no more than 4 MiB.
+# A network that begins with a linear layer and cannot be split is searched as a whole if it has
+# fewer weights, because a variant then takes at most 4 MiB.
 _FEW_WEIGHTS = 2**20
 
-# Calls put other parameters into a module for a while, which threads may share.
+# `functional_call` temporarily replaces a module's parameters, and threads may share the module.
 _SWAPPING = Lock()
 
 
 class Cut(NamedTuple):
-    """A network cut in front of the first weights that move.
+    """A network split before the first selected weights.
 
     Attributes
     ----------
     body : torch.nn.Module or None
-        The layers before, from inputs to features; None if `module` takes the inputs themselves.
+        The first layers, from inputs to features; None if `module` is the whole network.
     module : torch.nn.Module
-        The rest, to the outputs.
+        The remaining layers, from features to outputs.
     parameters : tuple of str
-        Names, in `module`, of the parameters that move.
+        Names, in `module`, of the selected parameters.
     """
 
     body: nn.Module | None
@@ -57,39 +57,40 @@ class Cut(NamedTuple):
 def cut_network(
     network: nn.Module, parameters: str | Callable[[str, Tensor], bool], X: Tensor
 ) -> Cut:
-    """Choose weights of a network, and cut it in front of the first of them.
+    """Select weights of a network, and split the network before the first of them.
 
     Parameters
     ----------
     network : torch.nn.Module
-        Network in evaluation mode; the parts share its parameters, except where a layer had to
-        be taken out of a copy.
+        Network in evaluation mode; the parts share its parameters, unless a layer must be removed
+        from a copy.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable
-        "linear" is all from the first `torch.nn.Linear` to run on, where what follows it is the end
-        of an `nn.Sequential` (also of nested ones) or the network begins with it; "last" is the
-        last layer, "bias" all biases, "norm" the scales and shifts of normalisation layers; a
-        callable is asked ``parameters(name, tensor)`` for each. "auto" is "linear" where that can
-        be cut, all of a network that begins with a linear layer and is a chain of layers or has
-        less than a million weights, and else "last".
+        "linear": all weights from the first executed `torch.nn.Linear` on; only layers at the end
+        of an `nn.Sequential` (or of nested ones) may follow it, unless the network begins with
+        it. "last": the last layer. "bias": all biases. "norm": scales and shifts of normalisation
+        layers. A callable ``parameters(name, tensor)`` returns whether to select a parameter.
+        "auto": "linear" if the network can be split there; all weights of a network that begins
+        with a linear layer and is a chain of layers or has less than a million weights; otherwise
+        "last".
     X : Tensor of shape (n_samples, ...)
-        Example inputs, on which a cut is checked; they should be a fair sample.
+        Example inputs on which the split is checked; they should be representative.
 
     Returns
     -------
     Cut
-        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None: as of
-        "last" where something is computed after the last layer that is not a module of an
-        `nn.Sequential`, other than the logarithm of a softmax.
+        ``module(body(X))`` equals ``network(X)``. If `body` is None, ``module(X)`` does; this is
+        the case for "last" if the last layer is followed by a computation other than log-softmax
+        that is not a module of an `nn.Sequential`.
 
     Raises
     ------
     ValueError
-        If no parameter is chosen, or the network cannot be cut before its first linear layer.
+        If no parameter is selected, or the network cannot be split before its first linear layer.
 
     Warns
     -----
     UserWarning
-        If "auto" falls back on the last layer.
+        If "auto" selects the last layer because the network cannot be split.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def _chosen(
 
 
 def _default_cut(network: nn.Module, X: Tensor) -> Cut:
-    """Cut before the first linear layer, or the last layer where all weights would move."""
+    """Split for "auto": before the first linear layer if possible, otherwise before the last."""
     cut, ran = _before_linear(network, X), _layers_that_run(network, X)
     begins_linear = isinstance(network.get_submodule(ran[0]), nn.Linear)
     if begins_linear and (_is_plain(network) or n_weights(network) < _FEW_WEIGHTS):
@@ -160,19 +161,19 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
         warn_user(
             f"{type(network).__name__} cannot be cut before its first linear layer, so only its "
             f"last layer moves, {ran[-1]!r}, with {n_moving:,} of {n_weights(network):,} weights. "
-            "parameters='last' says so without this warning; 'all' moves all, of which each "
-            "variant is a copy."
+            "Set parameters='last' to silence this warning, or parameters='all' to search all "
+            "weights, which each variant copies."
         )
     return found
 
 
 def _is_plain(network: nn.Module) -> bool:
-    """Whether a network is a chain of layers, perhaps nested, and nothing more."""
+    """Whether a network consists of (nested) chains of layers only."""
     return all(is_chain(part) or not any(part.children()) for part in network.modules())
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
-    """Cut before the first linear layer; no body if it takes the inputs, None if impossible."""
+    """Split before the first linear layer; no body if it comes first, None if impossible."""
     body = LayerInput.of_first_linear(network, X)
     if body is None:
         return None
@@ -184,13 +185,13 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Cut before the last layer; no body if something follows it that is not a module."""
+    """Split before the last layer; no body if a computation outside of modules follows it."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
     following = [network.get_submodule(each) for each in tail]
     head = nn.Sequential(last, *following) if tail else last
-    # Many networks end in the function log_softmax, which is not a module of theirs.
+    # Many networks end in a call of log_softmax, which is not a module.
     logarithms = nn.Sequential(last, *following, nn.LogSoftmax(dim=-1)).train(network.training)
     features = LayerInput(network, name)
     parts = ((_without(network, [name, *tail]), head), (features, head), (features, logarithms))
@@ -202,14 +203,14 @@ def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
 
 
 class LayerInput(nn.Module):
-    """Features that enter one layer of a network, which runs no further.
+    """Module that returns the input of one layer of a network, and stops there.
 
     Parameters
     ----------
     network : torch.nn.Module
         Network in evaluation mode.
     name : str
-        Name of the layer in `network`. If it runs several times, its first input is meant.
+        Name of the layer in `network`. If it runs several times, its first input is returned.
 
     Examples
     --------
@@ -242,9 +243,9 @@ class LayerInput(nn.Module):
 
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
-        """Find the first linear layer if it takes one vector for each input, else the last layer.
+        """Find the first linear layer if it receives one vector per input, else the last layer.
 
-        In transformers it takes one for each token.
+        In transformers, it receives one vector per token.
         """
         first = cls.of_first_linear(network, X)
         with torch.no_grad():
@@ -263,20 +264,20 @@ class LayerInput(nn.Module):
         return reached[1]
 
     def reaches_unaltered(self, X: Tensor) -> bool:
-        """Whether the layer takes the inputs as they are."""
+        """Whether the layer receives the network's inputs unchanged."""
         X = X.clone()
         with torch.no_grad():
-            return self(X) is X and X._version == 0  # which counts alterations in place
+            return self(X) is X and X._version == 0  # `_version` counts in-place changes
 
 
 class _Reached(Exception):
-    """End of a forward pass at a layer."""
+    """Raised to stop a forward pass at a layer."""
 
 
 def _run_until(
     layers: Iterable[nn.Module], network: nn.Module, X: Tensor
 ) -> tuple[nn.Module, Tensor] | None:
-    """Run a network up to the first of some layers; the layer and its input, if it gets there."""
+    """Run a network up to the first of some layers; return the layer and its input, or None."""
 
     def stop(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         raise _Reached(layer, next(chain(inputs, named.values())))
@@ -294,19 +295,19 @@ def _run_until(
 
 
 def _is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: Tensor) -> bool:
-    """Whether two parts in turn return on example inputs what the network returns."""
+    """Whether ``rest(body(X))`` equals ``network(X)`` on example inputs."""
     with torch.no_grad():
         expected = network(X.clone())
         try:
             found = rest(body(X.clone()))
             same_shape = bool(expected.shape == found.shape)
             return same_shape and torch.allclose(expected, found, equal_nan=True)
-        except Exception:  # whatever layers raise on inputs that are not meant for them
+        except Exception:  # layers may raise any error for wrong inputs
             return False
 
 
 def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
-    """Names of the modules with parameters of their own, in the order of a forward pass."""
+    """Names of the modules that directly own parameters, in the order of a forward pass."""
     ran: list[str] = []
     handles = [
         module.register_forward_pre_hook(lambda _module, _inputs, name=name: ran.append(name))
@@ -319,16 +320,16 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
     finally:
         for handle in handles:
             handle.remove()
-    return ran or [""]  # all that holds parameters may be a list of them, which does not run
+    return ran or [""]  # none, if all parameters are in a ParameterList, which is not called
 
 
 def _some_rows(X: Tensor) -> Tensor:
-    """A copy of the first two inputs: normalisation by the batch alone takes no single one."""
+    """Copy the first two inputs; one is not enough for normalisation by batch statistics."""
     return X[:2].clone()
 
 
 def _tail_of(network: nn.Module, name: str) -> list[str]:
-    """Names of the modules that follow a module in the `nn.Sequential`s around it."""
+    """Names of the modules that follow a module in all enclosing `nn.Sequential`s."""
     following = []
     while name:
         parent, _, position = name.rpartition(".")
@@ -342,7 +343,7 @@ def _tail_of(network: nn.Module, name: str) -> list[str]:
 
 
 def _without(network: nn.Module, names: Collection[str]) -> nn.Module:
-    """A copy of a network in which some modules do nothing."""
+    """Copy a network, and replace some modules by the identity."""
     if "" in names:
         return nn.Identity()
     body = deepcopy(network)
@@ -359,11 +360,11 @@ def stack_parameters(
     Parameters
     ----------
     module : torch.nn.Module
-        The model that every variant starts from.
+        Model from which all variants start.
     n_models : int
         Number of variants.
     names : iterable of str, default=None
-        Parameters to copy; None takes all.
+        Parameters to copy; None copies all.
 
     Returns
     -------
@@ -381,23 +382,22 @@ def stack_parameters(
 def stacked_forward(
     module: nn.Module, parameters: Mapping[str, Tensor], X: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Evaluate all variants of a module, at once if its layers allow it and in turn if not.
+    """Evaluate all variants of a module: in one batched pass if possible, otherwise in a loop.
 
-    Recurrent layers (`nn.LSTM`, `nn.GRU`, `nn.RNN`) have no batched form, nor has a network whose
-    way depends on the values of its inputs; for these each variant is evaluated by itself, which
-    takes longer.
+    Recurrent layers (`nn.LSTM`, `nn.GRU`, `nn.RNN`) and networks whose control flow depends on
+    input values cannot be batched; their variants are evaluated one by one, which takes longer.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Supplies the computation, and every parameter and buffer that `parameters` leaves out.
+        Module with the computation, and with all parameters and buffers not in `parameters`.
     parameters : mapping of str to Tensor of shape (n_models, \\*parameter.shape)
         Parameters that differ between the variants.
     X : Tensor of shape (n_samples, ...) or (n_models, n_samples, ...)
-        Inputs, the same for all variants (`shared_input`) or one batch for each. They stay as
-        they are: each variant gets a copy, since a module may alter its input in place.
+        Inputs, the same for all variants or one batch for each. They are not altered: variants
+        use copies, because a module may alter its input in place.
     shared_input : bool
-        Which of the two forms `X` has.
+        Whether `X` is the same for all variants.
 
     Returns
     -------
@@ -428,9 +428,9 @@ def stacked_forward(
                 )
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
-                # A slow loop would hide that all at once is too much, or that a device failed. Of
-                # layers without a batched form, torch's errors have no class of their own: the loop
-                # works for them, or says what is wrong.
+                # Memory and device errors must not be hidden by the slow loop. torch has no
+                # specific error class for layers that cannot be batched, so all other errors are
+                # followed by the loop, which either works or raises the actual error.
                 if is_of_device(error):
                     raise
         n_models = len(next(iter(parameters.values())))
@@ -447,7 +447,7 @@ def stacked_forward(
 
 @contextmanager
 def _without_fused_attention() -> Iterator[None]:
-    """Plain operations in transformer layers: fused kernels have no batched form or derivative."""
+    """Disable fused kernels in transformer layers, which cannot be batched or differentiated."""
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -459,10 +459,10 @@ def _without_fused_attention() -> Iterator[None]:
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Run functions of `torch.utils.checkpoint` as they are, so that their activations are kept.
+    """Disable `torch.utils.checkpoint`, so that activations are stored.
 
-    Otherwise the backward pass computes them again, when the module no longer has the weights of a
-    variant: that is an error, or gradients are missing.
+    Otherwise the backward pass would recompute them when the module no longer has the variant's
+    weights, which raises an error or loses gradients.
     """
     was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
     for name in was:
@@ -475,7 +475,7 @@ def _without_checkpoints() -> Iterator[None]:
 
 
 class _Plain:
-    """In place of the autograd function with the same method."""
+    """Replacement of checkpoint's autograd function that calls the function directly."""
 
     @staticmethod
     def apply(function: Callable[..., Any], _preserve_rng_state: bool, *inputs: Any) -> Any:
@@ -483,11 +483,11 @@ class _Plain:
 
 
 def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
-    """In place of the generator that runs before and after a function."""
+    """Replacement of checkpoint's generator that does nothing before and after a function."""
     yield
 
 
-# What torch.utils.checkpoint.checkpoint calls, which users import under its own name.
+# Internals of torch.utils.checkpoint.checkpoint; users may have imported `checkpoint` itself.
 _CHECKPOINTS = {
     "CheckpointFunction": _Plain,
     "_checkpoint_without_reentrant_generator": _around_nothing,

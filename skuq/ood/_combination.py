@@ -1,4 +1,4 @@
-"""Several scores of one input as one, whose rate of false alarms is known."""
+"""Combination of several scores of an input into one with a known false alarm rate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.stored import stored
 
 _SHARE_OF_TAIL = 0.1
-_LARGEST = 1e100  # score and surprise; NaN counts as this score
-_N_FOLDS = 20  # of held-out inputs, each compared with the others
+_LARGEST = 1e100  # limit of scores and surprises; replaces NaN
+_N_FOLDS = 20  # cross-validation folds of the held-out inputs
 
 
 def _bounded(scores: FloatArray) -> FloatArray:
-    """Scores that can be computed with; those that overflowed are the most unusual ones."""
+    """Clip scores to finite values; NaN and overflow become the most unusual score."""
     bounded: FloatArray = np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
     return bounded.clip(-_LARGEST, _LARGEST)
 
@@ -27,21 +27,22 @@ def _bounded(scores: FloatArray) -> FloatArray:
 @stored("ood.tail")
 @dataclass(frozen=True)
 class Tail:
-    """Surprise at a score: minus the logarithm of its p-value among those of held-out inputs.
+    """Surprise at a score: the negative log of its p-value among the held-out scores.
 
-    Beyond their 90 % quantile the surprise grows in proportion to the score, as if the largest
-    tenth were exponentially distributed, so that inputs beyond all held-out ones still differ.
+    Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the
+    largest tenth were exponentially distributed. So inputs with larger scores than all held-out
+    inputs still have different surprises.
 
     Attributes
     ----------
     ordered : ndarray of shape (n_held_out,), float64
         Scores of the held-out inputs, in ascending order.
     start : float
-        Where the tail starts.
+        Score at which the tail starts.
     share : float
-        Share of the held-out scores beyond it.
+        Fraction of the held-out scores in the tail.
     scale : float
-        Their mean distance from it.
+        Mean distance of the tail's scores from `start`.
     """
 
     ordered: NDArray[np.float64]
@@ -51,14 +52,14 @@ class Tail:
 
     @classmethod
     def of(cls, held_out: FloatArray) -> Self:
-        """Tail of the scores of held-out inputs, (n_held_out,)."""
+        """Fit the tail to the scores of held-out inputs, (n_held_out,)."""
         ordered = np.sort(_bounded(held_out))
         start = float(np.quantile(ordered, 1 - _SHARE_OF_TAIL))
         above = ordered[ordered > start]
         share = (len(above) + 1) / (len(ordered) + 1)
         if len(above):
             return cls(ordered, start, share, float((above - start).mean()))
-        # All of the largest tenth are equal, as counts may be: one more is one unit more.
+        # The largest tenth are all equal, such as counts: use the standard deviation, or 1.
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
     def surprise(self, scores: FloatArray) -> FloatArray:
@@ -74,11 +75,11 @@ class Tail:
 @stored("ood.combination")
 @dataclass(frozen=True)
 class Combination:
-    """One statistic of several scores, compared with that of held-out inputs.
+    """A statistic of several scores, compared with the statistic of held-out inputs.
 
-    Scores of one group, such as all that are made of the same logits, share a vote: the statistic
-    is the sum over groups of the mean squared surprise. One group that is very surprised weighs
-    more than all that are a little surprised.
+    The statistic is the sum over groups of the mean squared surprise within each group, so that
+    scores of one group, such as all scores computed from logits, count as one. A large surprise
+    in one group outweighs small surprises in all groups.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class Combination:
     held_out : ndarray of shape (n_held_out,), float64
         Statistic of the held-out inputs.
     codes : ndarray of shape (n_held_out,), int64, or None
-        Their classes, if the rate of false alarms is to hold within each.
+        Classes of the held-out inputs, if the false alarm rate must hold within each class.
     """
 
     groups: dict[str, str]
@@ -104,14 +105,14 @@ class Combination:
         groups: Mapping[str, str],
         codes: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Combination of the scores of held-out inputs, each of shape (n_held_out,).
+        """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
 
-        The statistic of a held-out input is computed with the scores of others, as that of a new
-        input is: its own would make it less surprising.
+        The statistic of a held-out input is computed by cross-validation, without its own scores,
+        as for a new input; with its own scores it would be less surprising.
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
-        if n_rows == 1:  # it cannot be compared with others, and so nothing is more unusual
+        if n_rows == 1:  # cross-validation is impossible, so no input may be more unusual
             return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
         fold = np.arange(n_rows) % _N_FOLDS
         held_out = np.empty(n_rows)
@@ -130,15 +131,15 @@ class Combination:
         return total
 
     def surprises(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """Surprise at each score by itself, (n,) each, in nats."""
+        """Surprise at each score separately, (n,) each, in nats."""
         return {name: tail.surprise(scores[name]) for name, tail in self.tails.items()}
 
     def p_values(self, statistic: FloatArray) -> FloatArray:
-        """Conformal p-values, (n,): shares of held-out inputs that are at least as unusual."""
+        """Conformal p-values, (n,): fraction of held-out inputs at least as unusual."""
         return conformal_p_values(statistic, self.held_out, y_held_out=self.codes)
 
     def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """Conformal p-values of each score by itself, (n,) each."""
+        """Conformal p-values of each score separately, (n,) each."""
         return {
             name: conformal_p_values(_bounded(scores[name]), tail.ordered)
             for name, tail in self.tails.items()
@@ -146,15 +147,15 @@ class Combination:
 
     @property
     def smallest_p_value(self) -> float:
-        """Smallest p-value that an input can have."""
+        """Smallest possible p-value of an input."""
         if self.codes is None:
             return 1 / (1 + len(self.held_out))
         return float(1 / (1 + np.unique(self.codes, return_counts=True)[1].min()))
 
     def limit(self, false_alarm_rate: float) -> float:
-        """Largest statistic of inputs that are not flagged; infinite if none can be."""
+        """Largest statistic that is not flagged; infinite if no input can be flagged."""
         groups = [self.held_out]
         if self.codes is not None:
             groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]
         limits = [conformal_limit(group, 1 - false_alarm_rate) for group in groups]
-        return (1 + 2e-6) * max(limits)  # beyond the rounding that p-values forgive
+        return (1 + 2e-6) * max(limits)  # exceeds the rounding tolerance of the p-values

@@ -1,4 +1,4 @@
-"""Detection of out-of-distribution inputs, with a rate of false alarms that is kept."""
+"""Detection of out-of-distribution inputs with a controlled false alarm rate."""
 
 from __future__ import annotations
 
@@ -37,57 +37,60 @@ from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of explanations
-_BATCH_SIZE = 8192  # rows whose features are held at once
+_BATCH_SIZE = 8192  # rows whose features are in memory at once
 
 
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
-    """Detector of inputs that are unlike what a model knows, with a known rate of false alarms.
+    """Detector of out-of-distribution inputs with a known false alarm rate.
 
-    Several scores, each good at something else, are compared with those of held-out inputs and
-    combined: how unsure the model is, how far an input is from the training data in the features
-    that the model looks at, and in tables whether it has values that no training row supports.
-    The combination is compared with that of held-out inputs again: of inputs like these, a share
-    of `false_alarm_rate` at most is flagged, in expectation, whatever the model.
+    Several scores are computed: the uncertainty of the model, the distance of an input from the
+    training data in the model's features, and for tables the number of values not supported by
+    training rows. They are compared with the scores of held-out inputs and combined into one
+    statistic, which is again compared with that of held-out inputs. Of new inputs with the same
+    distribution, at most a fraction `false_alarm_rate` is flagged in expectation, for any model.
 
     Parameters
     ----------
     estimator : object, default=None
         The model: any classifier with `predict_proba` or regressor, of scikit-learn, skorch or
-        skuq, a `torch.nn.Module`, or a pipeline. It is cloned and trained, or in a
-        `FrozenEstimator`, and as a bare module, taken as it is. None: there is no model, and inputs
-        alone are judged.
+        skuq, a `torch.nn.Module`, or a pipeline. It is cloned and trained. A model in a
+        `FrozenEstimator` and a bare module are used without retraining. None: scores are computed
+        from the inputs alone, without a model.
     false_alarm_rate : float, default=0.05
-        Share of inputs like the held-out ones that `predict` may flag.
+        Largest expected fraction of inputs that `predict` flags among inputs with the
+        distribution of the held-out ones.
     scores : "auto" or list of str or callable, default="auto"
-        What is combined. "auto" takes all that there are for the model and the inputs:
+        Scores to combine. "auto" uses all that apply to the model and the inputs:
 
-        - "neighbors", the mean distance to the ten nearest training inputs, between the features
-          that enter the first layer of a network that takes vectors, or that enter a learner; of
-          unit length or standardised, whichever tells more about the labels of the neighbours,
-          and standardised for columns of a table: texts, or fewer than 32 features that no
-          network has learned;
-        - unless they are standardised, "entropy" and "energy" of a classifier's predictions,
-          "total", the uncertainty of an estimator of skuq, and "mahalanobis", the relative
-          Mahalanobis distance, where there are at least five training inputs for each feature:
-          far away from a table's rows models are often most certain;
-        - "epistemic", the epistemic part of the uncertainty of an estimator of skuq;
-        - "length", unless they are standardised: whether the length of the features is further
-          out of range than half its width, which distances between directions do not see;
-        - "support", if they are: the number of columns of a table with a category that no training
-          row has, or a number further out of range than half its width.
+        - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs
+          of the first layer of a network that receives vectors, or the inputs of a learner. They
+          are scaled to unit length or standardised, whichever predicts the labels better from the
+          neighbours. Table columns (texts, or fewer than 32 features not learned by a network)
+          are always standardised.
+        - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
+          "total", the total uncertainty of a skuq estimator; and, with at least five training
+          inputs per feature, "mahalanobis", the relative Mahalanobis distance. They are left out
+          for tables because models are often most certain far from all rows.
+        - "epistemic": epistemic uncertainty of a skuq estimator.
+        - "length", unless features are standardised: whether the norm of the features is out of
+          the training range by more than half the range's width; distances between vectors of
+          unit length do not depend on it.
+        - "support", if features are standardised: number of table columns with a category that
+          does not occur in training rows, or with a number out of range by more than half the
+          range's width.
 
-        A callable gets inputs, some at a time, and returns a score for each that does not depend
-        on the others, larger for more unusual ones.
+        A callable receives a batch of inputs and returns one score per input, larger for more
+        unusual inputs; a score must not depend on the other inputs of the batch.
     held_out_share : float, default=0.2
-        Share of the training inputs, 5,000 at most, that is held out where `fit` gets no
+        Fraction of the training inputs, 5,000 at most, that is held out if `fit` gets no
         `X_held_out`.
     by_class : bool, default=False
-        Whether the rate is kept within each class, and so for inputs with other proportions of
-        the classes; fewer OOD inputs are found.
+        Whether the false alarm rate holds within each class, and therefore also for other class
+        proportions; fewer OOD inputs are found.
     device : str, default="auto"
-        Where networks compute; "auto" is CUDA if present, else the CPU.
+        Device of networks; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Choice of the held-out inputs, and training.
+        Seed of the held-out split and of training.
 
     Attributes
     ----------
@@ -96,7 +99,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores_ : list of str
         Names of the scores that are combined.
     offset_ : float
-        `score_samples` of inputs below which they are flagged; it follows `false_alarm_rate`.
+        Threshold: inputs with smaller `score_samples` are flagged. It depends on the current
+        `false_alarm_rate`.
     n_held_out_ : int
         Number of held-out inputs.
     n_features_in_ : int
@@ -106,17 +110,17 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     Notes
     -----
-    Each score is turned into a surprise, minus the logarithm of its p-value among the held-out
-    inputs, which is continued beyond them in proportion to the score. Scores of one kind share a
-    vote: of each kind (the model's, distances, support) the mean of the squared surprises is
-    taken, and the sum over kinds is compared with that of the held-out inputs.
+    Each score is converted to a surprise, the negative log of its p-value among the held-out
+    inputs, extrapolated linearly beyond them. The squared surprises are averaged within each kind
+    of score (model, distance, support), and the sum over kinds is compared with that of the
+    held-out inputs.
 
-    The rate holds in expectation over the choice of the held-out inputs, which have to be drawn
-    like those to be judged, and have trained nothing. With n of them, the rate of one detector
-    varies around the expected one with a standard deviation of about ``sqrt(rate / n)``; with fewer
-    than about 20 it is approximate. Training inputs are neighbours of themselves, so that their
-    p-values are too large. A pipeline around the detector does not transform `X_held_out`; put the
-    pipeline inside.
+    The rate holds in expectation over the draw of the held-out inputs. They must have the same
+    distribution as new in-distribution inputs, and must not be used for training. With n held-out
+    inputs, the rate of a single detector has a standard deviation of about ``sqrt(rate / n)``;
+    with fewer than about 20 it is approximate. p-values of training inputs are too large, because
+    each is its own nearest neighbour. A pipeline around the detector does not transform
+    `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
     ----------
@@ -176,7 +180,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     @property
     def offset_(self) -> float:
-        """`score_samples` of inputs below which they are flagged, at the present rate."""
+        """Threshold of `score_samples` below which inputs are flagged, at the current rate."""
         return -self._combination.limit(self.false_alarm_rate)
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -188,15 +192,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Training inputs; ids of nodes for a classifier of nodes. A part of them is held out if
-            there is no `X_held_out`.
+            Training inputs; node ids for a node classifier. Some of them are held out if
+            `X_held_out` is None.
         y : array-like of shape (n_samples,), default=None
-            Labels, or targets of a regression, which those of a bare module are if they are
-            floats. Not needed without an estimator, or for a frozen one that predicts.
+            Labels, or targets of a regression; with a bare module, floats are regression targets.
+            Not needed without an estimator, or for a frozen estimator with `predict`.
         X_held_out : array-like like `X`, default=None
-            Inputs, drawn like those to be judged, that have trained nothing.
+            Inputs with the distribution of new in-distribution inputs, not used for training.
         y_held_out : array-like of shape (n_held_out,), default=None
-            Their labels, which `by_class` needs.
+            Labels of the held-out inputs, needed for `by_class`.
 
         Returns
         -------
@@ -206,16 +210,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `y` is missing, inputs are not valid, a score needs what there is not, or held-out
-            nodes have trained the model.
+            If `y` is missing, inputs are invalid, a score does not apply to the model or the
+            inputs, or held-out nodes were used to train the model.
         TypeError
-            If the estimator is of a kind that cannot be used.
+            If the estimator is of an unsupported type.
 
         Warns
         -----
         UserWarning
-            If a frozen estimator may have been trained on the part that is held out, or there are
-            too few held-out inputs for the rate.
+            If a frozen estimator may have been trained on the held-out inputs, or there are too
+            few held-out inputs for the rate.
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -223,8 +227,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         X, y = self._labelled_inputs(X, y)
         if y_held_out is not None and X_held_out is None:
             raise ValueError(
-                "`y_held_out` are the labels of `X_held_out`, which is missing; leave out both to "
-                "hold out a part of X and y."
+                "`y_held_out` was passed without `X_held_out`; pass both, or neither to hold out a "
+                "part of X and y."
             )
         if self.by_class and (self.estimator is None or self._is_regression(y)):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
@@ -253,24 +257,24 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
-        """Fit, and predict the training inputs.
+        """Fit the detector and return `predict` of the training inputs.
 
         Parameters
         ----------
         X, y
             As in `fit`.
         **kwargs
-            Further arguments of `fit`.
+            Keyword arguments of `fit`.
 
         Returns
         -------
         ndarray of shape (n_samples,), int64
-            As of `predict`.
+            As in `predict`.
         """
         return self.fit(X, y, **kwargs).predict(X)
 
     def p_values(self, X: Any) -> FloatArray:
-        """Compute the share of held-out inputs that are at least as unusual, the input included.
+        """Compute the fraction of held-out inputs, plus the input, that are at least as unusual.
 
         Parameters
         ----------
@@ -280,14 +284,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Conformal p-values, in (0, 1]: of inputs like the held-out ones, a share p at most is
-            expected to have a p-value of p or less.
+            Conformal p-values, in (0, 1]: among inputs with the distribution of the held-out
+            ones, at most a fraction p is expected to have a p-value of p or less.
         """
         check_is_fitted(self)
         return self._combination.p_values(-self.score_samples(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Decide which inputs are out of distribution.
+        """Predict which inputs are out-of-distribution.
 
         Parameters
         ----------
@@ -303,7 +307,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return np.where(inside, 1, -1).astype(np.int64)
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Compute how far inputs are from being flagged; negative for those that are.
+        """Compute the margin to the threshold; negative for flagged inputs.
 
         Parameters
         ----------
@@ -318,7 +322,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Compute minus the combined surprise at inputs.
+        """Compute the negative combined surprise of inputs.
 
         Parameters
         ----------
@@ -328,13 +332,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            At most 0; smaller for more unusual inputs, also beyond all held-out ones.
+            At most 0, and smaller for more unusual inputs, even if they are more unusual than all
+            held-out inputs.
         """
         check_is_fitted(self)
         return -self._combination.statistic(self._scores_of(X))
 
     def single_scores(self, X: Any) -> pd.DataFrame:
-        """Compute each score by itself, before it is compared with those of held-out inputs.
+        """Compute the separate scores, before they are compared with those of held-out inputs.
 
         Parameters
         ----------
@@ -344,32 +349,32 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         DataFrame
-            One row for each input, with its index, and one column for each score in `scores_`,
-            float64; larger is more unusual, and units differ.
+            One row per input, with the index of `X`, and one column per score in `scores_`,
+            float64; larger is more unusual. Units differ between scores.
         """
         check_is_fitted(self)
         return _with_index(pd.DataFrame(self._scores_of(X)), X)
 
     def explain(self, X: Any) -> pd.DataFrame:
-        """Tell which score makes each input unusual, and which columns or words do.
+        """Return the score, and the columns or words, that make each input unusual.
 
-        They are found by replacing each by those of training inputs: the cost is that of scoring 20
-        inputs for each column or word of each input.
+        Columns and words are found by replacing each by those of training inputs, which costs
+        scoring 20 inputs for each column or word of each input.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs; those that `predict` flags, for instance.
+            Inputs, for instance those that `predict` flags.
 
         Returns
         -------
         DataFrame
-            One row for each input, with its index: ``p_value``; ``most_unusual``, the score that
-            surprises most; the p-values of all scores, in columns with their
-            names; for tables of up to 100 columns ``columns``, up to three columns with their
-            values: those with values that no training row supports, and those that contribute most
-            to the surprise; and for texts ``words``, up to three: those that no training text has,
-            and those that contribute most.
+            One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
+            name of the score with the largest surprise; and one column of p-values per score.
+            Tables of up to 100 columns have ``columns``: up to three columns and their values,
+            which are not supported by training rows or contribute most to the surprise. Texts
+            have ``words``: up to three words that do not occur in training texts or contribute
+            most.
         """
         check_is_fitted(self)
         scores = self._scores_of(X)
@@ -381,7 +386,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._parts is not None:
             rows = self._checked_inputs(X)
             name = "words" if is_texts(X) else "columns"
-            found[name] = self._parts.told(rows, lambda other: -self.score_samples(other))
+            found[name] = self._parts.describe(rows, lambda other: -self.score_samples(other))
         return _with_index(found, X)
 
     # --- fit -------------------------------------------------------------------------------
@@ -398,26 +403,27 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if y is None:
             raise ValueError(
                 "This OODDetector requires y to be passed, but the target y is None: its estimator "
-                "is to be trained. Pass y, or a FrozenEstimator that predicts."
+                "must be trained. Pass y, or a fitted model with `predict` in a FrozenEstimator."
             )
         X, y = indexable(X, column_or_1d(y, warn=True))
         return X, y
 
     def _hold_out(self, X: Any, y: Any, random: np.random.RandomState) -> tuple[Any, Any, Any, Any]:
-        """Hold out a random part, of each class where that can be done."""
+        """Hold out a random part, stratified by class where possible."""
         n_rows = _num_samples(X)
         n_held_out = min(round(self.held_out_share * n_rows), _MOST_HELD_OUT)
         n_held_out = max(n_held_out, min(_FEWEST_HELD_OUT, n_rows // 2), 1)
         if n_rows - n_held_out < 1:
             raise ValueError(
-                f"Found {n_rows} sample(s), and at least 2 are required: one to be held out. Pass "
-                "`X_held_out`."
+                f"Found {n_rows} sample(s), and at least 2 are required, one of which is held out. "
+                "Pass more samples, or `X_held_out`."
             )
         if is_prefit(self.estimator) and not self._takes_nodes:
             warn_user(
-                "A part of X is held out, and the frozen estimator may have been trained on it: "
-                "its scores would then be too low there, and more inputs flagged than "
-                "`false_alarm_rate` says. Pass inputs that have not trained it as `X_held_out`."
+                "A part of X is held out, and the frozen estimator may have been trained on it. "
+                "Its scores on this part would then be too low, and the actual false alarm rate "
+                "higher than `false_alarm_rate`. Pass inputs that were not used for training as "
+                "`X_held_out`."
             )
         order = random.permutation(n_rows)
         if y is not None and not self._is_regression(y):
@@ -436,7 +442,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _fitted(
         self, X: Any, y: Any, seed: int, random: np.random.RandomState
     ) -> tuple[Evaluator, Training]:
-        """The trained model, and what it says about its training inputs."""
+        """Train the model, and evaluate it on its training inputs."""
         if self.estimator is None:
             evaluate: Evaluator = InputsAlone(feature_encoder(X))
             self.estimator_ = None
@@ -483,13 +489,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return evaluate, Training(evaluate(X, self.device), False, None, None, random)
 
     def _made_scores(self, training: Training) -> dict[str, Any]:
-        """The scores that were asked for, fitted to training inputs."""
+        """Fit the requested scores to training inputs."""
         if isinstance(self.scores, str):
             made: dict[str, Any] = dict(automatic(training))
             if not made:
                 raise ValueError(
-                    "There is no score for inputs that are neither numbers nor a table, without a "
-                    "classifier; pass `scores`, such as functions of the inputs."
+                    "scores='auto' found no score that applies: the inputs are neither numbers nor "
+                    "a table, and the estimator is not a classifier. Pass functions of the inputs "
+                    "as `scores`."
                 )
             return made
         if not len(self.scores):
@@ -499,8 +506,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             name = getattr(each, "__name__", type(each).__name__) if callable(each) else each
             if name in made or name in _RESERVED:
                 raise ValueError(
-                    f"The name {name!r} is taken already; give each function in `scores` a name of "
-                    "its own."
+                    f"The name {name!r} in `scores` is used twice or reserved; give each function "
+                    "a different name."
                 )
             if callable(each):
                 made[name] = each
@@ -531,9 +538,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         missing = np.setdiff1d(np.arange(len(known)), codes)
         if len(missing):
             raise ValueError(
-                f"The held-out inputs have no sample of class {known[missing[0]]}: a rate within "
-                "each class needs samples of all classes. Pass `X_held_out` and `y_held_out` that "
-                "have, or use by_class=False."
+                f"The held-out inputs have no sample of class {known[missing[0]]}, but "
+                "by_class=True needs samples of all classes. Pass `X_held_out` and `y_held_out` "
+                "with samples of each class, or use by_class=False."
             )
         return codes
 
@@ -543,8 +550,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             needed = int(np.ceil(1 / self.false_alarm_rate - 1e-9)) - 1
             warn_user(
                 f"No input can be flagged at false_alarm_rate={self.false_alarm_rate}: with "
-                f"{self.n_held_out_} held-out inputs no p-value is below {smallest:.3g}. At least "
-                f"{needed} are needed{' of each class' if self.by_class else ''}."
+                f"{self.n_held_out_} held-out inputs, the smallest p-value is {smallest:.3g}. Pass "
+                f"at least {needed} held-out inputs{' of each class' if self.by_class else ''}, or "
+                "increase `false_alarm_rate`."
             )
 
     # --- prediction ------------------------------------------------------------------------
@@ -592,13 +600,13 @@ return_no_rows(
 
 
 def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
-    """Results with the index of a pandas object."""
+    """Give results the index of `X` if it is a pandas object."""
     index = getattr(X, "index", None)
     return found.set_index(index) if isinstance(index, pd.Index) else found
 
 
 def _batches(X: Any) -> Iterator[Any]:
-    """Rows, some at a time."""
+    """Iterate over batches of rows."""
     for rows in gen_batches(_num_samples(X), _BATCH_SIZE):
         yield _safe_indexing(X, rows)
 
@@ -609,7 +617,7 @@ def _all_outputs(evaluate: Evaluator, X: Any, device: Any) -> RowOutputs:
 
 
 def _values(score: Callable[[Any], Any], name: str, X: Any) -> FloatArray:
-    """Scores of a function of the user, checked."""
+    """Compute and validate the scores of a user's function."""
     values = finite(score(X), f"the score {name}")
     if len(values) != _num_samples(X):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Outputs for nodes of a graph, of a classifier of nodes."""
+"""Outputs of a node classifier for OOD scores."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from skuq.ood._outputs import Evaluator, RowOutputs
 
 @dataclass(frozen=True)
 class NodeOutputs(Evaluator):
-    """A fitted classifier of nodes, with the energy of its logits diffused over the graph.
+    """A fitted node classifier, with the energy of its logits diffused over the graph.
 
     Attributes
     ----------
     estimator : estimator
-        Takes ids of nodes.
+        Node classifier whose inputs are node ids.
     diffused : LogitUncertainty
-        Energy of all nodes, diffused over their graph; over similar nodes too, where the estimator
-        averages over them.
+        Energy of all nodes, diffused over their graph, and over similar nodes if the estimator
+        averages over similar nodes.
     """
 
     estimator: Any
@@ -29,7 +29,7 @@ class NodeOutputs(Evaluator):
 
     @classmethod
     def of(cls, estimator: Any, nodes: Any, y: Any, device: Any) -> NodeOutputs:
-        """Look at a fitted classifier with its labelled nodes."""
+        """Create from a fitted classifier and its labelled nodes."""
         from skuq.evidential import LogitUncertainty
 
         similarity = getattr(estimator, "propagation", None) == "similarity"
@@ -52,25 +52,25 @@ class NodeOutputs(Evaluator):
 
 
 def node_ids(X: Any) -> NDArray[np.int64]:
-    """Ids of nodes that are given as ids or as a mask."""
+    """Convert node ids or a Boolean mask to node ids."""
     ids = np.asarray(X)
     return np.flatnonzero(ids) if ids.dtype == bool else ids.ravel()
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64]) -> None:
-    """Refuse held-out nodes that are repeated, or that have trained the classifier."""
+    """Raise ValueError for held-out nodes that are repeated or were used for training."""
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):
         raise ValueError(
             f"{len(repeated)} of the held-out nodes occur more than once, the first is "
-            f"{repeated[0]}: repetitions are no further samples. Give each node once."
+            f"{repeated[0]}. Pass each node once."
         )
     seen = getattr(estimator, "labelled_nodes_", None)
     used = np.intersect1d(nodes, [] if seen is None else seen)
     if len(used):
         raise ValueError(
             f"{len(used)} of the held-out nodes were used for training or early stopping, the "
-            f"first is {used[0]:.0f}: such nodes have less uncertainty than new ones. Pass nodes "
-            "that took part in neither as `X_held_out`."
+            f"first is {used[0]:.0f}: such nodes have less uncertainty than new ones. Pass other "
+            "nodes as `X_held_out`."
         )

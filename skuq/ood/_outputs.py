@@ -1,4 +1,4 @@
-"""Outputs of a fitted model for rows, as far as scores of OOD detection need them."""
+"""Outputs of a fitted model that the OOD scores are computed from."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from skuq.information import log_softmax
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.probabilities import proba_of_classes
 
-_N_EXAMPLES = 256  # rows that show what a learner returns
-_TOLERANCE = 1e-4  # of probabilities that are those of logits
+_N_EXAMPLES = 256  # rows on which a learner's outputs are inspected
+_TOLERANCE = 1e-4  # between predicted probabilities and the softmax of logits
 
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """What is known of some rows.
+    """Rows, their features and the model's outputs.
 
     Attributes
     ----------
     X : array-like of shape (n_samples, ...)
         The rows themselves.
     features : array or sparse matrix of shape (n_samples, n_features), or None
-        Numbers that distances are measured between: what enters the first layer of a network that
-        takes vectors, or a learner, without missing values.
+        Features for distances: the inputs of the first layer of a network that receives vectors,
+        or of a learner, without missing values.
     logits : ndarray of shape (n_samples, n_classes), float64, or None
-        Logits of a classifier, where it has some.
+        Logits of a classifier, if available.
     log_proba : ndarray of shape (n_samples, n_classes), float64, or None
         Log-probabilities of a classifier.
     energy : ndarray of shape (n_samples,), float64, or None
         Energy of nodes, diffused over their graph.
     uncertainty : Uncertainty or None
-        That of an estimator of skuq.
+        Uncertainty from a skuq estimator.
     """
 
     X: Any
@@ -51,7 +51,7 @@ class RowOutputs:
 
     @classmethod
     def stacked(cls, X: Any, parts: Sequence[RowOutputs]) -> RowOutputs:
-        """Outputs of all rows from those of parts."""
+        """Concatenate the outputs of batches of rows."""
         first = parts[0]
         found: dict[str, Any] = {}
         for name in ("features", "logits", "log_proba"):
@@ -67,9 +67,9 @@ class RowOutputs:
 
 
 class Evaluator(ABC):
-    """A fitted model, or none, that is evaluated on checked rows."""
+    """Base class that evaluates a fitted model, or no model, on validated rows."""
 
-    #: Whether layers of a network have made the features.
+    #: Whether the features come from hidden layers of a network.
     learned: bool = False
 
     @abstractmethod
@@ -78,7 +78,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class InputsAlone(Evaluator):
-    """No model: the inputs are their own features."""
+    """Evaluator without a model: the features are the encoded inputs."""
 
     encoder: Any
 
@@ -88,7 +88,7 @@ class InputsAlone(Evaluator):
 
 @dataclass(frozen=True)
 class NetworkOutputs(Evaluator):
-    """A network: its logits, and the features that enter one of its layers."""
+    """Evaluator of a network: its logits and the inputs of one of its layers."""
 
     model: Any  # a NetworkModel
     layer: str
@@ -97,7 +97,7 @@ class NetworkOutputs(Evaluator):
 
     @classmethod
     def of(cls, model: Any, inputs: Any, device: Any, *, is_classifier: bool) -> NetworkOutputs:
-        """Look at the network with preprocessed example rows."""
+        """Find the layer whose inputs are the features, by running preprocessed example rows."""
         from skuq.networks import LayerInput, on_device
 
         there = model.resolved(device)
@@ -110,7 +110,7 @@ class NetworkOutputs(Evaluator):
         return self.of_inputs(X, self.model.inputs(X), device)
 
     def of_inputs(self, X: Any, inputs: Any, device: Any) -> RowOutputs:
-        """Outputs for rows that were preprocessed."""
+        """Outputs for preprocessed rows."""
         from skuq.networks import LayerInput, evaluate
 
         there = self.model.resolved(device)
@@ -124,18 +124,18 @@ class NetworkOutputs(Evaluator):
 
 @dataclass(frozen=True)
 class LearnerOutputs(Evaluator):
-    """Any other fitted estimator, such as one of skuq around a network or a learner.
+    """Evaluator of any other fitted estimator, such as a skuq estimator with a model inside.
 
     Attributes
     ----------
     model : LearnerModel
-        The estimator, behind its transformers.
+        The estimator with its transformers.
     network : NetworkOutputs or None
-        The network inside an estimator of skuq.
+        The network inside a skuq estimator.
     encoder : transformer or None
-        Without a network: makes features of what enters the learner.
+        Encoder of the learner's inputs as features; None with a network.
     logits_of : estimator or None
-        The learner whose `decision_function` returns logits.
+        The learner if its `decision_function` returns logits.
     """
 
     model: LearnerModel
@@ -145,12 +145,13 @@ class LearnerOutputs(Evaluator):
 
     @classmethod
     def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
-        """Look at the estimator with the training rows."""
+        """Inspect the estimator on the training rows."""
         rows = _transformed(model, X)
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # Its logits count where it predicts for the estimator: not one network of an ensemble.
+            # Its logits are used only if the estimator predicts with this network alone, unlike an
+            # ensemble.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts
@@ -187,13 +188,13 @@ class LearnerOutputs(Evaluator):
 
 
 def _inside(model: LearnerModel) -> Model:
-    """The model inside an estimator of skuq, or the learner itself."""
+    """The model inside a skuq estimator, or the learner itself."""
     inside = getattr(model.estimator, "model_", None)
     return inside if isinstance(inside, Model) else model
 
 
 def _entering(core: Model, estimator: Any, rows: Any) -> Any:
-    """What enters the network or learner inside of an estimator that gets some rows."""
+    """Inputs of the network or learner inside an estimator, for the rows passed to it."""
     if getattr(estimator, "model_", None) is not core:
         return rows
     checked = rows if core.form is None else core.form.check(estimator, rows)
@@ -201,7 +202,7 @@ def _entering(core: Model, estimator: Any, rows: Any) -> Any:
 
 
 def _transformed(model: LearnerModel, X: Any) -> Any:
-    """Rows behind the transformers before a learner; sparse ones stay sparse."""
+    """Apply the transformers before a learner; sparse rows stay sparse."""
     return X if model.transform is None else model.transform(X)
 
 
@@ -212,7 +213,7 @@ def _logits(learner: Any, inputs: Any) -> FloatArray:
 
 
 def _has_logits(learner: Any, examples: Any) -> bool:
-    """Whether the softmax of what `decision_function` returns is what `predict_proba` returns."""
+    """Whether `predict_proba` equals the softmax of `decision_function`."""
     if not (hasattr(learner, "decision_function") and hasattr(learner, "predict_proba")):
         return False
     proba = proba_of_classes(learner.predict_proba(examples), np.asarray(learner.classes_))

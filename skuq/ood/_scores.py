@@ -1,4 +1,4 @@
-"""Scores of how unlike the training data an input is; larger is more unusual."""
+"""OOD scores of inputs; larger is more unusual."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from skuq.ood._outputs import RowOutputs
 from skuq.unusual_rows import TrainingValues, as_table, number_columns
 
 N_NEIGHBORS = 10
-MOST_REFERENCES = 50_000  # training rows that others are compared with
-_ROWS_PER_FEATURE = 5  # fewer do not tell a covariance
-_FEWEST_DIRECTIONS = 32  # features of an embedding
-_N_CHOICE = 2000  # rows whose neighbours choose the metric
-_SAME_LENGTH = 1e-2  # relative, of embeddings in half precision
+MOST_REFERENCES = 50_000  # training rows in the nearest-neighbour index
+_ROWS_PER_FEATURE = 5  # needed to estimate a covariance
+_FEWEST_DIRECTIONS = 32  # features above which inputs may be embeddings
+_N_CHOICE = 2000  # rows on which metrics are compared
+_SAME_LENGTH = 1e-2  # relative tolerance, for embeddings in half precision
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,15 @@ class Training:
     Attributes
     ----------
     rows : RowOutputs
-        The rows.
+        The rows with their features and outputs.
     are_columns : bool
-        Whether the features are columns of a table, with units of their own, as far as can be
-        told: some are texts, or they are few and no layer has made them.
+        Whether the features are probably table columns with different units; see `are_columns`.
     codes : ndarray of shape (n_samples,), int64, or None
-        Their classes.
+        Class codes.
     targets : ndarray of shape (n_samples,), float64, or None
-        Their targets, of a regression.
+        Targets of a regression.
     random : RandomState
-        Choice of rows, where there are many.
+        Generator for drawing rows.
     """
 
     rows: RowOutputs
@@ -56,16 +55,16 @@ class Training:
 
 
 class Score(ABC):
-    """A score, made for training rows."""
+    """Base class of scores that are fitted to training rows."""
 
     name: ClassVar[str]
-    #: Scores of one group share a vote.
+    #: Surprises are averaged within a group, so that its scores count as one.
     group: ClassVar[str]
 
     @classmethod
     @abstractmethod
     def lacks(cls, training: Training) -> str:
-        """What the score needs and the model or the rows do not have; nothing if it can be made."""
+        """Describe what the model or rows lack for this score; empty if the score applies."""
 
     @classmethod
     @abstractmethod
@@ -102,7 +101,7 @@ class Energy(Score):
     """
 
     name, group = "energy", "model"
-    is_centred: bool  # where the offset of logits has no meaning
+    is_centred: bool  # subtract the mean logit, if the offset of logits is arbitrary
 
     @classmethod
     def lacks(cls, training: Training) -> str:
@@ -122,7 +121,7 @@ class Energy(Score):
 
 
 class _Part(Score):
-    """A part of the uncertainty of an estimator of skuq."""
+    """A part of the uncertainty from a skuq estimator."""
 
     group = "model"
 
@@ -156,7 +155,7 @@ class Epistemic(_Part):
     def lacks(cls, training: Training) -> str:
         uncertainty = training.rows.uncertainty
         if uncertainty is not None and np.isnan(uncertainty.epistemic).any():
-            return "an estimator that measures an epistemic part"
+            return "an estimator whose epistemic uncertainty is not NaN"
         return super().lacks(training)
 
 
@@ -174,7 +173,7 @@ class Neighbors(Score):
 
     @classmethod
     def lacks(cls, training: Training) -> str:
-        return "" if training.rows.features is not None else "numbers to measure distances between"
+        return "" if training.rows.features is not None else "numeric features for distances"
 
     @classmethod
     def of(cls, training: Training) -> Self:
@@ -196,7 +195,7 @@ class Neighbors(Score):
 
 
 class UnitLength:
-    """Euclidean distances between directions, which grow with the angle."""
+    """Euclidean distances between vectors scaled to unit length."""
 
     def __init__(self, features: Any):
         pass
@@ -208,11 +207,11 @@ class UnitLength:
 class Standardised:
     """Euclidean distances in units of each feature's standard deviation.
 
-    Indicators count alike, however rare: two categories are at distance 1 from each other.
+    Indicators all have the same scale, however rare: the distance between two categories is 1.
     """
 
     def __init__(self, features: Any):
-        # Differences need no mean, which would make sparse features dense.
+        # Distances do not depend on the mean, and centring would make sparse features dense.
         self.scaler = StandardScaler(with_mean=False).fit(features)
         is_indicator = np.asarray((features != features.astype(bool)).sum(axis=0) == 0).ravel()
         self.scaler.scale_[is_indicator] = np.sqrt(2)
@@ -222,7 +221,7 @@ class Standardised:
 
 
 def _metrics(training: Training) -> list[Any]:
-    """Ways to measure distances that suit the features."""
+    """Candidate metrics for the features."""
     if training.are_columns:
         return [Standardised]
     if issparse(training.rows.features):
@@ -231,7 +230,7 @@ def _metrics(training: Training) -> list[Any]:
 
 
 def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
-    """Whether features are columns of a table, as far as can be told."""
+    """Whether features are probably table columns: not learned, and few or with text columns."""
     if learned or rows.features is None:
         return False
     has_texts = isinstance(rows.X, pd.DataFrame) and rows.X.shape[1] > len(number_columns(rows.X))
@@ -240,10 +239,10 @@ def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
 
 
 def automatic(training: Training) -> dict[str, Score]:
-    """All scores that there are for the model and the inputs, and that tell something.
+    """Fit all informative scores that apply to the model and the inputs.
 
-    In columns with units of their own a model is often most certain far away from all data: there
-    its confidence tells nothing, and neither do ellipses around classes.
+    On standardised table columns, scores of the model's confidence and Mahalanobis distances are
+    left out, because a model is often most certain far from all data.
     """
     made: dict[str, Score] = {}
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
@@ -253,7 +252,7 @@ def automatic(training: Training) -> dict[str, Score]:
         made[Neighbors.name] = near = Neighbors.of(training)
         if isinstance(near.embed, Standardised):
             chosen = [kind for kind in chosen if kind in (Epistemic, Support)]
-        else:  # of many features, some are out of range in ordinary inputs
+        else:  # with many features, ordinary inputs have some out of range
             chosen = [kind for kind in chosen if kind is not Support]
     return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
 
@@ -261,7 +260,7 @@ def automatic(training: Training) -> dict[str, Score]:
 def _best_metric(
     metrics: Sequence[Any], features: FloatArray, y: NDArray[Any] | None, training: Training
 ) -> Any:
-    """The metric whose neighbours tell most about the targets of rows that are left out."""
+    """Select the metric whose neighbours best predict the targets of left-out rows."""
     if y is None or len(features) <= N_NEIGHBORS:
         lengths = np.linalg.norm(features, axis=1)
         return metrics[0 if lengths.std() <= _SAME_LENGTH * lengths.mean() else 1]
@@ -294,10 +293,13 @@ class RelativeMahalanobis(Score):
     def lacks(cls, training: Training) -> str:
         features, codes = training.rows.features, training.codes
         if codes is None or features is None or issparse(features):
-            return "a classifier of dense numbers"
+            return "a classifier with dense numeric features"
         n, d = features.shape
         if n < _ROWS_PER_FEATURE * d or len(np.unique(codes)) < 2:
-            return f"{_ROWS_PER_FEATURE} training rows per feature, and has {n} for {d}"
+            return (
+                f"{_ROWS_PER_FEATURE} training rows per feature and two classes; there are {n} "
+                f"rows for {d} features and {len(np.unique(codes))} classes"
+            )
         varies = any(np.ptp(features[codes == code], axis=0).any() for code in np.unique(codes))
         return "" if varies else "features that vary within classes"
 
@@ -311,7 +313,7 @@ class RelativeMahalanobis(Score):
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
         own = self.of_classes([rows.features])
-        # |a - m|^2 for all classes at once.
+        # |a - m|^2 - |a|^2 for all class means m.
         to_class = (self.class_means**2).sum(1) - 2 * own @ self.class_means.T
         background = (self.of_all([rows.features]) ** 2).sum(axis=1)
         distance: FloatArray = (own**2).sum(axis=1) + to_class.min(axis=1) - background
@@ -320,7 +322,7 @@ class RelativeMahalanobis(Score):
 
 @dataclass(frozen=True)
 class Support(Score):
-    """Number of columns with a category that no training row has, or a number far out of range."""
+    """Number of columns with an unseen category or a number far out of range."""
 
     name, group = "support", "support"
     values: TrainingValues
@@ -329,7 +331,7 @@ class Support(Score):
     def lacks(cls, training: Training) -> str:
         X = training.rows.X
         is_table = np.ndim(X) == 2 and not issparse(X)
-        return "" if is_table else "rows of a table"
+        return "" if is_table else "table rows"
 
     @classmethod
     def of(cls, training: Training) -> Self:
@@ -343,9 +345,9 @@ class Support(Score):
 
 @dataclass(frozen=True)
 class Length(Score):
-    """Whether the length of the features is far out of the range of training inputs: 1, or 0.
+    """1 if the norm of the features is far out of the training inputs' range, else 0.
 
-    Distances between directions do not see it.
+    Distances between vectors of unit length do not depend on the norm.
     """
 
     name, group = "length", "support"
@@ -353,7 +355,7 @@ class Length(Score):
 
     @classmethod
     def lacks(cls, training: Training) -> str:
-        return "" if training.rows.features is not None else "numbers whose length can be measured"
+        return "" if training.rows.features is not None else "numeric features with a norm"
 
     @classmethod
     def of(cls, training: Training) -> Self:

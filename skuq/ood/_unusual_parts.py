@@ -27,25 +27,25 @@ from skuq.unusual_rows import (
 )
 from skuq.validation import as_pandas, is_texts
 
-_N_TYPICAL = 20  # training inputs whose columns or words replace those of an input
+_N_TYPICAL = 20  # training inputs whose columns or words are inserted into an input
 _MOST_COLUMNS = 100
 
 
 def _plain(word: str) -> str:
-    """A word without case and punctuation."""
+    """Remove case and punctuation from a word."""
     return word.casefold().strip(punctuation)
 
 
 @dataclass(frozen=True)
 class UnusualParts:
-    """Typical training inputs, whose parts replace those of others to see what matters.
+    """Attribution by replacing columns or words with those of typical training inputs.
 
     Attributes
     ----------
     typical : array or DataFrame of shape (n_typical, n_columns), or ndarray of texts
-        Some training inputs.
+        Typical training inputs.
     values : TrainingValues or set of str
-        What all training rows hold: categories and ranges, or the words of texts.
+        Categories and ranges of all training rows, or the words of all training texts.
     names : sequence of str
         Names of the columns.
     """
@@ -56,7 +56,7 @@ class UnusualParts:
 
     @classmethod
     def of(cls, training: Training, names: Any) -> UnusualParts | None:
-        """Those of training inputs; None if these have no columns or words that tell something."""
+        """Create from training inputs; None if they are neither texts nor tables of few columns."""
         X = training.rows.X
         rows = training.random.permutation(_num_samples(X))[:_N_TYPICAL]
         if is_texts(X):
@@ -73,8 +73,8 @@ class UnusualParts:
         shown = [f"x{k}" for k in range(table.shape[1])] if names is None else [*names]
         return cls(typical, values, shown)
 
-    def told(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
-        """Up to three columns with their values, or words, for each input, separated by "; "."""
+    def describe(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
+        """List up to three columns with values, or words, for each input, separated by "; "."""
         if not isinstance(self.values, TrainingValues):
             return self._words(np.asarray(X, dtype=object), self.values, statistic)
         rows = as_pandas(X)

@@ -1,6 +1,6 @@
 """Quantification of uncertainty with adversarial models (QUAM).
 
-Around learners of scikit-learn it does without torch.
+Scikit-learn estimators that are not networks need no torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""What QUAM's classifier and regressor share: the search on a pool, and its evaluation.
+"""Base class of QUAM's classifier and regressor: the search on a pool, and its evaluation.
 
-Searches by gradients, and torch with them, are imported when a network is searched.
+The gradient searches, and torch with them, are imported only when a network is searched.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ SEARCHES = {
 }
 
 
-class Device(ABC):  # noqa: B024 (it has instances of others)
-    """Base of `torch.device`, which exists only where torch was imported."""
+class Device(ABC):  # noqa: B024 (instances come from the subclass hook)
+    """Stand-in for `torch.device` in type checks, so that torch need not be imported."""
 
-    __module__, __qualname__ = "torch", "device"  # the name in messages
+    __module__, __qualname__ = "torch", "device"  # the name shown in messages
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> bool:
@@ -71,7 +71,7 @@ class Device(ABC):  # noqa: B024 (it has instances of others)
         return torch is not None and issubclass(kind, torch.device)
 
 
-# Constraints of the parameters that the classifier and the regressor share.
+# Constraints on the parameters that the classifier and the regressor share.
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
     "search": [StrOptions(set(SEARCHES)), Search, None],
@@ -85,7 +85,7 @@ PARAMETERS: dict[str, Any] = {
     "verbose": ["verbose"],
 }
 
-# Attributes in saved models, with their kinds; see `skuq.stored`.
+# Attributes of saved models, with their types; see `skuq.stored`.
 KEPT: dict[str, Any] = {
     "model_": Model,
     "search_": Search,
@@ -97,12 +97,12 @@ KEPT: dict[str, Any] = {
     "_found": NotRequired[Found],
 }
 
-_OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of inputs
-_MOST_ROWS = 8192  # of a chunk
+_OUTPUTS_AT_ONCE = 2**22  # outputs of all models for one chunk of inputs
+_MOST_ROWS = 8192  # per chunk
 _CHUNKS_PER_JOB = 8
-_FEWEST = 1000  # inputs of a pool with new ones
-# Rows times coefficients of a logistic regression, from which on a refit takes seconds and a search
-# by gradients costs less than all refits.
+_FEWEST = 1000  # inputs on which `search_pool` searches, new ones and those of the pool of `fit`
+# Rows times coefficients of a logistic regression. Above this limit a single refit takes seconds,
+# and one gradient search costs less than all refits.
 _MOST_REFITTED = 10**7
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
@@ -132,7 +132,7 @@ class QUAMBase(ModelMixin, ABC):
 
     @abstractmethod
     def _present_task(self) -> Task:
-        """The task by the parameters as they are now: points are searched after `fit`."""
+        """Build the task from the current parameters, which may have changed since `fit`."""
 
     @abstractmethod
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
@@ -148,9 +148,9 @@ class QUAMBase(ModelMixin, ABC):
         return tags
 
     def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
-        """The search that was asked for, or that suits the model; refused if it does not.
+        """Return the requested search or the default for the model; raise if it is unsuitable.
 
-        `X` and `y` are the training data, not checked yet.
+        `X` and `y` are the training data, not yet validated.
         """
         search = self.search
         if search is None:
@@ -168,14 +168,14 @@ class QUAMBase(ModelMixin, ABC):
         else:
             from skuq.networks import resolve_device
 
-            resolve_device(self.device)  # refused before anything is trained
+            resolve_device(self.device)  # raises before the training starts
         if X_pool is not None:
             _check_pool(X_pool, search)
-            refuse_ineffective(search, ["pool"], "beside `X_pool`, which is the pool.")
+            refuse_ineffective(search, ["pool"], "together with `X_pool`, which is the pool.")
         return search
 
     def _checked_sample_weight(self, sample_weight: Any, y: Any) -> Any:
-        """Weights of the samples, or None where all are equal and the learner takes none."""
+        """Sample weights, or None if all are equal and the learner does not accept weights."""
         if sample_weight is None or self._form != "learner":
             return sample_weight
         weight = unwarned_weights(sample_weight, _num_samples(y))
@@ -186,12 +186,12 @@ class QUAMBase(ModelMixin, ABC):
 
     @property
     def _device(self) -> Any:  # a torch.device
-        """Where the model's network is computed."""
+        """The device on which the model's network runs."""
         return self.model_.resolved(self.device)
 
     @property
     def _form(self) -> Any:
-        """The form of model that the search works on."""
+        """The form of model that the search requires: "learner" or "network"."""
         return "learner" if isinstance(self.search_, RefitSearch) else "network"
 
     def _prepare(
@@ -202,9 +202,9 @@ class QUAMBase(ModelMixin, ABC):
         *,
         seed: int,
     ) -> Any:
-        """What the searches need: model and training data, without samples of weight 0.
+        """Model and training data for the searches, without samples of weight 0.
 
-        `y` are class codes or targets, `losses` those of the model on each sample, in nats.
+        `y` contains class codes or targets, `losses` the model's loss on each sample, in nats.
         """
         search: Any = self.search_
         if isinstance(search, RefitSearch):
@@ -222,8 +222,8 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
-        """Search of `fit`: on the user's pool or a made one; nothing if points are searched."""
-        self.__dict__.pop("_found", None)  # of an earlier fit
+        """Search on the user's pool or a generated one; a pointwise search does nothing here."""
+        self.__dict__.pop("_found", None)  # left by an earlier fit
         search = self.search_
         if search.pointwise:
             return
@@ -240,20 +240,21 @@ class QUAMBase(ModelMixin, ABC):
             self._search_on_made_pool(data.X, random)
 
     def _search_first(self, pool: Any) -> None:
-        """Search on a checked pool, and keep it."""
+        """Search on a validated pool, and store the pool."""
         self._pool = self.model_.inputs(pool)
         self.model_.check_ids(self._pool)
         targets = self._task.targets(self._outputs(self._pool))
         self._found = self._search_on(self._pool, targets)
 
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
-        """Search on a pool made of the training inputs, of the kinds that the model takes."""
+        """Search on a pool generated from the training inputs, of kinds that the model accepts."""
         form = self.model_.form
         if form.are_tokens:
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
             return
-        # Models that refuse unknown categories, or numbers out of their range, do so in new inputs;
-        # so do embeddings of a network.
+        # Some models raise an error for unknown categories or for numbers outside the training
+        # range, and embedding layers for unknown ids. If the full pool fails, try again without
+        # unknown categories, then also without numbers out of range.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -267,24 +268,25 @@ class QUAMBase(ModelMixin, ABC):
             except ValueError as error:
                 refusals.append(error)
         refusals[0].add_note(
-            "It arose in a search on inputs that are made of the training inputs. Pass inputs of "
-            "your own as `X_pool`, or a function that makes them as `pool` of the search."
+            "The error occurred in the search on a pool that was generated from the training "
+            "inputs. Pass your own inputs as `X_pool`, or a function that generates them as `pool` "
+            "of the search."
         )
         raise refusals[0]
 
     def _with_names(self, pool: Any) -> Any:
-        """A pool that is an array, with the names of the columns of the training inputs."""
+        """Turn an array into a DataFrame with the column names of the training inputs."""
         names = getattr(self, "feature_names_in_", None)
         if names is None or not isinstance(pool, np.ndarray) or pool.shape[1:] != names.shape:
             return pool
         return pd.DataFrame(pool, columns=names)
 
     def _named(self, rows: Any) -> Any:
-        """Checked rows, with names of columns if the model's own preprocessing gets them."""
+        """Validated rows, with column names if they go through the model's own preprocessing."""
         return self._with_names(rows) if self.model_.form.reaches_preprocessing else rows
 
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
-        """Search on a pool in the form that the model takes."""
+        """Search on a pool that is already in the model's input format."""
         reference = self._outputs(pool)
         n_fit = self.search_.searches_in_memory(self._problem, len(targets))
         targets = self._task.fewer_targets(reference, targets, n_fit)
@@ -307,24 +309,24 @@ class QUAMBase(ModelMixin, ABC):
     ) -> Found:
         assert isinstance(self.search_, RefitSearch)
         if problem.model.classes is not None:
-            wanted = class_targets(problem, len(reference), targets)
+            pool_targets = class_targets(problem, len(reference), targets)
         else:
             rows = plausible_rows(problem, reference)
             pool, reference = _safe_indexing(pool, rows), reference[rows]
-            wanted = displaced_targets(problem, pool, reference, targets, self._task.pull)
+            pull = self._task.pull
+            pool_targets = displaced_targets(problem, pool, reference, targets, pull)
         shares = self.search_.checked_shares()
         loss = self._task.loss
         work: dict[str, Any] = {"n_jobs": self.n_jobs, "verbose": self.verbose}
-        return refit_on_pool(problem, pool, wanted, shares, loss, targets, **work)
+        return refit_on_pool(problem, pool, pool_targets, shares, loss, targets, **work)
 
     def _settings(self, problem: SearchProblem) -> SearchSettings:
-        """Settings of the searches by gradients."""
+        """Settings of the gradient searches."""
         search: Any = self.search_
         settings: SearchSettings = search.settings(
             problem,
             c0=self._task.first_penalty(problem.total_weight),
-            # With the mean over a pool, the pool's weight falls from a tenth of the training
-            # data's to a hundredth.
+            # The weight of the pool, relative to the training data, falls from 1/10 to 1/100.
             growth=self._task.growth if search.pointwise else 10.0,
             device=self._device,
         )
@@ -333,10 +335,10 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search adversarial models on new inputs, together with the pool of `fit`.
 
-        Uncertainty of the same inputs is then sharper: what no model can be made to say about
-        many inputs at once is well supported, and the search sees just those. The given model is
-        not trained again. The result depends on the other rows in `X`, above all on the share
-        of unusual ones; see the guide.
+        The uncertainty of these inputs then separates supported from unsupported predictions
+        better, because the search runs on exactly these inputs. The given model is not
+        retrained. The result for a row depends on the other rows in `X`, above all on the
+        proportion of unusual rows; see the guide.
 
         Parameters
         ----------
@@ -346,7 +348,7 @@ class QUAMBase(ModelMixin, ABC):
         Returns
         -------
         QUAMClassifier or QUAMRegressor
-            A copy that uses the models found on these inputs. The estimator itself stays.
+            A copy that uses the models found on these inputs. The estimator itself is not changed.
 
         Raises
         ------
@@ -358,7 +360,9 @@ class QUAMBase(ModelMixin, ABC):
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # Few inputs alone would pull too hard, and few unusual ones among many too little.
+        # The pool's total weight is fixed: the weight of each input would be too large in a small
+        # pool, and too small for a few unusual inputs among many. So inputs of the pool of `fit`
+        # are added, at least as many as the new ones and up to `_FEWEST` in all.
         n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
         both_of = array_namespace(inputs)
@@ -373,13 +377,13 @@ class QUAMBase(ModelMixin, ABC):
         return found
 
     def without_training_data(self) -> Self:
-        """Return a copy without training data, which predicts alike and cannot search again.
+        """Return a copy without the training data; it predicts the same and cannot search again.
 
         Returns
         -------
         QUAMClassifier or QUAMRegressor
-            A copy for `predict`, `predict_uncertainty` and `adversarial_models`: smaller, and fit
-            to be given to others.
+            A smaller copy for `predict`, `predict_uncertainty` and `adversarial_models`, which can
+            be shared without the training data.
 
         Raises
         ------
@@ -394,19 +398,19 @@ class QUAMBase(ModelMixin, ABC):
         return twin
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
-        """Tell which columns, or words of texts, are unusual, and which model says what.
+        """Attribute the epistemic uncertainty to columns or words, and return the models.
 
         Each column in turn is replaced by the values of some training rows, and each word of a
-        text by words of some training texts; what the epistemic uncertainty loses by it, on
-        average, is the contribution of the column or word. For columns before the steps of a
-        pipeline that ends in this estimator, use `skuq.explain`.
+        text by words of some training texts. The contribution of the column or word is the mean
+        decrease in epistemic uncertainty. For the original columns of a pipeline that ends in
+        this estimator, use `skuq.explain`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or texts of shape (n_samples,)
             Rows or texts.
         n_typical : int, default=20
-            Number of training rows or texts, whose values or words replace those of `X`.
+            Number of training rows or texts whose values or words are inserted into `X`.
 
         Returns
         -------
@@ -417,7 +421,7 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the inputs are neither rows of a table nor texts.
+            If the inputs are neither table rows nor texts.
         """
         self._check_found()
         given = self._checked_rows(X)
@@ -433,28 +437,28 @@ class QUAMBase(ModelMixin, ABC):
 
     def _check_found(self) -> None:
         check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
+        self._validate_params()  # parameters may have changed since `fit`
         if not hasattr(self, "_found"):
             raise ValueError(
-                "This estimator holds no models found on a pool: it was fitted with "
+                "This estimator has no models found on a pool: it was fitted with "
                 "search='pointwise', or its last search failed. Fit it with search='pool' or "
                 "search='refit'."
             )
 
     def _importance_sampling(self) -> ImportanceSampling:
-        """Weights of the models that the searches met."""
+        """Settings that determine the weights of the models found."""
         check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
+        self._validate_params()  # parameters may have changed since `fit`
         pointwise = self.search_.pointwise
         if not pointwise:
             self._check_found()
         if self.temperature != "auto":
             temperature = float(self.temperature)
         elif not pointwise:
-            # Losses that differ by less than two standard errors are the same.
+            # Losses that differ by less than two standard errors are indistinguishable.
             temperature = 2 * max(self._found.standard_error, 1e-6)
         else:
-            # The likelihood of a mini-batch, which is that of all samples if they fit into one.
+            # The weights are likelihoods of a mini-batch, or of all samples if these fit into one.
             problem = self._point_problem
             search: Any = self.search_
             share = min(1, search.train_batch_size / len(problem.X))
@@ -476,7 +480,7 @@ class QUAMBase(ModelMixin, ABC):
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
-        """Call ``function(outputs, argument)`` in `n_jobs` processes; the arrays, joined."""
+        """Call ``function(outputs, argument)`` in `n_jobs` processes; concatenate the arrays."""
         if self.search_.pointwise:
             jobs: Sequence[SearchedPoints | EvaluatedRows] = self._points(X)
         else:
@@ -491,9 +495,9 @@ class QUAMBase(ModelMixin, ABC):
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
     def _points(self, X: Any) -> list[SearchedPoints]:
-        """Inputs in the batches that are searched together."""
+        """Split the inputs into batches that are searched together."""
         check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
+        self._validate_params()  # parameters may have changed since `fit`
         search: Any = self.search_
         search._validate_params()
         problem, settings = self._point_problem, self._settings(self._point_problem)
@@ -507,7 +511,7 @@ class QUAMBase(ModelMixin, ABC):
         ]
 
     def _rows(self, X: Any) -> list[EvaluatedRows]:
-        """Inputs in pieces, one for each job."""
+        """Split the inputs into one part per job."""
         self._check_found()
         rows = self._checked_rows(X)
         n_classes = 1 if self.model_.classes is None else len(self.model_.classes)
@@ -521,17 +525,17 @@ class QUAMBase(ModelMixin, ABC):
 
 
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
-    """Whether a learner of many rows, features and classes is a network, and cheaper as one.
+    """Whether the learner is a logistic regression so large that a gradient search costs less.
 
-    The cost of a refit grows with the product of all three, that of a search by gradients with the
-    product of features and classes.
+    The cost of a refit grows with rows * features * classes, the cost of a gradient search with
+    features * classes.
     """
     learner = given.trained
     shape: tuple[int, ...] = getattr(X, "shape", ())
     is_softmax = isinstance(learner, LogisticRegression) and learner.solver != "liblinear"
-    # Refits count classes unequally, and drop features, as the learner does.
-    alike = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
-    if not alike or len(shape) != 2 or find_spec("torch") is None:
+    # Class weights and L1 penalties take part in refits only, not in gradient searches.
+    equivalent = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
+    if not equivalent or len(shape) != 2 or find_spec("torch") is None:
         return False
     if given.is_fitted and is_prefit(given.estimator):
         n_weights = learner.coef_.size
@@ -545,13 +549,13 @@ def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
 def _check_pool(X_pool: Any, search: Search) -> None:
     if search.pointwise:
         raise ValueError(
-            "A pool has no effect on search='pointwise', which searches for each input anew; use "
-            "search='pool' or 'refit'."
+            "A pool has no effect on search='pointwise', which runs a new search for each input; "
+            "use search='pool' or 'refit'."
         )
     if isinstance(X_pool, tuple):
-        raise ValueError("A pool holds inputs only, without labels; got a tuple.")
+        raise ValueError("A pool must contain inputs only, without labels; got a tuple.")
     if _num_samples(X_pool) < 2:
         raise ValueError(
-            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: any model says "
-            "anything about a single one. Use search='pointwise' for single inputs."
+            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: models can be found for "
+            "any prediction at a single input. Use search='pointwise' for single inputs."
         )

@@ -28,60 +28,60 @@ class QUAMClassifier(
     """Classifier whose uncertainty comes from a search for adversarial models.
 
     An *adversarial model* explains the training data about as well as the given model, but
-    says something else about inputs that the data leave open. Where such models disagree, the
-    prediction is not supported by the data and the epistemic uncertainty is large.
+    predicts a different class for some other inputs. Where such models can be found, the data do
+    not determine the prediction and the epistemic uncertainty is large.
 
     Parameters
     ----------
     estimator : object, default=None
         The model to analyse. None trains a network with one hidden layer of 100 units
-        (scale the features before). Any classifier with `predict_proba` (boosted trees,
+        (scale the features first). Any classifier with `predict_proba` (boosted trees,
         forests, logistic regression, nearest neighbours and others), a skorch net, an
         `MLPClassifier`, or a pipeline that ends in one, is cloned and trained. A fitted model
         wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits,
-        is taken as it is and never altered; `fit` then needs the data that it was trained on.
-        Outputs of a module belong to the sorted labels in `y`.
+        is used without retraining and never altered; `fit` then needs the data that it was
+        trained on. The outputs of a module correspond to the sorted labels in `y`.
     search : {"pool", "refit", "pointwise"}, search object or None, default=None
-        How adversarial models are searched. `PoolSearch`: `fit` searches networks by gradients,
-        on a whole pool of inputs, once for each class; after that, an input costs the evaluation
-        of the models found. `RefitSearch`: the same for any learner, which is refitted with a
-        little of the pool. `PointwiseSearch`: networks and logistic regression are searched for
-        each input anew, as in the paper's Algorithm 1. A name stands for the search with its
-        defaults. None takes the search that suits the model: "pool" for networks, and for a
-        `LogisticRegression` of more than ten million training rows times coefficients (without
-        `class_weight`, L1 penalty or solver="liblinear"), which costs less as a network; else
-        "refit".
+        The search for adversarial models. `PoolSearch`: `fit` runs one gradient search for each
+        class, on a whole pool of inputs, for networks. After `fit`, each input costs only the
+        evaluation of the models found. `RefitSearch`: the same for any learner, which is refitted
+        on the training data and a small weight of the pool. `PointwiseSearch`: a new gradient
+        search for each input, as in the paper's Algorithm 1, for networks and logistic
+        regression. A name selects the search with its defaults. None selects by model: "pool" for
+        networks, and for a `LogisticRegression` whose training rows times coefficients exceed ten
+        million (without `class_weight`, L1 penalty or solver="liblinear"), where gradient
+        searches cost less than refits; otherwise "refit".
     setting : {"expected", "selected", "pairwise"}, default="expected"
-        Whose uncertainty is meant. "expected": that of the average of all models that explain the
-        data (Eq. 1). "selected": that of the given model (Eq. 2). "pairwise": that of any one of
-        the models, against each of the others.
+        Definition of the uncertainty. "expected": of the average of all models that explain the
+        data (Eq. 1). "selected": of the given model (Eq. 2). "pairwise": of one model drawn at
+        random, compared with each of the other models.
     n_targets : int, "auto" or None, default="auto"
-        Ask for this many classes only, the most probable ones according to the fitted model:
-        at the input, or in the pool on average. "auto" asks for at most ten, None for all; the
-        cost is proportional to the number.
+        Number of classes that are searched: the most probable ones according to the fitted model,
+        at the input, or on average over the pool. "auto" is at most ten, None is all; the cost is
+        proportional to the number.
     mixture : {"trajectory", "dirac"}, default="trajectory"
-        Which models stand for all that explain the data: all that were kept of each search (on
-        a pool, those of the last tenth of its steps), or the best adversarial one of each
-        search alone.
+        Models that enter the estimate. "trajectory": all models kept from each search (on a pool,
+        from the last tenth of its steps). "dirac": only the best adversarial model of each search.
     gamma : float, default=0.01
-        Training loss, in nats per sample above the fitted model's, at which a model still
-        counts as explaining the data; used by `adversarial_models`, `predict_proba_bounds` and
-        mixture "dirac".
+        Largest excess of the training loss over the fitted model's, in nats per sample, at which a
+        model counts as explaining the data; used by `adversarial_models`, `predict_proba_bounds`
+        and mixture "dirac".
     temperature : float or "auto", default="auto"
-        T in the weight ``exp(-mean loss / T)`` of each model found. "auto": on a pool, two standard
-        errors of the losses, since models that the data cannot tell apart count alike; losses are
-        those of training samples, held out from learners that are refitted. With a
-        `PointwiseSearch`, one over the number of samples that the loss is averaged over: weights
-        are then likelihoods, of the training set if it fits into one batch (`train_batch_size`),
-        else of a batch. Larger values count worse-fitting models too.
+        T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
+        errors of the losses, so that models which the data cannot tell apart have similar
+        weights. The losses are computed on training samples; for refitted learners, on held-out
+        training samples. "auto" with a `PointwiseSearch`: one over the number of samples in the
+        mean, so that the weights are likelihoods of the training set, or of a mini-batch if the
+        training set is larger than `train_batch_size`. Larger values give more weight to models
+        that fit worse.
     device : str, default="auto"
-        Where networks compute; "auto" is CUDA if present, else the CPU. Learners that are refitted
-        compute on the CPU.
+        Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
+        on the CPU.
     n_jobs : int, default=None
-        Processes that share refits and inputs, through joblib: the same call runs on a Dask
-        cluster under ``joblib.parallel_config(backend="dask")``.
+        Number of processes for refits and predictions, through joblib: the same call runs on a
+        Dask cluster under ``joblib.parallel_config(backend="dask")``.
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling, the made pool and mini-batches.
+        Seed of initial weights, shuffling, the generated pool and mini-batches.
     verbose : int, default=0
         Whether to show progress bars while searching and while predicting uncertainty.
 
@@ -92,9 +92,9 @@ class QUAMClassifier(
     model_ : skuq.models.Model
         The fitted model.
     search_ : PoolSearch, RefitSearch or PointwiseSearch
-        The search.
+        The search that was used.
     reference_loss_ : float
-        Its mean training loss, in nats (L_ref).
+        Mean training loss of the fitted model, in nats (L_ref).
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -103,20 +103,20 @@ class QUAMClassifier(
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
-    of the given model, epistemic = expected KL divergence of candidate models from it.
+    of the given model, epistemic = expected KL divergence of the models found from it.
     "expected": total = entropy of the average model, aleatoric = expected entropy,
     epistemic = mutual information. "pairwise": total = expected cross-entropy of pairs of models,
     aleatoric = expected entropy, epistemic = expected KL divergence of pairs, which has no upper
     bound. The training data are kept, because later searches need them.
 
-    On a pool, the given model counts half in the mixture, and the searches share the other half,
-    less if refitted learners explain held-out samples worse (Eq. 4 and 6). Trees that may
-    memorise single samples (forests with the default ``min_samples_leaf=1``) are refitted with
-    at least 2 samples in each leaf, and a forest limited in the same way takes the given model's
-    place in the mixture.
+    On a pool, the given model has weight 1/2 in the mixture and the searches share the other
+    half. Refitted learners get less than half if they explain held-out samples worse (Eq. 4 and
+    6). Trees that can memorise single samples (forests with the default ``min_samples_leaf=1``)
+    are refitted with at least 2 samples in each leaf, and a forest with the same limit, fitted
+    without the pool, replaces the given model in the mixture.
 
-    The epistemic part is an importance sampling estimate over the models that the searches
-    met, not over the whole posterior (Appendix C.1): it ranks inputs well and is
+    The epistemic part is an importance sampling estimate over the models found by the
+    searches, not over the whole posterior (Appendix C.1): it ranks inputs well and is
     comparable only between runs with the same settings.
 
     References
@@ -172,7 +172,7 @@ class QUAMClassifier(
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMClassifier:
-        """Train the model or take over a frozen one, and search adversarial models on a pool.
+        """Train the model, or use a frozen one, and search adversarial models on a pool.
 
         Parameters
         ----------
@@ -181,13 +181,14 @@ class QUAMClassifier(
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
-            Learners that take none are refused weights that are not all equal.
+            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
+            out. A mean below 0.1 or above 10 raises a warning. Unequal weights raise an error if
+            the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
-            Inputs, without labels, on which adversarial models are searched; such as the new
-            inputs themselves, or others of which the model should be unsure. None makes a pool
-            from the training inputs (see `pool` of the search). Refused by search="pointwise".
+            Inputs, without labels, on which adversarial models are searched, such as the new
+            inputs themselves, or inputs on which the model should be uncertain. None generates a
+            pool from the training inputs (see `pool` of the search). Not allowed with
+            search="pointwise".
 
         Returns
         -------
@@ -197,21 +198,21 @@ class QUAMClassifier(
         Raises
         ------
         ValueError
-            If the data are not finite numbers, hold a single class to be trained on or a
-            label that the frozen model does not know, or do not fit the model's shape; if the
-            pool does not have the form of the training inputs; or if the search diverges.
-            If weights of samples are not all equal and the learner takes none.
+            If the data are not finite numbers, contain a single class for training or a label
+            that the frozen model does not know, or have a shape that the model does not accept;
+            if the pool does not have the form of the training inputs; if the search diverges; or
+            if sample weights are unequal and the learner does not accept weights.
         TypeError
-            If `search` does not suit `estimator`, or this cannot be adopted.
+            If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
             If the models of two searches do not fit into memory (`max_memory` of the search).
 
         Warns
         -----
         UserWarning
-            If the model's loss on the training data is worse than guessing; if the search takes
-            more than five minutes, by the time of its first part; or if not all its models fit into
-            memory, so that fewer classes are searched.
+            If the model's loss on the training data is worse than guessing; if the first steps
+            indicate that the search takes more than five minutes; or if not all its models fit
+            into memory, so that fewer classes are searched.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -219,7 +220,9 @@ class QUAMClassifier(
         sample_weight = self._checked_sample_weight(sample_weight, y)
         if not getattr(self.search_, "targeted", True):
             refuse_ineffective(
-                self, ["n_targets"], "with targeted=False of the search, which asks for no class."
+                self,
+                ["n_targets"],
+                "with targeted=False of the search, which targets no class.",
             )
         data = self._resolve(
             X,
@@ -233,7 +236,7 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        if not look_at(self.estimator).class_weights:  # else it is meant to guess otherwise
+        if not look_at(self.estimator).class_weights:  # weighted models fit other frequencies
             _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
         self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
@@ -245,9 +248,10 @@ class QUAMClassifier(
         return Classification(self.classes_, targeted, self.n_targets)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Measure how adversarial models disagree about each input.
+        """Measure how much adversarial models disagree about each input.
 
-        The models found by `fit` are evaluated; a `PointwiseSearch` searches models for each input.
+        Evaluates the models found by `fit`; with a `PointwiseSearch`, searches models for each
+        input.
 
         Parameters
         ----------
@@ -271,9 +275,9 @@ class QUAMClassifier(
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
 
-        They are the given model and all models that the searches met whose training loss is
-        within `gamma` of its own; `setting`, `mixture` and `temperature` have no part in it. The
-        range is what was found, and no guarantee: other models may predict less or more.
+        The range is taken over the given model and all models found whose training loss exceeds
+        the given model's by at most `gamma`; `setting`, `mixture` and `temperature` have no
+        effect. It is not a guarantee: models that were not found may lie outside the range.
 
         Parameters
         ----------
@@ -283,8 +287,8 @@ class QUAMClassifier(
         Returns
         -------
         CredalInterval
-            Smallest and largest probability of each class, with that of `predict_proba` between
-            them.
+            Smallest and largest probability of each class; the result of `predict_proba` lies
+            between them.
 
         Raises
         ------
@@ -294,16 +298,16 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If no model that was found on a pool is within `gamma`, so that none but the given one
-            counts.
+            If no model found on a pool is within `gamma`, so that the range contains the given
+            model only.
 
         Notes
         -----
-        A model counts by the likelihood of the training data relative to the given model's, of
-        which ``exp(-n_samples * gamma)`` is the smallest allowed: see Löhr et al., "Credal
-        Prediction based on Relative Likelihood", 2025. Of learners that were refitted, the loss
-        is that on held-out samples, as in `adversarial_models`. Where a forest limited in the size
-        of its leaves takes the given model's place in the mixture, it counts as well.
+        The range includes a model if the likelihood of the training data, relative to the given
+        model's, is at least ``exp(-n_samples * gamma)``: see Löhr et al., "Credal Prediction based
+        on Relative Likelihood", 2025. For refitted learners, the loss is computed on held-out
+        samples, as in `adversarial_models`. A forest with limited leaves that replaces the given
+        model in the mixture is included as well.
 
         Examples
         --------
@@ -324,7 +328,7 @@ class QUAMClassifier(
         return bounds
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
-        """Tell which adversarial model contradicts the given one most, for each input and class.
+        """Return the adversarial model that diverges most from the given one, by input and class.
 
         Parameters
         ----------
@@ -334,8 +338,8 @@ class QUAMClassifier(
         Returns
         -------
         AdversarialModels
-            Predictions, divergences and training losses of the most divergent model that
-            fits the training data within `gamma`, for each input and targeted class.
+            Predictions, divergences and training losses of the most divergent model whose
+            training loss is within `gamma`, for each input and targeted class.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
@@ -343,25 +347,25 @@ class QUAMClassifier(
 
 
 def _warn_if_none_fits(found: Found, gamma: float) -> None:
-    """Warn of a range of probabilities that holds no model but the given one."""
+    """Warn of a range of probabilities that contains the given model only."""
     least = float(found.excess_loss.min())
     if least > gamma:
         warn_user(
-            f"No model that was found explains the training data within gamma={gamma:.3g} nats per "
-            f"sample; the best is {least:.3g} above the given one, and the data cannot tell losses "
-            f"apart that differ by less than {2 * found.standard_error:.3g}. The range is that of "
-            "the given model and says nothing of others; use a larger `gamma`."
+            f"None of the models found explains the training data within gamma={gamma:.3g} nats "
+            f"per sample, so the range contains the given model only. The best loss is {least:.3g} "
+            "above the given model's, and two standard errors of the losses are "
+            f"{2 * found.standard_error:.3g}. Use a larger `gamma`."
         )
 
 
 def _warn_if_worse_than_guessing(loss: float, codes: NDArray[np.int64], weight: FloatArray) -> None:
-    """Warn of a model that does not belong to its training data."""
+    """Warn of a model that fits the data so badly that it was probably not trained on them."""
     share = np.bincount(codes, weights=weight) / weight.sum()
     guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
     if loss > 1.05 * guessing:
         warn_user(
-            f"The model's loss on the training data is {loss:.3g} nats, and guessing by the "
-            f"frequencies of the classes costs {guessing:.3g}: uncertainty of this model means "
-            "little. Likely causes: the inputs are not scaled as they were when it was trained, "
-            "or its outputs stand for the labels in another order."
+            f"The model's loss on the training data is {loss:.3g} nats, worse than "
+            f"{guessing:.3g} nats for predicting the class frequencies: uncertainties of this "
+            "model mean little. Likely causes: the inputs are not scaled as they were for its "
+            "training, or its outputs are not in the sorted order of the labels."
         )

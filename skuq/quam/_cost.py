@@ -1,4 +1,4 @@
-"""Cost of a search before it is paid: memory from sizes, time from its first part."""
+"""Estimates of a search's memory, from model sizes, and time, from its first steps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from skuq.validation import warn_user
 
 T = TypeVar("T")
 
-# Constraint of the parameter `max_memory` of searches on a pool.
+# Constraint on the parameter `max_memory` of searches on a pool.
 MAX_MEMORY: list[Any] = [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})]
-LONG = 300.0  # seconds from which a search that nobody watches is announced
-_SHARE = 0.5  # of the free memory, for "auto"
+LONG = 300.0  # seconds above which a search raises a warning of its duration
+_SHARE = 0.5  # fraction of the free memory for "auto"
 
 
 def searches_in_memory(
     n_searches: int, n_kept: int, model_bytes: int, max_memory: float | str, *, working: int = 0
 ) -> int:
-    """How many searches can keep their models in memory; an error if not even two of them can.
+    """Number of searches whose models fit into memory; raise MemoryError if it is less than two.
 
-    Each search keeps `n_kept` models of `model_bytes`; all together need `working` bytes more.
+    Each search keeps `n_kept` models of `model_bytes`; `working` bytes are needed in addition.
     """
     limit = available_memory() * _SHARE if max_memory == "auto" else float(max_memory)
     of_each = max(1, n_kept * model_bytes)
@@ -42,13 +42,13 @@ def searches_in_memory(
     )
     if n_fit < min(2, n_searches):
         raise MemoryError(
-            f"The {sizes}. Not even {min(2, n_searches)} of them fit. Let fewer weights move "
+            f"The {sizes}. At least {min(2, n_searches)} must fit. Search fewer weights "
             "(search__parameters='last' or 'bias'), keep fewer models (search__n_steps, "
-            "search__shares), or take a smaller model."
+            "search__shares), or use a smaller model."
         )
     warn_user(
         f"The {sizes}. Only the {n_fit} most probable classes are searched, as with "
-        f"n_targets={n_fit}. Set n_targets, or let each search keep less "
+        f"n_targets={n_fit}. Set n_targets, or reduce the memory of each search "
         "(search__parameters='last', search__n_steps, search__shares)."
     )
     return n_fit
@@ -60,7 +60,7 @@ def _size(n_bytes: float) -> str:
 
 
 class _Counter:
-    """A file that counts what is written and keeps nothing."""
+    """File object that counts the bytes written and discards them."""
 
     n_bytes = 0
 
@@ -71,40 +71,40 @@ class _Counter:
 
 
 def pickled_size(model: Any) -> int:
-    """Bytes of a model's pickle, which is about what it takes in memory; 0 if it has none."""
+    """Size of a model's pickle, an estimate of its memory, in bytes; 0 if pickling fails."""
     counter = _Counter()
     try:
         pickle.Pickler(counter, protocol=5).dump(model)
-    except (pickle.PicklingError, AttributeError, TypeError):  # such as a function without a name
+    except (pickle.PicklingError, AttributeError, TypeError):  # such as a lambda
         return 0
     return counter.n_bytes
 
 
-def tell_time(seconds: float, work: str, advice: str) -> None:
-    """Warn of work that takes long."""
+def warn_if_slow(seconds: float, work: str, advice: str) -> None:
+    """Warn if the search takes more than `LONG` seconds."""
     if seconds > LONG:
         warn_user(
             f"The search on the pool takes about {seconds / 60:.0f} minutes: {work}. To shorten "
-            f"it, set {advice}; verbose=1 shows how far it is."
+            f"it, set {advice}; verbose=1 shows its progress."
         )
 
 
-def watched(
+def with_progress(
     steps: Iterable[T], n_steps: int, *, verbose: int, unit: str, advice: str = "", times: int = 0
 ) -> Iterator[T]:
-    """Take the steps of a search, with a progress bar if `verbose`.
+    """Iterate over the steps of a search, with a progress bar if `verbose`.
 
-    After two steps, the time that all of them take is known; `times` says how often so many steps
-    are taken, and 0 that this was told before.
+    After two steps, warn if all steps will take long. `times` is the number of searches of
+    `n_steps` steps that run one after the other; 0 suppresses the warning.
     """
     start = perf_counter()
     with tqdm(total=n_steps, desc="QUAM search", unit=unit, disable=not verbose) as bar:
         for done, step in enumerate(steps, 1):
-            if done == 1:  # it sets things up, too
+            if done == 1:  # not timed, because it includes the set-up
                 start = perf_counter()
             if done == 2:
                 seconds = perf_counter() - start
                 work = f"{n_steps * times:,} steps of {seconds:.2g} seconds"
-                tell_time(seconds * n_steps * times, work, advice)
+                warn_if_slow(seconds * n_steps * times, work, advice)
             bar.update()
             yield step

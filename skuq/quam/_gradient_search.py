@@ -1,4 +1,4 @@
-"""Searches by gradients: their parameters, schedule and data, and the steps of Algorithm 1."""
+"""Gradient searches: their parameters, schedule and data, and the steps of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from skuq.quam._objectives import Objective
 from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored
 
-# Searches run together while all their weights take no more than so many tensors of largest size.
+# Searches run together as long as their weights take no more memory than this many tensors of the
+# largest size that `within_memory` allows.
 _TENSORS_OF_WEIGHTS = 4
 
 
@@ -54,23 +55,23 @@ class Schedule(NamedTuple):
 def penalty_schedule(
     n_steps: int, *, c0: float, eta: float, update_every: int, learning_rate: float, decay: float
 ) -> Schedule:
-    """Raise the penalty and shorten the steps, by constant factors.
+    """Return a schedule that raises the penalty and shrinks the step size by constant factors.
 
     Parameters
     ----------
     n_steps : int
         Number of steps.
     c0, eta : float
-        First weight of the penalty, and the factor by which it grows.
+        Initial weight of the penalty, and the factor by which it grows.
     update_every : int
-        Steps between two changes.
+        Number of steps between two changes.
     learning_rate, decay : float
-        First step size, and the factor by which it shrinks.
+        Initial step size, and the factor by which it shrinks.
 
     Returns
     -------
     Schedule
-        One penalty and one step size for each step.
+        Penalty and step size of each step.
 
     References
     ----------
@@ -90,7 +91,7 @@ def penalty_schedule(
 
 
 class SearchSettings(NamedTuple):
-    """Schedule, precision of the prior, rows of a mini-batch of the penalty, and device."""
+    """Schedule, prior precision, mini-batch size of the training data, and device."""
 
     schedule: Schedule
     prior_precision: float
@@ -100,10 +101,10 @@ class SearchSettings(NamedTuple):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GradientSearch(Search):
-    """Parameters of the searches by gradients, as `PoolSearch` documents them.
+    """Parameters of the gradient searches, documented in `PoolSearch`.
 
-    A dataclass writes the `__init__` that scikit-learn's conventions ask for: one explicit
-    keyword for each parameter, which it assigns and nothing else.
+    The dataclass generates the `__init__` that scikit-learn requires: one explicit keyword for
+    each parameter, assigned without any other work.
     """
 
     parameters: Any = "auto"
@@ -129,27 +130,27 @@ class GradientSearch(Search):
         "prior_precision": [Interval(Real, 0, None, closed="left")],
         "train_batch_size": [Interval(Integral, 1, None, closed="left")],
     }
-    # Factor by which steps shorten over all steps.
+    # First step size divided by the last one.
     _shortening: ClassVar[float]
 
     def check_suits(self, estimator: Any) -> None:
-        """Refuse models of which no gradients are known."""
+        """Raise TypeError for models without gradients."""
         given = look_at(estimator)
         if not given.has_gradients:
             raise TypeError(
-                f"{type(self).__name__} follows gradients, and "
-                f"{type(given.learner).__name__} has none; use search='refit', or None, which "
-                "chooses the search that suits a model."
+                f"{type(self).__name__} needs a model with gradients, and "
+                f"{type(given.learner).__name__} has none; use search='refit', or search=None, "
+                "which selects a suitable search."
             )
 
     def length(self, module: nn.Module) -> tuple[int, float]:
-        """Number of steps, and the first step size, of a search that moves weights of a module."""
+        """Number of steps and initial step size of a search over the weights of a module."""
         return int(self.n_steps), float(self.learning_rate)
 
     def settings(
         self, problem: SearchProblem, c0: float, growth: float, device: torch.device
     ) -> SearchSettings:
-        """Settings with these values of `c0`, and of the growth over all steps, for "auto"."""
+        """Settings in which `c0` and `growth`, the penalty's total factor, replace "auto"."""
         n_steps, learning_rate = self.length(problem.module)
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -180,10 +181,10 @@ class GradientSearch(Search):
         seed: int,
         device: torch.device,
     ) -> FittedSearch:
-        """Cut the network before the first weights that move, and keep the training data.
+        """Split the network before the first searched weights, and store the training data.
 
-        `y` are class codes or targets, `losses` those of the network on each sample, in nats;
-        samples of weight 0 are left out.
+        `y` contains class codes or targets, `losses` the network's loss on each sample, in nats;
+        samples of weight 0 are dropped.
         """
         parameters = self.parameters
         if parameters == "auto":
@@ -191,8 +192,8 @@ class GradientSearch(Search):
         body, module, names = model.cut(parameters, inputs)
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(
-                f"All parameters that a search may move are zero ({list(names)}), and step sizes "
-                "are relative to them. Choose others with `parameters`."
+                f"All parameters to be searched are zero ({list(names)}), and step sizes are "
+                "relative to their size. Select different ones with `parameters` of the search."
             )
         features = inputs if body is None else evaluate(body, inputs, device=device)
         counts = weight > 0
@@ -209,24 +210,24 @@ class GradientSearch(Search):
 
 
 class Searched(NamedTuple):
-    """Network and training data on a device, for all searches there.
+    """Network and training data on a device, shared by all searches on it.
 
     Attributes
     ----------
     module : torch.nn.Module
-        The reference model from the first moving parameter on.
+        The reference model from the first searched parameter on.
     train : TrainingSet
         The training data.
     scales : dict of str to float
-        Root mean square of each parameter that moves, to which step sizes are relative.
+        Root mean square of each searched parameter; step sizes are relative to it.
     square : float
-        Sum of the squares of these parameters.
+        Sum of the squares of the searched parameters.
     total_weight : float
         Sum of the sample weights, which is the number of samples in the likelihood.
     row_bytes : int
         Size of the largest tensor that the module computes for one input.
     batches : dict
-        Mini-batches of searches for points, by the number of steps and of samples.
+        Mini-batches of pointwise searches, keyed by number of steps and batch size.
     """
 
     module: nn.Module
@@ -241,7 +242,7 @@ class Searched(NamedTuple):
     def of(
         cls, module: nn.Module, train: TrainingSet, names: Sequence[str], total_weight: float
     ) -> Searched:
-        """Measure what searches ask of the reference model once, so that none waits for it."""
+        """Compute the attributes from the reference model, once for all searches."""
         squares = {n: as_double(module.get_parameter(n).detach()).square() for n in names}
         return cls(
             module,
@@ -255,11 +256,11 @@ class Searched(NamedTuple):
 
     @property
     def model_bytes(self) -> int:
-        """Size of the parameters that move."""
+        """Size of the searched parameters."""
         return sum(self.module.get_parameter(name).nbytes for name in self.scales)
 
     def searches_that_fit(self, n_searches: int, n_points: int, n_bytes: int) -> Iterator[slice]:
-        """The searches of each point in groups whose weights fit into memory together."""
+        """Split the searches of each point into groups whose weights fit into memory."""
         limit = _TENSORS_OF_WEIGHTS * n_bytes
         n_together = max(1, limit // (n_points * self.model_bytes))
         for start in range(0, n_searches, n_together):
@@ -269,15 +270,15 @@ class Searched(NamedTuple):
 @stored("quam.search-problem")
 @dataclass(frozen=True)
 class SearchProblem(HeldOnDevice):
-    """Reference model and training data, which the searches of all test points share."""
+    """Reference model and training data, shared by the searches of all test points."""
 
-    module: nn.Module  # the reference model from the first moving parameter on
-    parameters: tuple[str, ...]  # names of the parameters that move
+    module: nn.Module  # the reference model from the first searched parameter on
+    parameters: tuple[str, ...]  # names of the searched parameters
     X: NDArray[Any]  # inputs of the module; plain arrays, which joblib shares between processes
     y: NDArray[Any]  # class codes (int64), or targets of a regression
     weight: NDArray[Any]  # sample weights, all positive
-    reference_loss: NDArray[Any]  # of the reference model on each sample, in nats
-    seed: int  # randomness of the mini-batches
+    reference_loss: NDArray[Any]  # loss of the reference model on each sample, in nats
+    seed: int  # seed of the mini-batches
 
     @property
     def total_weight(self) -> float:
@@ -286,7 +287,7 @@ class SearchProblem(HeldOnDevice):
 
     @property
     def model_bytes(self) -> int:
-        """Size of the parameters that move."""
+        """Size of the searched parameters."""
         return sum(self.module.get_parameter(name).nbytes for name in self.parameters)
 
     def _copy_to(self, device: torch.device) -> Searched:
@@ -299,13 +300,13 @@ class SearchProblem(HeldOnDevice):
 @stored("quam.fitted-search")
 @dataclass(frozen=True)
 class FittedSearch(HeldOnDevice, Problem):
-    """What `fit` prepares: the layers before the first parameter that moves, and the rest."""
+    """A network split by `fit`: fixed first layers (`body`) and the layers that are searched."""
 
     body: nn.Module | None
     problem: SearchProblem
 
     def features(self, inputs: Tensor, device: torch.device) -> Tensor:
-        """Inputs as they reach the layers that move."""
+        """Compute the inputs of the searched layers."""
         return inputs if self.body is None else evaluate(self.on(device), inputs, device=device)
 
     def _copy_to(self, device: torch.device) -> nn.Module:
@@ -314,15 +315,15 @@ class FittedSearch(HeldOnDevice, Problem):
 
 
 class MiniBatches:
-    """Training data of each step; everything but the inputs is gathered before the first one.
+    """Training data of each step; all but the inputs are gathered before the first step.
 
     Parameters
     ----------
     train : TrainingSet
         Training data.
     rows : Tensor of shape (n_steps, n_rows), int64
-        Samples of each step's mini-batch, in ascending order if they are all; only else they
-        are uploaded.
+        Sample indices of each step's mini-batch. Indices of all samples must be in ascending
+        order; they are not copied to the device.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
@@ -335,40 +336,40 @@ class MiniBatches:
         self.steps = [each.expand(len(rows), -1) for each in (y, share, loss)]
 
     def __getitem__(self, step: int) -> TrainingSet:
-        """Return the samples of a step, whose weights add up to 1."""
+        """Return the samples of a step, with weights that sum to 1."""
         X = self.X if self.rows is None else self.X[self.rows[step]]
         return TrainingSet(X, *(each[step] for each in self.steps))
 
 
 class Attack(ABC):
-    """Inputs about which the models of a search are to disagree, and ``L_adv`` there."""
+    """Inputs on which a search makes models disagree, and the loss ``L_adv`` on these inputs."""
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Inputs of a step, (n_rows, ...), or (n_models, n_rows, ...) if each model has its own."""
+        """Inputs of a step, (n_rows, ...), or (n_models, n_rows, ...) with inputs per model."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
-        """``L_adv`` of all models at some of these inputs, of any shape.
+        """``L_adv`` of all models at the inputs `rows` of a step; the result has any shape.
 
         Shapes: `outputs` (n_models, n_rows, n_outputs).
         """
 
-    weight: float = 1.0  # of each of these losses
+    weight: float = 1.0  # weight of each element of `losses` in the objective
 
 
 class Descent:
-    """Variants of a network that descend together, each on ``L_adv + c (L_train - L_ref)``.
+    """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``.
 
-    What moves is one tensor, in units of the root mean square of each parameter: one optimiser with
-    one step size moves all. No step waits for a result of the device.
+    All searched weights are in one tensor, in units of the root mean square of each parameter, so
+    that one optimiser with one step size serves all. No step waits for a result from the device.
     """
 
     def __init__(
         self, searched: Searched, objective: Objective, *, prior_precision: float, n_bytes: int
     ):
         self.searched, self.objective, self.n_bytes = searched, objective, n_bytes
-        self.weight_decay = prior_precision / searched.total_weight  # of the mean loss
+        self.weight_decay = prior_precision / searched.total_weight  # relative to the mean loss
         parameters = [searched.module.get_parameter(name) for name in searched.scales]
         self.sizes = [parameter.numel() for parameter in parameters]
         scales = zip(parameters, searched.scales.values(), strict=True)
@@ -378,11 +379,11 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Take the steps of all searches: Lines 2 to 6 and 9 of Algorithm 1.
+        """Run the steps of all searches: Lines 2 to 6 and 9 of Algorithm 1.
 
         Yields ``L_train - L_ref`` of each model before each step, (n_models,), on the step's batch.
         """
-        # Steps work in place: large tensors that come and go would tear the memory to pieces.
+        # In-place steps, because allocating large tensors in each step would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # in units of the scales
         adam = torch.optim.Adam([moved], fused=True)
@@ -398,26 +399,26 @@ class Descent:
             yield l_pen
 
     def weights(self) -> dict[str, Tensor]:
-        """Weights of the models as they are now, each (n_models, \\*parameter.shape); views."""
+        """Current weights of the models, each (n_models, \\*parameter.shape), as views."""
         parts = torch.split(self._weights, self.sizes, dim=1)
         named = zip(self.searched.scales, parts, strict=True)
         given = ((name, part, self.searched.module.get_parameter(name)) for name, part in named)
         return {name: part.view(-1, *p.shape).to(p.dtype) for name, part, p in given}
 
     def _add_gradients(self, step: int, batch: TrainingSet, c: float, attack: Attack) -> Tensor:
-        """Gradients of Lines 3 and 4, pass by pass; ``L_train - L_ref`` of each model."""
+        """Add the gradients of Lines 3 and 4, pass by pass; return each model's excess loss."""
         shares = []
         for rows, samples, x in self._passes(attack.inputs(step), batch.X):
             outputs = self.outputs(self.weights(), x, shared_input=x.ndim == batch.X.ndim)
-            # Not two slices, whose gradients would be filled up with zeros and added.
+            # Split instead of two slices: autograd would zero-pad and add the slices' gradients.
             sizes = [_length(rows), _length(samples)]
-            asked, trained = torch.split(outputs, sizes, dim=1)
+            attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
             shares.append(excess.detach())
             # The gradient of L_adv + c (L_train - L_ref), Lines 4 and 5, without computing the sum.
             terms = {excess: c}
             if _length(rows):
-                terms[attack.losses(step, rows, asked)] = attack.weight
+                terms[attack.losses(step, rows, attacked)] = attack.weight
             torch.autograd.backward(
                 [*terms], [term.new_full((), w).expand_as(term) for term, w in terms.items()]
             )
@@ -429,11 +430,11 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Inputs of the attack and training samples, as many as fit into one pass together.
+        """Split attack inputs and training samples into joint passes that fit into memory.
 
-        One pass through the network for both takes half of the operations of two.
+        A joint pass launches half as many operations as two separate ones.
         """
-        own = inputs.ndim > X.ndim  # each model has inputs of its own
+        own = inputs.ndim > X.ndim  # separate inputs for each model
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
             start, stop = part.start, part.stop
@@ -452,17 +453,17 @@ class Descent:
 
     def outputs(self, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool) -> Tensor:
         """Outputs of all models, (n_models, n_rows, n_outputs)."""
-        # Double, because small divergences drown in the rounding of single precision.
+        # Double precision, because rounding in single precision would hide small divergences.
         return as_double(variants_at(self.searched.module, weights, x, shared_input=shared_input))
 
     def _excess(self, outputs: Tensor, batch: TrainingSet, rows: slice) -> Tensor:
-        """Losses of each model on training samples above the reference model's (Line 3)."""
+        """Loss of each model on training samples minus the reference model's loss (Line 3)."""
         losses = self.objective.training_loss(outputs, batch.y[rows])
         return losses - batch.reference_loss[rows]
 
     @torch.no_grad()
     def excess_of_each(self, weights: dict[str, Tensor], batch: TrainingSet) -> Tensor:
-        """The likelihood's part of the excess loss on each training sample, (n_models, n_rows)."""
+        """Excess loss on each training sample, without the prior's part, (n_models, n_rows)."""
         parts = []
         for rows in gen_batches(len(batch.X), self._rows_per_pass(_n_models(weights))):
             outputs = self.outputs(weights, batch.X[rows], shared_input=True)
@@ -479,7 +480,7 @@ class Descent:
 
 
 def _by_model(weights: Tensor) -> Tensor:
-    """Weights of each model as a row, (n_models, n_weights); a parameter may be a single number."""
+    """Flatten each model's weights to a row, (n_models, n_weights); accepts scalar parameters."""
     return weights.reshape(len(weights), -1)
 
 
@@ -488,8 +489,8 @@ def variants_at(
 ) -> Tensor:
     """Outputs of variants of a module, (n_models, n_rows, n_outputs).
 
-    Those of a single linear layer on the same inputs are one product of matrices, which takes half
-    the time of one for each variant.
+    For a single linear layer on shared inputs, all variants are computed by one matrix product,
+    which takes half the time of one product per variant.
     """
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
@@ -500,7 +501,7 @@ def variants_at(
 
 
 def linear_head(module: nn.Module) -> tuple[Any, str]:
-    """The layer and the prefix of its parameters if a module is one linear layer, or None."""
+    """Layer and prefix of its parameter names if the module is one linear layer, else None."""
     if type(module) is nn.Linear:
         return module, ""
     if type(module) is nn.Sequential and [*map(type, module)] == [nn.Linear]:
@@ -518,14 +519,14 @@ def _n_models(weights: dict[str, Tensor]) -> int:
 
 @torch.no_grad()
 def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
-    """Find, among the parameters that move, the bias of the output layer; None if it does not move.
+    """Find the output layer's bias among the searched parameters; None if it is not searched.
 
-    In any network, it is the last bias of as many elements as there are outputs whose first
-    element shifts the predicted mean by the same amount for all inputs.
+    It is identified as the last bias with one element per output whose first element shifts the
+    predicted mean by the same amount for all inputs.
     """
     module = deepcopy(module)
     before = module(X.clone())
-    step = 1 + before[:, 0].abs().max()  # large enough to be seen in single precision
+    step = 1 + before[:, 0].abs().max()  # large compared with rounding in single precision
     for name in reversed(parameters):
         bias = module.get_parameter(name)
         if name.rpartition(".")[2] != "bias" or bias.shape != before.shape[1:]:

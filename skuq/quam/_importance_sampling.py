@@ -1,6 +1,6 @@
-"""Mixture importance sampling (Eq. 3-6): from the models of the searches to uncertainty.
+"""Mixture importance sampling (Eq. 3-6): from the models found by the searches to uncertainty.
 
-Networks give Tensors, refitted learners numpy arrays; everything here takes both.
+All functions accept Tensors, from networks, and numpy arrays, from refitted learners.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from skuq.information import (
 
 
 class Trajectories(NamedTuple):
-    """Predictions and training losses of all models met by a batch of searches.
+    """Predictions and training losses of all models visited by a batch of searches.
 
     Attributes
     ----------
     outputs : array or Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
         Outputs of each model at its own test point.
     excess_loss : array or Tensor of shape (n_points, n_searches, n_steps), float64
-        Estimate of ``L_train - L_ref``: mean training loss of each model above that of the
+        Estimate of ``L_train - L_ref``: mean training loss of each model minus that of the
         reference model, in nats.
     """
 
@@ -39,46 +39,46 @@ class Trajectories(NamedTuple):
 
 
 def as_numpy(array: Any) -> NDArray[Any]:
-    """An array, or a Tensor on any device, as an array."""
+    """Convert an array, or a Tensor on any device, to a numpy array."""
     return np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
 
 def taken(array: Any, at: Any, axis: int) -> Any:
-    """Elements at positions along an axis, as `numpy.take_along_axis`."""
+    """`numpy.take_along_axis` for arrays and Tensors."""
     if isinstance(array, np.ndarray):
         return np.take_along_axis(array, at, axis)
     return array.take_along_dim(at, dim=axis)
 
 
 def joined_models(first: Any, others: Any) -> Any:
-    """Models behind one another on the second axis."""
+    """Concatenate models along the second axis."""
     return array_namespace(others).concatenate((first, others), 1)
 
 
 def _in_rows(array: Any) -> Any:
-    """The models of all searches behind one another, (n_points, n_models, ...)."""
+    """Merge the axes of searches and steps, (n_points, n_models, ...)."""
     return array.reshape(len(array), array.shape[1] * array.shape[2], *array.shape[3:])
 
 
 class ImportanceSampling(NamedTuple):
-    """The integral to estimate, the models that count and their weights.
+    """The quantity to estimate, and the models and weights of the estimate.
 
     Attributes
     ----------
     setting : {"selected", "expected", "pairwise"}
         Uncertainty of the given model (Eq. 2), of the average of all models that explain the data
-        (Eq. 1), or of any one of them against another.
+        (Eq. 1), or of pairs of these models.
     mixture : {"trajectory", "dirac"}
-        All models that the searches met, or the best adversarial model of each search.
+        All models visited by the searches, or the best adversarial model of each search.
     temperature : float
         T in the weights ``exp(-L_train / T)``.
     gamma : float
-        Slack, in nats, within which a model may be the best of its search.
+        Slack: largest excess loss, in nats, of the best model of a search.
     by_search : bool, default=False
         Whether the given model and the searches are components of one mixture (see
-        `pool_weights`); else the models of all searches are weighed against one another.
+        `pool_weights`). If not, the weights of all models are normalised together.
     held_out : bool, default=False
-        Whether losses are those of samples that no model has seen (see `pool_weights`).
+        Whether losses are computed on samples held out from all models (see `pool_weights`).
     """
 
     setting: str
@@ -89,7 +89,7 @@ class ImportanceSampling(NamedTuple):
     held_out: bool = False
 
     def weights(self, excess_loss: Any) -> Any:
-        """Weights of the models, (n_points, n_models); of the given one first if it counts."""
+        """Weights of the models, (n_points, n_models); with `by_search`, the given one is first."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
         return trajectory_weights(excess_loss, self.temperature)
@@ -101,7 +101,7 @@ def estimate_uncertainty(
     sampling: ImportanceSampling,
     log_centre: Any = None,
 ) -> Decomposition:
-    """Weigh the models met by the searches and take the quantities of the setting over them.
+    """Estimate the parts of uncertainty from the weighted models of the searches.
 
     Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes); returns
     (n_points,).
@@ -116,7 +116,7 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # A model that memorises its samples diverges from all others by what it memorised.
+        # `centre`, because a model that memorises its samples diverges from all models found.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":
@@ -129,14 +129,14 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over given models, and those met that fit within gamma.
+    """Smallest and largest probability over the given models and models found within gamma.
 
     Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
     fits = _in_rows(trajectories.excess_loss <= gamma)[..., None]
-    # A given model in the place of each that does not fit leaves the range as it is.
+    # Replacing each model outside gamma by a given model does not change the range.
     proba = joined_models(given, xp.where(fits, found, given[:, :1]))
     lower, upper = (as_numpy(extreme(proba, 1)) for extreme in (xp.amin, xp.amax))
     return lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
@@ -153,32 +153,32 @@ def importance_weights(log_posterior: Any, log_proposal: Any = None) -> Any:
 
 
 def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
-    """Weights ``exp(-L_train / T)`` of all models that the searches of a point met.
+    """Weights ``exp(-L_train / T)`` of all models visited by the searches of a point.
 
     Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets *
     n_steps).
     """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
-    # Differences from the best model, so that no temperature makes them infinite.
+    # Losses relative to the best model, so that a low temperature cannot make them infinite.
     return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 
 def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True) -> Any:
-    """Weights of the given model and of all models that searches on a pool found.
+    """Weights of the given model and of all models found by searches on a pool.
 
-    The proposal is a mixture: the given model counts half, the other half belongs to the
-    searches in equal parts. Models are weighed by ``exp(-L_train / T)``: against one another
-    within their search and, by losses on held-out samples, the searches together against the
-    given model. No search is weighed against another, because classes would count unequally by
-    the noise of their losses.
+    The proposal is a mixture: one half is the given model, the other half is shared equally by
+    the searches. The weights ``exp(-L_train / T)`` are normalised within each search. With losses
+    on held-out samples, all searches together are also weighted against the given model. Searches
+    are not weighted against one another, because the noise of the losses would then give classes
+    unequal weights.
 
     Shapes: `excess_loss` (n_points, n_searches, n_kept); returns (n_points, 1 + n_searches *
     n_kept).
     """
     xp = array_namespace(excess_loss)
     loss = xp.asarray(excess_loss, dtype=xp.float64)
-    within = importance_weights(-loss / temperature)  # sums to 1 in each search
+    within = importance_weights(-loss / temperature)  # sum to 1 in each search
     mean = (within * loss).sum(-1)[..., None]
     ratio = xp.exp(-mean.clip(0) / temperature)  # of p(w | D) to the given model's
     together = ratio.mean(1)[:, None] if held_out else xp.ones_like(ratio[:, :1])
@@ -194,19 +194,18 @@ class AdversarialModels(NamedTuple):
     Attributes
     ----------
     target : ndarray of shape (n_points, n_targets)
-        Class that the search asked for; of an untargeted search, the class that the model
-        predicts.
+        Class targeted by the search; for an untargeted search, the class that the model predicts.
     proba : ndarray of shape (n_points, n_targets, n_classes)
-        Its prediction at the test point.
+        Prediction of the model at the test point.
     divergence : ndarray of shape (n_points, n_targets)
-        KL divergence of its prediction from the reference model's, in nats.
+        KL divergence of the prediction from the reference model's, in nats.
     excess_loss : ndarray of shape (n_points, n_targets)
-        Its mean training loss above the reference model's, in nats. Of a learner that was
-        refitted: on training samples that were held out from it, above the loss of the learner
-        that was refitted without a pool.
+        Mean training loss of the model minus the reference model's, in nats. For a refitted
+        learner, the loss is computed on held-out training samples, and the reference is the
+        learner refitted without a pool.
     feasible : ndarray of shape (n_points, n_targets), bool
-        Whether any model of the search kept its excess loss within gamma. Where none did,
-        the model shown is the one of smallest excess loss.
+        Whether any model of the search has an excess loss of at most gamma. If not, the model
+        returned is the one with the smallest excess loss.
     """
 
     target: Any
@@ -216,22 +215,22 @@ class AdversarialModels(NamedTuple):
     feasible: Any
 
     def is_adversarial(self, min_divergence: float) -> Any:
-        """Tell which models contradict the given one, and still explain the data.
+        """Return which models contradict the given one and still explain the data.
 
         Parameters
         ----------
         min_divergence : float
-            Lambda: divergence, in nats, from which on a model counts as different.
+            Lambda: smallest divergence, in nats, at which a model counts as different.
 
         Returns
         -------
         ndarray of shape (n_points, n_targets), bool
-            Whether the model is feasible and diverges that much.
+            Whether the model is feasible and its divergence is at least `min_divergence`.
 
         References
         ----------
-        Schweighofer et al., NeurIPS 2023, Definition 1; a model that explains the data better
-        than the given one by more than gamma counts here, too.
+        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike there, a model that explains the
+        data better than the given one by more than gamma is included.
 
         Examples
         --------
@@ -256,7 +255,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """Pick from each search the model that diverges most among those that fit well enough.
+    """Return, for each search, the model of largest divergence among those within gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).
@@ -275,7 +274,7 @@ def best_adversarial_models(
 
 
 def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: float) -> Any:
-    """Position, in its search, of the model that `best_adversarial_models` picks, (..., 1)."""
+    """Step, in each search, of the model that `best_adversarial_models` returns, (..., 1)."""
     divergence = kl_divergence(log_reference[:, None, None], log_proba)
     within = excess_loss <= gamma
     xp = array_namespace(excess_loss)

@@ -1,4 +1,4 @@
-"""Objectives of adversarial model searches: the attack at the test point, the training loss."""
+"""Objectives of adversarial model searches: attack at the test point and training loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 
 class Objective(ABC):
-    """The two losses of a batch of searches, as functions of the outputs of their models."""
+    """The two losses of a batch of searches, as functions of the models' outputs."""
 
     @property
     @abstractmethod
@@ -20,7 +20,7 @@ class Objective(ABC):
 
     @abstractmethod
     def attack(self, outputs: Tensor) -> Tensor:
-        """``L_adv``, which the searches minimise, of Line 4.
+        """``L_adv`` of Line 4, which the searches minimise.
 
         Shapes: `outputs` (n_points, n_searches, n_outputs); returns (n_points, n_searches).
         """
@@ -35,16 +35,16 @@ class Objective(ABC):
 
     @abstractmethod
     def subset(self, searches: slice) -> Objective:
-        """The objective of some of the searches of each point."""
+        """The objective restricted to some of the searches of each point."""
 
     @abstractmethod
     def at(self, rows: slice | Tensor) -> Objective:
-        """The objective at some of the points."""
+        """The objective restricted to some of the points."""
 
     def offsets(self) -> dict[str, Tensor]:
-        r"""Displacements of the start of each search from the reference model.
+        r"""Initial displacement of each search's weights from the reference model, by parameter.
 
-        Returns shape (n_points * n_searches, \*parameter.shape), point by point.
+        Each has shape (n_points * n_searches, \*parameter.shape), ordered by point.
         """
         return {}
 
@@ -60,12 +60,12 @@ def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Targeted(Objective):
-    """Cross-entropy of a class of its own for each search (Appendix C.1).
+    """Cross-entropy with a separate target class for each search (Appendix C.1).
 
     Parameters
     ----------
     targets : Tensor of shape (n_points, n_searches) or (1, n_searches), int64
-        Targeted classes, of each point or of all.
+        Target classes, separate for each point or the same for all.
 
     References
     ----------
@@ -100,7 +100,7 @@ class Targeted(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Untargeted(Objective):
-    """Minus the divergence from the reference model, one search for each point (Algorithm 1).
+    """Negative divergence from the reference model, one search for each point (Algorithm 1).
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Untargeted(Objective):
         return 1
 
     def attack(self, outputs: Tensor) -> Tensor:
-        # Not clipped at zero like `kl_divergence`: that would have no gradient there.
+        # `kl_divergence` is not used because it clips at zero, which removes the gradient there.
         log_reference = self.log_reference[:, None]
         return (torch.exp(log_reference) * (log_softmax(outputs, -1) - log_reference)).sum(-1)
 
@@ -142,7 +142,7 @@ class Untargeted(Objective):
 def classification_objective(
     log_reference: Tensor, *, targeted: bool, n_targets: int | None
 ) -> Targeted | Untargeted:
-    """One search for each target of each point, or a single untargeted one.
+    """Objective with one search per target class of each point, or one untargeted search.
 
     Shapes: `log_reference` (n_points, n_classes).
     """

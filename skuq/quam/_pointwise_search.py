@@ -1,4 +1,4 @@
-"""Gradient search for each test point anew: the paper's Algorithm 1, many points at once."""
+"""A separate gradient search for each test point: the paper's Algorithm 1, in batches."""
 
 from __future__ import annotations
 
@@ -38,41 +38,41 @@ from skuq.stored import stored
 @stored("quam.pointwise-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class PointwiseSearch(GradientSearch):
-    """Search for each input anew, when its uncertainty is asked for: the paper's Algorithm 1.
+    """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
 
-    For networks and logistic regression. `fit` searches nothing; each input costs as many searches
-    as there are classes.
+    For networks and logistic regression. `fit` runs no searches; each input costs one search per
+    class.
 
     Parameters
     ----------
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
-        Weights of the network that the search may move, as in `PoolSearch`.
+        Weights of the network that are searched, as in `PoolSearch`.
     targeted : bool, default=True
         Whether there is one search for each class, as in `PoolSearch`.
     n_steps : int, default=100
-        Length of each search; its cost is proportional to this.
+        Number of steps of each search; the cost is proportional to it.
     c0 : float or "auto", default="auto"
-        Initial weight of the penalty on training loss. "auto" is a tenth of the number of training
-        samples, where each counts by its weight, and 20 for a regressor, because a displacement
-        pulls with the same force at any distance.
+        Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
+        training samples' weights. For a regressor it is 20, because the gradient of a displacement
+        does not decrease with distance.
     eta : float or "auto", default="auto"
-        Factor by which the penalty grows. "auto" makes it ten times as large in the end (125 times
-        for a regressor). With `c0` "auto" it then equals the number of training samples, and the
-        search minimises the negative log posterior of the training set and one sample more, the
-        test point with the targeted class.
+        Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search (by
+        125 for a regressor). With `c0` "auto" the final penalty of a classifier equals the number
+        of training samples. The search then minimises the negative log posterior of the training
+        set plus one sample, the test point with the target class.
     update_every : int, default=1
-        Steps between two changes of the penalty and of the step size.
+        Number of steps between two changes of penalty and step size.
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
         Factor by which the step size shrinks whenever the penalty grows; "auto" keeps it constant.
     prior_precision : float, default=0.0
-        Precision of the Gaussian prior around 0 of each moving weight, as in `PoolSearch`.
+        Precision of the zero-mean Gaussian prior on each searched weight, as in `PoolSearch`.
     train_batch_size : int, default=256
-        Training samples on which each step computes the penalty.
+        Number of training samples per step for the penalty.
     batch_size : int, default=8
-        Test points searched at once; no effect on the result. Bounds memory: each search takes 4
-        copies of the weights that it moves.
+        Number of test points searched at once; it does not affect the result. It bounds memory:
+        each search takes 4 copies of the searched weights.
 
     Examples
     --------
@@ -98,19 +98,19 @@ class PointwiseSearch(GradientSearch):
 def search_batch(
     problem: SearchProblem, settings: SearchSettings, x: NDArray[Any], objective: Objective
 ) -> Trajectories:
-    """Search the adversarial models of one batch of test points.
+    """Search adversarial models for one batch of test points.
 
-    `x` are the points as they reach the moving layers, (n_points, ...), and the objective has its
-    tensors on the device. Returns the models met by all searches, on the CPU.
+    `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
+    are on the device. Returns the models visited by all searches, on the CPU.
     """
     device, searched = settings.device, problem.on(settings.device)
-    # Threads that share the problem put their own weights into a copy of the network.
+    # A copy of the network, because threads that share the problem overwrite its weights.
     searched = searched._replace(module=deepcopy(searched.module))
     points = on_device(x, device)
     n_batches, size = len(settings.schedule.penalties) + 1, settings.train_batch_size
     batches = searched.batches.get((n_batches, size))
     if batches is None:
-        # The same seed for every batch of points: all searches see the same mini-batches.
+        # The same seed for every batch of points, so that all searches use the same mini-batches.
         generator = torch.Generator().manual_seed(problem.seed)
         rows = training_batches(len(problem.X), size, n_batches, generator)
         batches = MiniBatches(searched.train, torch.stack([*rows]))
@@ -148,7 +148,7 @@ def search_batch(
 def _starts(
     module: nn.Module, names: Sequence[str], n_points: int, objective: Objective
 ) -> dict[str, Tensor]:
-    """Weights that the searches start from: the reference model's, moved by the offsets."""
+    """Initial weights of the searches: the reference model's plus the objective's offsets."""
     weights = stack_parameters(module, n_points * objective.n_searches, names)  # Line 1
     with torch.no_grad():
         for name, offset in objective.offsets().items():
@@ -167,46 +167,47 @@ def search_adversarial_models(
     schedule: Schedule,
     prior_precision: float = 0.0,
 ) -> Trajectories:
-    """Search adversarial models for many test points, all at once.
+    """Search adversarial models for many test points at once.
 
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, one Adam step per penalty
-    iteration, while c grows. The searches are independent of one another: gradients of their
-    sum are the gradients of each, and Adam works element by element.
+    iteration, while c grows. The searches are independent of one another: the gradient of their
+    sum with respect to one search's weights is that search's gradient, and Adam works element by
+    element.
 
-    Mini-batches are shared by all searches, so a result does not depend on which other
-    points are searched along. ``L_train - L_ref`` is estimated by the difference of the two
-    models' losses on the same batch, which is unbiased and free of most of the batch noise.
-    The slack gamma of the paper is a constant of the objective, without a gradient: it enters
-    only where the best model is picked (`best_adversarial_models`).
+    All searches use the same mini-batches, so a result does not depend on the other test points
+    in the call. ``L_train - L_ref`` is estimated by the difference of the two models' losses on
+    the same batch, which is unbiased and cancels most of the batch noise. The slack gamma of the
+    paper is a constant of the objective, without a gradient: it is used only to select the best
+    model (`best_adversarial_models`).
 
     Parameters
     ----------
     module : torch.nn.Module
         Reference model; it is not altered.
     weights : dict of str to Tensor of shape (n_points * n_searches, \\*parameter.shape)
-        The parameters that move, where each search starts, point by point; they are altered
-        in place and hold the last models afterwards.
+        Initial values of the searched parameters, ordered by point. They are altered in place and
+        contain the last models afterwards.
     x : Tensor of shape (n_points, ...)
         Test points.
     train : TrainingSet
-        Training data of the penalty, inputs in the form that `module` takes.
+        Training data of the penalty, with inputs in the form that `module` accepts.
     batches : sequence of n_steps + 1 int64 Tensors
-        Rows of the penalty's mini-batch in each iteration; the last one only serves to
-        evaluate the models of the last update.
+        Rows of the penalty's mini-batch in each iteration; the last batch evaluates the models of
+        the last update.
     objective : Objective
         Attack at the test points, and training loss.
     schedule : Schedule
-        Penalties and step sizes of the n_steps steps. One step size suits networks of very
-        different weights because it is relative; a tensor of zeros stays.
+        Penalties and step sizes of the n_steps steps. Step sizes are relative to the size of each
+        weight tensor, so that one value suits most networks; a tensor of zeros does not change.
     prior_precision : float, default=0.0
-        Precision of the Gaussian prior around 0 of each weight: the negative log posterior is
+        Precision of the zero-mean Gaussian prior on each weight: the negative log posterior is
         ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample
-        weights, and ``1 / n`` of it takes the place of the mean training loss of both models.
+        weights, and ``1 / n`` of it replaces the mean training loss of both models.
 
     Returns
     -------
     Trajectories
-        One model per update; the model that the search starts from is not among them.
+        One model per update, without the initial model.
 
     References
     ----------
@@ -227,7 +228,7 @@ def search_adversarial_models(
 
 
 class _PointAttack(Attack):
-    """``L_adv`` of each model at its own test point; notes what the models predict there."""
+    """``L_adv`` of each model at its own test point; records the models' predictions there."""
 
     def __init__(self, points: Tensor, objective: Objective, n_models: int):
         self.points, self.objective = points, objective
@@ -254,7 +255,7 @@ def _search(
     prior_precision: float,
     n_bytes: int,
 ) -> Trajectories:
-    """Search for some points, each with as many searches as the objective has."""
+    """Run all searches of the objective for a batch of points."""
     descent = Descent(searched, objective, prior_precision=prior_precision, n_bytes=n_bytes)
     attack = _PointAttack(points, objective, len(next(iter(weights.values()))))
     excess = [*descent.steps(weights, batches, schedule, attack)]
@@ -267,7 +268,7 @@ def _search(
             descent.outputs(weights, attack.own, shared_input=False)[:, 0],
         ]
         excess.append(descent.excess_of_each(weights, last) @ last.weight + descent.prior(weights))
-    # The models of the updates, without those that the searches start from.
+    # The first element belongs to the initial models.
     shape = (len(points), -1, len(schedule.penalties))
     trajectories = torch.stack(outputs[1:], dim=1)  # (n_models, n_steps, n_outputs)
     return Trajectories(

@@ -21,7 +21,7 @@ from skuq.networks import (
     training_batches,
     within_memory,
 )
-from skuq.quam._cost import MAX_MEMORY, searches_in_memory, watched
+from skuq.quam._cost import MAX_MEMORY, searches_in_memory, with_progress
 from skuq.quam._gradient_search import (
     Attack,
     Descent,
@@ -36,15 +36,15 @@ from skuq.quam._objectives import Objective
 from skuq.quam._tasks import Found, Problem, mean_excess
 from skuq.stored import stored
 
-# Training samples on which the models found are compared.
+# Number of training samples on which the models found are compared.
 _N_COMPARED = 4096
-# Of the models met by a search, those of the last tenth of its steps are kept: before, the
-# penalty is too weak to keep them close to the training data.
+# Only models from the last tenth of the steps are kept: before, the penalty is too small to keep
+# the models close to the training data.
 _SHARE_KEPT = 0.1
-_LARGE = 2**15  # weights of a linear layer from which on its search is short
-_MOST_BYTES_KEPT = 2**25  # of the models of one search
-# Memory of a step: weights, their start, gradients and the optimiser's state of the searches that
-# run together, which are at least one; and tensors of a pass.
+_LARGE = 2**15  # number of weights above which a linear layer is searched in fewer, larger steps
+_MOST_BYTES_KEPT = 2**25  # for the models of one search
+# Memory of a step: copies of the weights (current, initial, gradients, optimiser's state), and the
+# bytes of a forward pass.
 _WORKING_COPIES, _WORKING_BYTES = 10, 2**28
 _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__parameters"
 
@@ -52,63 +52,63 @@ _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__param
 @stored("quam.pool-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class PoolSearch(GradientSearch):
-    """Search of `fit` for networks that say one thing about a whole pool of inputs, by gradients.
+    """Gradient search, during `fit`, for networks that predict one class on a whole pool.
 
-    There is one search for each class (for a regressor: for more and for less), which minimises
-    the mean of what Algorithm 1 minimises for a single input. After that, an input costs the
-    evaluation of the models found.
+    There is one search for each class (for a regressor: one for higher and one for lower
+    predictions). Each minimises the mean over the pool of the objective of Algorithm 1. After
+    `fit`, an input costs only the evaluation of the models found.
 
     Parameters
     ----------
     pool : "auto" or callable, default="auto"
-        How the pool is made where `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`,
-        which alters training inputs; without unseen categories, or numbers out of their range,
-        if the model refuses these. A callable gets the training inputs and returns a pool.
+        Source of the pool if `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`, which
+        alters training inputs. It leaves out unseen categories and numbers out of range if the
+        model raises an error for them. A callable receives the training inputs and returns a pool.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
-        Weights of the network that the search may move: all; all from the first linear layer on,
-        where features before it can be computed once; the last layer; all biases; or the scales
-        and shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns for
-        each whether it moves. "auto" is "linear"; it is "last", of which a warning tells, where a
-        network cannot be cut before its first linear layer, except for a small one that begins
-        with it; and "last" of a transformers model.
+        Weights of the network that are searched. "all": all weights. "linear": all from the first
+        linear layer on, so that the features before it are computed once. "last": the last layer.
+        "bias": all biases. "norm": scales and shifts of normalisation layers. A callable
+        ``parameters(name, tensor)`` returns whether to search a parameter. "auto" is "last" for
+        a transformers model and otherwise "linear". If a network cannot be split before its
+        first linear layer, "auto" is "last", with a warning, except for a small network that
+        begins with a linear layer.
     targeted : bool, default=True
-        Whether there is one search for each class, which it asks for. False: a single search
-        for any model that differs from the fitted model's prediction, which is cheaper and
-        tends to find the same alternative again and again. For classifiers only.
+        Whether there is one search for each class. False: a single search for a model with any
+        other prediction than the fitted model's, which is cheaper and tends to find the same
+        alternative repeatedly. For classifiers only.
     n_steps : int or "auto", default="auto"
-        Length of each search; its cost is proportional to this. "auto" is 200; or 50 for a single
-        linear layer of more than 32,768 weights, such as the head of a large network, whose search
-        is convex and bears larger steps.
+        Number of steps of each search; the cost is proportional to it. "auto" is 200; or 50 for a
+        single linear layer of more than 32,768 weights, such as the head of a large network, whose
+        search is convex and converges with larger steps.
     c0 : float, default=10.0
-        Initial weight of the penalty on training loss: a penalty c gives the pool a weight of
-        1 / c of the training data, where each sample counts by its weight.
+        Initial weight of the penalty on the training loss. With a penalty c, the pool has 1 / c of
+        the total weight of the training samples.
     eta : float or "auto", default="auto"
-        Factor by which the penalty grows. "auto" makes it ten times as large in the end.
+        Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search.
     update_every : int, default=1
-        Steps between two changes of the penalty and of the step size.
+        Number of steps between two changes of penalty and step size.
     learning_rate : float or "auto", default="auto"
         Step size of the search, relative to the root mean square of each weight tensor. "auto" is
         0.1, and 0.4 for the short search of a large linear layer.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows. "auto" makes it a tenth
-        in the end, so that the last models settle.
+        Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
+        size by 10 over the search, so that the last models converge.
     prior_precision : float, default=0.0
-        Precision of the Gaussian prior around 0 of each moving weight: the negative log posterior
-        is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set it if the model
-        was trained with one; that of an optimiser's `weight_decay` is ``weight_decay *
-        n_samples``. It counts in the search and in the weights of the models.
+        Precision of the zero-mean Gaussian prior on each searched weight: the negative log
+        posterior is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set it if
+        the model was trained with a prior; an optimiser's `weight_decay` corresponds to
+        ``weight_decay * n_samples``. It affects the search and the weights of the models found.
     train_batch_size : int, default=512
-        Training samples on which each step computes the penalty, and inputs of the pool in each
-        step.
+        Number of training samples per step for the penalty, and of pool inputs per step.
     max_memory : float or "auto", default="auto"
-        Bytes that the search and the models it keeps may take; "auto" is half of the memory that is
-        free. Where all searches would take more, only the most probable classes that fit are
-        asked for, and a warning says so.
+        Largest memory, in bytes, of the search and the models it keeps; "auto" is half of the free
+        memory. If all searches would take more, only the most probable classes that fit are
+        searched, with a warning.
 
     Notes
     -----
-    The models of the last tenth of the steps are kept: 20 of each search of 200 steps, and
-    fewer, but at least two, where those of a search would take more than 32 MiB.
+    The models of the last tenth of the steps are kept: 20 from each search of 200 steps. If they
+    would take more than 32 MiB per search, fewer are kept, but at least two.
 
     Examples
     --------
@@ -159,14 +159,14 @@ class PoolSearch(GradientSearch):
 @stored("quam.found-networks")
 @dataclass(frozen=True)
 class FoundNetworks(HeldOnDevice, Found):
-    """Networks found on a pool: variants of the layers that moved.
+    """Networks found on a pool: variants of the searched layers.
 
     Attributes
     ----------
     fitted : FittedSearch
-        The layers before, and the module that the weights belong to.
+        The fixed first layers, and the module that the weights belong to.
     weights : tuple of dict of str to Tensor of shape (n_together * n_kept, \\*parameter.shape)
-        Weights of the models, search by search, in groups that fit into memory together.
+        Weights of the models, ordered by search, in groups that fit into memory together.
     row_bytes : int
         Size of the largest tensor that the module computes for one input.
     """
@@ -208,7 +208,7 @@ class FoundNetworks(HeldOnDevice, Found):
 
 
 def _steps_kept(n_steps: int, model_bytes: int) -> list[int]:
-    """Steps whose models are kept: the last tenth, or some of them if the models are large."""
+    """Steps whose models are kept: the last tenth, or part of it if the models are large."""
     n_last = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
     n_kept = min(n_last, max(2, _MOST_BYTES_KEPT // model_bytes))
     kept: list[int] = (
@@ -218,7 +218,7 @@ def _steps_kept(n_steps: int, model_bytes: int) -> list[int]:
 
 
 class _PoolAttack(Attack):
-    """``L_adv`` on average over a pool, of which each step takes a mini-batch."""
+    """Mean of ``L_adv`` over a pool, estimated by one mini-batch per step."""
 
     def __init__(self, x: Tensor, rows: Tensor, objective: Objective):
         self.x, self.objective = x, objective
@@ -246,14 +246,15 @@ def search_networks(
     *,
     verbose: int = 0,
 ) -> FoundNetworks:
-    """Search the models that do what an objective asks for, on average over a pool.
+    """Search models that minimise an objective on average over a pool.
 
-    The objective is that of Algorithm 1 with the mean of ``L_adv`` over the pool in place of a
-    single test point: one set of weights has to answer for all inputs of the pool. Each step
-    takes a mini-batch of the pool and one of the training data. The paper searches each test
-    point on its own; its authors' scripts search all of them together.
+    The objective is that of Algorithm 1 with the mean of ``L_adv`` over the pool in place of its
+    value at one test point, so that one set of weights serves all inputs of the pool. Each step
+    uses a mini-batch of the pool and one of the training data. The paper searches each test point
+    separately; its authors' scripts search all of them together.
 
-    ``objective`` is that at the inputs of the pool, on the device; its searches ask for `targets`.
+    `objective` has its tensors on the device; its searches have the classes or directions
+    `targets`.
     """
     problem, device = fitted.problem, settings.device
     searched, x = problem.on(device), fitted.features(pool, device)
@@ -284,7 +285,7 @@ def search_networks(
                 searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
             )
             attack = _PoolAttack(on_device(x, device), pool_rows, part)
-            steps = watched(
+            steps = with_progress(
                 descent.steps(start, batches, settings.schedule, attack),
                 n_steps,
                 verbose=verbose,
@@ -311,9 +312,9 @@ def _kept_models(
     descent: Descent,
     kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
-    """Run the searches; weights after some steps, one search after the other."""
-    # All that stays is there before the first step: small tensors among the large ones of a step
-    # would keep the memory between them from being used again.
+    """Run the searches; return the weights after the kept steps, ordered by search."""
+    # Allocated before the first step: small long-lived tensors between the large temporary ones
+    # of the steps would fragment the memory.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
     sums = next(w.new_zeros(len(w)) for w in start.values())
     for step, loss in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Pools of inputs, made from training inputs, on which adversarial models are searched."""
+"""Pools of inputs, generated from training inputs, on which adversarial models are searched."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from skuq.extras import import_networks
 from skuq.quam import _table_pools, _text_pools
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
-_FEWEST, _MOST = 500, 3000
-_FEWEST_AGAIN = 100  # that are drawn to replace some
-_MOST_DRAWS = 10  # of a kind, until there are enough inputs that differ from the training inputs
+_FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
+_FEWEST_AGAIN = 100  # inputs generated at least when training inputs are replaced
+_MOST_DRAWS = 10  # attempts per kind to generate enough inputs that are not training inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]
 
 
@@ -29,9 +29,9 @@ def make_pool(
     categories: Sequence[int | str] = (),
     random_state: Any = None,
 ) -> Any:
-    """Make inputs that resemble the training inputs, but are not of their kind.
+    """Generate unusual inputs by altering training inputs.
 
-    No training input is among them.
+    The pool contains no training input.
 
     Parameters
     ----------
@@ -40,43 +40,44 @@ str of shape (n_samples,), or ndarray of shape (n_samples, channels, length) or 
 channels, height, width)
         Training inputs: a table, texts, sequences or images.
     kinds : sequence of str, default=None
-        What is made, in equal numbers; None takes all kinds that there are.
+        Kinds of alteration, in equal numbers; None uses all kinds that apply to `X`.
 
         - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
-          row of its own), "out_of_range" (up to three numbers far outside their range), "unseen"
-          (up to three categories that do not occur), and in columns of texts the kinds of texts.
-          Where all rows are floats of the same norm, as embeddings are, the rows made have this
-          norm too, and there are none out of range.
-        - Texts: "mixed_words" (words of several texts), "shuffled_words" (in another order),
-          "truncated" (the first words, up to half of them), "other_script" (letters of another
-          alphabet).
-        - Sequences and images: "moved" (turned, sheared and scaled images; shifted and
+          different row), "out_of_range" (numbers far outside their range, in up to three columns,
+          or in up to half of the columns in every second row), "unseen" (categories that do not
+          occur, in as many columns), and the kinds of texts in text columns. If all rows are
+          floats with the same norm, such as embeddings, the generated rows have this norm too,
+          and "out_of_range" does not apply.
+        - Texts: "mixed_words" (words of several texts), "shuffled_words" (words in random order),
+          "truncated" (the first words, up to half of them), "other_script" (letters of a
+          different alphabet).
+        - Sequences and images: "moved" (rotated, sheared and scaled images; shifted and
           stretched sequences), "warped" (smoothly distorted), "halves" (two halves of
-          different inputs), "overlaid" (the larger of two values everywhere), "erased" (a part
-          replaced by the median), "inverted", "patches" (pieces in another order), "noise"
-          (smooth, of the same range).
+          different inputs), "overlaid" (elementwise maximum of two inputs), "erased" (a part
+          replaced by the median), "inverted", "patches" (patches in random order), "noise"
+          (smooth noise in the range of the values).
     n_inputs : int, default=None
-        How many, over all kinds that `X` allows, rounded to a multiple of their number; fewer if
-        some kind makes little else than training inputs. None takes the number of training
-        inputs, but at least 500 and at most 3,000.
+        Size of the pool over all kinds, rounded to a multiple of the number of kinds; fewer if
+        a kind generates mostly training inputs. None is the number of training inputs, but at
+        least 500 and at most 3,000.
     categories : sequence of int or str, default=()
-        Positions or names of the columns of a table whose numbers are codes of categories. Columns
-        of pandas' category type and of text are known to be categories; columns of texts of
-        several words, nearly all of which differ, are not.
+        Positions or names of table columns whose numbers are codes of categories. Columns of
+        pandas' category type and string columns are detected as categories. String columns count
+        as texts if nearly all values differ and most have several words.
     random_state : int, RandomState instance or None, default=None
-        Randomness.
+        Seed.
 
     Returns
     -------
     ndarray, DataFrame or table of X's library
-        Inputs of the same form. Numbers of a DataFrame become floats, and whole numbers of an
-        array int64; in columns of pandas' category type, and in those of codes, which become
-        floats, an unseen category is a missing value.
+        Inputs of the same form. Numbers of a DataFrame become floats, and integers of an array
+        become int64. An unseen category is a missing value in columns of pandas' category type
+        and in columns of codes, which become floats.
 
     Raises
     ------
     ValueError
-        If a kind or a category is unknown, or nothing can be made of `X`.
+        If a kind or a category is unknown, or no kind applies to `X`.
 
     Examples
     --------
@@ -100,7 +101,10 @@ channels, height, width)
     names = _table_pools.KINDS if np.ndim(X) == 2 else makers
     unknown = set(kinds or ()) - set(names)
     if unknown:
-        raise ValueError(f"Unknown kinds of pool {sorted(unknown)}; there are {list(names)}.")
+        raise ValueError(
+            f"Unknown kinds of pool inputs {sorted(unknown)}; the available kinds are "
+            f"{list(names)}."
+        )
     chosen = list(kinds or makers)
     X = _text_pools.known_texts(X) if np.ndim(X) == 1 else X
     makers = {kind: makers[kind] for kind in chosen if kind in makers}
@@ -108,7 +112,7 @@ channels, height, width)
     if pool is None:
         n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
         raise ValueError(
-            f"X, of {n}, has no columns or words of which {chosen} could be made. "
+            f"No pool of kinds {chosen} can be generated from the columns or words of X ({n}). "
             f"{_text_pools.PASS_A_POOL}"
         )
     return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
@@ -117,32 +121,33 @@ channels, height, width)
 def make_token_pool(
     X: ArrayLike, *, n_inputs: int | None = None, random_state: Any = None
 ) -> NDArray[Any]:
-    """Make texts that resemble the training texts, but make no sense.
+    """Generate meaningless token sequences by altering training texts.
 
-    In a third of them each token comes from one of two texts; in another the tokens are in
-    another order; in the last half of the tokens are drawn from all texts. The first token stays
-    in its place, where a tokeniser puts the same mark in all texts, and so does padding.
+    In one third of the pool, each token comes from one of two texts. In the second third, the
+    tokens are in random order. In the last third, half of the tokens are replaced by tokens drawn
+    from all texts. The first token, which is usually a special token such as [CLS], and the
+    padding are not changed.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_fields, length)
-        Tokens, stacked as `skuq.models.as_rows` does: ids, then the attention mask, which is 0
-        for padding, and types.
+        Tokens, stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is
+        0 for padding, then token types.
     n_inputs : int, default=None
-        How many, rounded to a multiple of three; fewer if little else than training texts can be
-        made. None makes as many as there are training texts, but at least 500 and at most 3,000.
+        Size of the pool, rounded to a multiple of three; fewer if mostly training texts are
+        generated. None is the number of training texts, but at least 500 and at most 3,000.
     random_state : int, RandomState instance or None, default=None
-        Randomness.
+        Seed.
 
     Returns
     -------
     ndarray of shape (n_inputs, n_fields, length)
-        Texts of the same form, none of them a training text.
+        Texts of the same form, none of which is a training text.
 
     Raises
     ------
     ValueError
-        If nothing can be made of `X`.
+        If no texts can be generated from `X`.
 
     Examples
     --------
@@ -152,15 +157,21 @@ def make_token_pool(
     X, random = np.asarray(X), check_random_state(random_state)
     pool = _pool(X, _text_pools.TOKEN_KINDS, n_inputs, random)
     if pool is None:
-        raise ValueError(f"X has no texts of which others could be made. {_text_pools.PASS_A_POOL}")
+        raise ValueError(
+            "No pool can be generated from the texts of X, because every altered text is a "
+            f"training text. {_text_pools.PASS_A_POOL}"
+        )
     return np.asarray(pool)
 
 
 def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
-    """What can be made of these inputs, by kind."""
+    """Functions that generate inputs from `X`, by kind."""
     n_axes = np.ndim(X)
     if n_axes != 2 and len(categories):
-        raise ValueError("`categories` are columns of a table, and X is none.")
+        raise ValueError(
+            f"`categories` names columns of a table, but X has {n_axes} axes instead of 2; leave "
+            "it out."
+        )
     if n_axes == 1:
         return {kind: partial(_texts, alter) for kind, alter in _text_pools.KINDS.items()}
     if n_axes == 2:
@@ -170,8 +181,8 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         kinds: dict[str, Maker] = import_networks("skuq.quam._image_pools").KINDS
         return kinds
     raise ValueError(
-        "A pool can be made from texts (1 axis), tables (2 axes), sequences (3) or images (4); X "
-        f"has {n_axes}. {_text_pools.PASS_A_POOL}"
+        "A pool can be generated from texts (1 axis), tables (2 axes), sequences (3) or images "
+        f"(4); X has {n_axes}. {_text_pools.PASS_A_POOL}"
     )
 
 
@@ -192,20 +203,21 @@ def _texts(
 
 
 def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
-    """Positions of columns that are given by position or name."""
+    """Convert column names or positions to positions."""
     names = list(X.columns) if isinstance(X, pd.DataFrame) else []
     known: dict[Any, int] = {k: k for k in range(X.shape[1])}
     known |= {name: k for k, name in enumerate(names)}
     unknown = [each for each in categories if each not in known]
     if unknown:
-        raise ValueError(f"`categories` names {unknown}, which X lacks; it has {names or X.shape}.")
+        columns = f"the columns of X are {names}" if names else f"X has {X.shape[1]} columns"
+        raise ValueError(f"`categories` names columns {unknown}, which X does not have; {columns}.")
     return sorted({known[each] for each in categories})
 
 
 def _pool(
     X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: np.random.RandomState
 ) -> Any:
-    """Inputs of each kind in turn, none of which is a training input; None if there are none."""
+    """Generate inputs of each kind, without training inputs; None if none is left."""
     if n_inputs is None:
         n_inputs = min(max(len(X), _FEWEST), _MOST)
     n_each, known = max(1, n_inputs // len(makers)), _Known(X)
@@ -218,7 +230,7 @@ def _pool(
 
 
 def _new(make: Maker, X: Any, n: int, known: _Known, random: np.random.RandomState) -> list[Any]:
-    """Inputs of a kind, drawn again where they are training inputs."""
+    """Generate `n` inputs of a kind, and replace those that are training inputs."""
     parts: list[Any] = []
     lacking = n
     for _ in range(_MOST_DRAWS):
@@ -234,14 +246,14 @@ def _new(make: Maker, X: Any, n: int, known: _Known, random: np.random.RandomSta
 
 
 class _Known:
-    """Training inputs, among which others are looked up."""
+    """Hash table of the training inputs."""
 
     def __init__(self, X: Any):
         self.X = X
-        self.keys: dict[Any, NDArray[Any]] = {}  # by type, which decides on the bytes
+        self.keys: dict[Any, NDArray[Any]] = {}  # by dtype, because it determines the bytes
 
     def hold(self, made: Any) -> NDArray[np.bool_]:
-        """Which inputs are training inputs, (n,)."""
+        """Boolean mask of the inputs that are training inputs, (n,)."""
         kind = None if isinstance(made, pd.DataFrame) else made.dtype
         if kind not in self.keys:
             self.keys[kind] = _keys(self.X if kind is None else self.X.astype(kind))
@@ -249,7 +261,7 @@ class _Known:
 
 
 def _keys(X: Any) -> NDArray[Any]:
-    """A number for each input, equal for equal inputs, (n,)."""
+    """Hash of each input, (n,)."""
     if isinstance(X, pd.DataFrame):
         return pd.util.hash_pandas_object(X, index=False).to_numpy()
     if X.dtype == object:

@@ -1,4 +1,4 @@
-"""Predictions of the models that searches find, batch by batch, for processes that share inputs."""
+"""Jobs that compute the predictions of the models found, in batches, for parallel processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SearchedPoints(NamedTuple):
-    """A batch of test points, with all that a process needs to search for it."""
+    """A batch of test points, and everything a process needs to run their searches."""
 
     problem: SearchProblem
     settings: SearchSettings
@@ -28,7 +28,7 @@ class SearchedPoints(NamedTuple):
     reference: NDArray[Any]  # (n_points, n_outputs)
 
     def outputs(self) -> Iterator[Outputs]:
-        """The models met by the searches; trajectories never leave the process."""
+        """Run the searches; the trajectories are reduced before they leave the process."""
         from skuq.networks import on_device
         from skuq.quam._objectives import Targeted
         from skuq.quam._pointwise_search import search_batch
@@ -41,7 +41,7 @@ class SearchedPoints(NamedTuple):
 
 
 class EvaluatedRows(NamedTuple):
-    """Some inputs, with all that a process needs to evaluate the models found on a pool."""
+    """A batch of inputs, and everything a process needs to evaluate the models found on a pool."""
 
     x: Any
     model: Any
@@ -50,7 +50,7 @@ class EvaluatedRows(NamedTuple):
     chunk: int
 
     def outputs(self) -> Iterator[Outputs]:
-        """What all models predict, chunk by chunk."""
+        """Predictions of all models, in chunks."""
         for part in gen_batches(_num_samples(self.x), self.chunk):
             inputs = self.model.inputs(_safe_indexing(self.x, part))
             reference = self.model.outputs(inputs, self.device)
@@ -73,6 +73,6 @@ def reduced(
     function: Callable[..., Sequence[NDArray[Any]]],
     argument: Any,
 ) -> list[NDArray[Any]]:
-    """A job: ``function(outputs, argument)`` for all its inputs."""
+    """Run a job: apply ``function(outputs, argument)`` to all its inputs."""
     parts = [function(outputs, argument) for outputs in job.outputs()]
     return [np.concatenate(each) for each in zip(*parts, strict=True)]

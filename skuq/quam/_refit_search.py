@@ -1,4 +1,4 @@
-"""Search for models that predict one class on a whole pool of inputs, by refitting a learner."""
+"""Search that refits a learner to predict one class on a whole pool of inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
-from skuq.quam._cost import MAX_MEMORY, pickled_size, searches_in_memory, tell_time
+from skuq.quam._cost import MAX_MEMORY, pickled_size, searches_in_memory, warn_if_slow
 from skuq.quam._tasks import Found, Problem, Search, mean_excess
 from skuq.stored import stored
 from skuq.validation import as_pandas, as_table_of
@@ -33,41 +33,42 @@ from skuq.validation import as_pandas, as_table_of
 if TYPE_CHECKING:
     import torch
 
-# Training samples that compare the models, and that none of them has seen.
+# Training samples that are held out from all models to compare their losses.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 # Forests can output probability 0 from a handful of samples; clip.
 _LEAST_PROBABILITY = 1e-6
-# Divisions of the pool of a linear model.
+# Number of planes that divide the pool of a linear model (see `split_signs`).
 _N_SPLITS = 16
-# Ranges of the target beyond which predictions for the pool are not targets of a refit.
+# Pool inputs are dropped if their predictions lie further than this from the training targets, in
+# multiples of the targets' range.
 _REACH = 10.0
-_LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
+_LEAF = 2  # smallest number of samples per leaf in trees that were grown to single samples
 
 
 @stored("quam.refit-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class RefitSearch(Search):
-    """Search of `fit` that refits a learner with a little of a pool of inputs, for each class.
+    """Search, during `fit`, that refits a learner with a pool of small weight, for each class.
 
-    For boosted trees, forests, linear models and all other learners. Those whose `fit` takes
-    `sample_weight` get the whole pool, with a small weight. All others (nearest neighbours,
-    discriminant analysis, Gaussian processes, one-vs-rest, learners in context) get some rows of
-    it, as many as the share of the training rows says. After that, an input costs the predictions
-    of the models found.
+    For boosted trees, forests, linear models and all other learners. If the learner's `fit`
+    accepts `sample_weight`, the whole pool is added to the training data with a small weight. If
+    not (nearest neighbours, discriminant analysis, Gaussian processes, one-vs-rest, in-context
+    learners), some rows of the pool are added, in proportion to the number of training rows. After
+    `fit`, an input costs only the predictions of the models found.
 
     Parameters
     ----------
     pool : "auto" or callable, default="auto"
-        How the pool is made where `fit` gets no `X_pool`, as in `PoolSearch`.
+        Source of the pool if `fit` gets no `X_pool`, as in `PoolSearch`.
     shares : array-like of float, default=(0.1, 0.3)
-        Total weight of the pool over all classes, relative to the training data; one model per
-        class for each.
+        Total weights of the pool over all classes, relative to the training data. Each class has
+        one model per share.
     max_memory : float or "auto", default="auto"
-        Bytes that the models found may take, as in `PoolSearch`.
+        Largest memory of the models found, in bytes, as in `PoolSearch`.
 
     Notes
     -----
-    A voting or stacking ensemble takes weights if all its members do.
+    A voting or stacking ensemble accepts weights if all its members do.
 
     Examples
     --------
@@ -90,25 +91,25 @@ class RefitSearch(Search):
     }
 
     def checked_shares(self) -> list[float]:
-        """Weights of the pool, in ascending order."""
+        """Validate `shares` and return them in ascending order."""
         shares = np.asarray(self.shares, dtype=float)
         if shares.ndim != 1 or not len(shares) or not (shares > 0).all():
             raise ValueError(
-                "`shares` must hold at least one share, each greater than 0 and such as 0.1, "
+                "`shares` must be a list of at least one number greater than 0, such as [0.1], "
                 f"got {self.shares!r}."
             )
         return sorted(shares.tolist())
 
     def check_suits(self, estimator: Any) -> None:
-        """Refuse networks, which are not refitted."""
+        """Raise TypeError for networks, which this search does not refit."""
         self.checked_shares()
         given = look_at(estimator)
         name = type(given.trained).__name__
         if given.is_network:
             name = "the default network" if estimator is None else name
             raise TypeError(
-                f"RefitSearch refits learners of scikit-learn, and {name} is a network; use "
-                "search='pool' or 'pointwise', or None, which chooses the search that suits."
+                f"RefitSearch refits scikit-learn estimators, and {name} is a network; use "
+                "search='pool' or 'pointwise', or search=None, which selects a suitable search."
             )
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
@@ -127,9 +128,10 @@ class Refitted(Found):
     Attributes
     ----------
     models : tuple of tuples of LearnerModel
-        Those of each search, (n_searches, n_kept).
+        Models of each search, (n_searches, n_kept).
     limited : LearnerModel or None
-        The limited learner fitted without a pool, if the given model memorises its samples.
+        The learner with limited leaves, fitted without a pool, if the given model memorises its
+        samples.
     """
 
     models: tuple[tuple[LearnerModel, ...], ...]
@@ -154,17 +156,17 @@ def _bounded(model: LearnerModel, inputs: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class RefitProblem(Problem):
-    """A learner and its training data, as they reach it, without samples of weight 0."""
+    """A learner and its preprocessed training data, without samples of weight 0."""
 
-    model: LearnerModel  # the given one; refitted ones are clones of its estimator
+    model: LearnerModel  # the given model; refits use clones of its estimator
     X: Any  # array or DataFrame of shape (n_samples, n_features)
     y: NDArray[Any]  # labels or targets
     weight: FloatArray
-    seed: int  # randomness of the held-out samples and the learner
+    seed: int  # seed of the held-out samples and the learner
 
 
 def class_targets(problem: RefitProblem, n_pool: int, targets: IntArray) -> list[NDArray[Any]]:
-    """What each search wants the pool to be, (1, n_pool): one class."""
+    """Labels of the pool in each search, (1, n_pool): the target class."""
     assert problem.model.classes is not None
     return [np.full((1, n_pool), problem.model.classes[code]) for code in targets]
 
@@ -172,19 +174,20 @@ def class_targets(problem: RefitProblem, n_pool: int, targets: IntArray) -> list
 def displaced_targets(
     problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray, pull: float
 ) -> list[NDArray[Any]]:
-    """What each search wants the pool to be, (n_variants, n_pool): more, or less, by `pull`."""
+    """Targets of the pool in each search, (n_variants, n_pool): predictions moved by `pull`."""
     moved = pull * split_signs(problem, pool)
-    # What is never negative, such as counts and prices, may have a loss that refuses it.
+    # Targets that are never negative, such as counts and prices, may have a loss that raises an
+    # error for negative values.
     lowest = problem.y.min() / 10
     lowest = -np.inf if lowest < 0 else lowest
     return [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
 
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
-    """Rows of a pool for which a regressor predicts what targets could be, if only just.
+    """Rows of a pool whose predictions are within `_REACH` ranges of the training targets.
 
-    Powers and exponentials grow out of all proportion where inputs are far: targets near such
-    predictions would outweigh all others.
+    Models with powers or exponentials predict huge values for inputs out of range; targets derived
+    from them would outweigh all other samples in a refit.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -203,21 +206,21 @@ def refit_on_pool(
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> Refitted:
-    """Refit a learner with the training data and a little of the pool, once for each search.
+    """Refit a learner on the training data and the pool, for each search.
 
     The total weight of the pool is a small share of that of the training data, so that the
-    learner itself minimises what Algorithm 1 does, ``c L_train + mean L_adv`` over the pool,
-    where c is the number of searches over the share.
+    learner itself minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the
+    pool, where c is the number of searches divided by the share.
 
-    `pool_targets` are what each search wants the pool to be, (n_variants, n_pool) each; there is
-    one model for each of these variants and each share. ``loss(outputs, y)`` are the losses of a
-    model in nats; they are compared on training samples that were held out from all models.
+    `pool_targets` contains the labels or targets of the pool in each search, (n_variants, n_pool)
+    each; one model is fitted for each variant and share. ``loss(outputs, y)`` returns the losses
+    of a model in nats; models are compared on training samples held out from all of them.
     """
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
     if look_at(learner).takes_weights:
-        # Else learners would count the pool among the rows of a class.
+        # Otherwise learners would include the pool when they balance classes.
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
@@ -227,14 +230,15 @@ def refit_on_pool(
     began = perf_counter()
     plain = refit(*_shuffled(X, y, weight, seed=problem.seed))
     seconds = perf_counter() - began
-    tell_time(
+    warn_if_slow(
         seconds * n_refits / effective_n_jobs(n_jobs),
         f"{n_refits:,} refits of {seconds:.2g} seconds",
         "n_targets, search__shares or n_jobs",
     )
-    wanted = (each for variants in pool_targets for each in variants)
+    targets_of_refits = (each for variants in pool_targets for each in variants)
+    shares = [share / len(pool_targets) for share in shares]
     data = (_with_weight if weight is not None else _with_whole_rows)(
-        X, y, weight, pool, wanted, [share / len(pool_targets) for share in shares], problem.seed
+        X, y, weight, pool, targets_of_refits, shares, problem.seed
     )
     refits = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(refit)(*each) for each in data)
     models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not verbose)]
@@ -255,7 +259,7 @@ _Rows = tuple[Any, NDArray[Any], FloatArray | None]
 
 
 def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
-    """Rows in random order: learners that split by position would get the pool in one part."""
+    """Shuffle: learners that split rows by position would get the whole pool in one part."""
     order = np.random.default_rng(seed).permutation(len(y))
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 
@@ -265,15 +269,15 @@ def _with_weight(
     y: NDArray[Any],
     weight: Any,
     pool: Any,
-    wanted: Iterable[NDArray[Any]],
+    pool_targets: Iterable[NDArray[Any]],
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Training rows and the whole pool, whose total weight is a share of theirs."""
+    """Yield training rows and the whole pool; its total weight is a share of the training rows'."""
     joined = stacked_rows(X, pool)
     order = np.random.default_rng(seed).permutation(len(joined))
     joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # the same for all
-    for targets in wanted:
+    for targets in pool_targets:
         labels = np.concatenate([y, targets])[order]
         for share in shares:
             of_pool = np.full(n_pool, share * weight.sum() / n_pool)
@@ -285,17 +289,17 @@ def _with_whole_rows(
     y: NDArray[Any],
     weight: Any,
     pool: Any,
-    wanted: Iterable[NDArray[Any]],
+    pool_targets: Iterable[NDArray[Any]],
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Training rows and some of the pool, at least one, whose number is a share of theirs.
+    """Yield training rows and at least one pool row; their number is a share of the training rows.
 
-    All searches get the same rows, and larger shares those of the smaller ones, too; rows are
-    repeated where more are wanted than the pool has.
+    All searches use the same pool rows, and a larger share includes the rows of a smaller one. Rows
+    are repeated if the pool has too few.
     """
     order = np.random.default_rng(seed).permutation(len(pool))
-    for targets in wanted:
+    for targets in pool_targets:
         for share in shares:
             some = np.resize(order, max(1, round(share * len(y))))
             joined = stacked_rows(X, _safe_indexing(pool, some))
@@ -303,7 +307,7 @@ def _with_whole_rows(
 
 
 def stacked_rows(X: Any, pool: Any) -> Any:
-    """Training inputs and the pool below one another."""
+    """Concatenate training inputs and pool."""
     if hasattr(X, "columns"):
         table = as_pandas(X)
         rows = with_categories_of(table, as_pandas(pool))
@@ -312,9 +316,9 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Rows of a table with the categories of another one; all others are missing values.
+    """Convert categorical columns of `rows` to the categories of `X`; unknown ones become missing.
 
-    Columns of different categories would lose their type where the tables are joined.
+    Columns with different categories would lose their category type when tables are concatenated.
     """
     if not isinstance(X, pd.DataFrame):
         return rows
@@ -327,14 +331,14 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Signs with which a regressor's pool is pulled: all the same, and for linear models apart.
+    """Signs of the displacements of a regressor's pool: equal, and split by planes if linear.
 
-    A linear model whose whole pool is pulled one way moves in a single direction of its weights,
-    and not at all in others. So planes through the middle of the pool divide it, and their two
-    sides are pulled opposite ways. Their normals are random where columns are uncorrelated and
-    of one scale: the directions that the data leave open are as likely as any.
+    Moving the targets of the whole pool the same way changes a linear model along a single
+    direction of its weights. So further variants divide the pool by planes through its median, and
+    move the two sides in opposite ways. The planes' normals are drawn uniformly after whitening
+    the training inputs, so that directions with little data are as likely as all others.
 
-    Returns 1, -1 or, in the middle, 0, of shape (n_variants, n_pool); the first row is 1.
+    Returns an array of shape (n_variants, n_pool) of 1, -1 or, on a plane, 0; the first row is 1.
     """
     together = np.ones((1, len(pool)))
     if not hasattr(problem.model.estimator, "coef_"):
@@ -351,9 +355,9 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
 def _without_class_weight(
     learner: Any, y: NDArray[Any], weight: FloatArray, classes: NDArray[Any] | None
 ) -> tuple[Any, FloatArray]:
-    """A copy without weights of classes, and the weights of samples that stand for them."""
+    """Copy the learner without class weights, and convert these to sample weights."""
     learner = clone(learner)
-    if hasattr(learner, "estimators"):  # each of which has weights of its own
+    if hasattr(learner, "estimators"):  # an ensemble, whose members have their own class weights
         return learner, weight
     given = weight
     for name, value in look_at(learner).class_weights.items():
@@ -373,7 +377,7 @@ def _without_class_weight(
 
 
 def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
-    """Weights of the samples of balanced classes, as the learner counts these."""
+    """Sample weights of balanced classes, as the learner itself computes them."""
     counts_weights = "sample_weight" in signature(compute_class_weight).parameters
     if not (counts_weights and isinstance(learner, LogisticRegression | LinearSVC)):
         of_each: FloatArray = compute_sample_weight("balanced", y)
@@ -385,16 +389,16 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
-    """An unfitted copy whose trees cannot memorise single samples, and whether they could.
+    """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
 
-    Fully grown trees give each input of the pool a leaf of its own, however little it weighs,
-    and have no training loss that says anything.
+    Fully grown trees put each pool input into a separate leaf, even with a tiny weight, and their
+    training loss is close to zero whatever the data.
     """
     learner = clone(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"
     ):
-        # Else it would stop early with the pool, and not without it.
+        # Its "auto" depends on the number of rows, so the pool could switch early stopping on.
         learner.set_params(early_stopping=estimator.do_early_stopping_)
     if isinstance(learner, BaggingClassifier | BaggingRegressor):
         tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
@@ -408,7 +412,7 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
 
 
 def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to fit on, among them one of each class, and rows to compare models on."""
+    """Split rows into training rows, with at least one per class, and held-out rows."""
     rows = np.arange(len(problem.y))
     fewest = min(_FEWEST_HELD_OUT, len(rows) // 3)
     n_held = min(max(fewest, round(_SHARE_HELD_OUT * len(rows))), _MOST_HELD_OUT)
@@ -417,6 +421,6 @@ def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]
         first = np.unique(problem.y[shuffled], return_index=True)[1]
         shuffled = np.delete(shuffled, first)
     held_out = np.sort(shuffled[:n_held])
-    if not 1 < len(held_out) < len(rows):  # a single one would have no standard error
+    if not 1 < len(held_out) < len(rows):  # one row would give no standard error
         return rows, rows
     return np.setdiff1d(rows, held_out), held_out

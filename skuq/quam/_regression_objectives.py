@@ -1,4 +1,4 @@
-"""Objectives of a regressor's searches: to predict more, or less, than the given model."""
+"""Objectives of a regressor's searches: a higher or a lower prediction than the given model's."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from skuq.quam._regression_sampling import (
 )
 from skuq.quam._tasks import OutputBias
 
-# A search starts this far off the given model, in standard deviations of the noise: at the
-# model itself the divergence is least and has no gradient.
+# Initial displacement from the given model, in standard deviations of the noise: at the given
+# model the divergence has its minimum, where its gradient is zero.
 START = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
 class _TwoSided(Objective):
-    """Two searches for each point, one for a higher and one for a lower prediction.
+    """Base class for two searches per point, for a higher and for a lower prediction.
 
     Parameters
     ----------
     reference : Tensor of shape (n_points, n_outputs)
         Outputs of the given model at the test points.
     noise_variance : float or None
-        Variance of all models; None if it is their second output.
+        Variance of all models; None if the variance is their second output.
     directions : tuple of int, default=(1, -1)
-        Sign of the displacement that each search of a point asks for.
+        Sign of the displacement in each search of a point.
     limit : float, default=inf
-        Displacement, in units of the target, beyond which there is nothing to gain.
+        Displacement, in units of the target, at which the objective is clipped.
     """
 
     reference: Tensor
@@ -52,17 +52,17 @@ class _TwoSided(Objective):
 
     @cached_property
     def given(self) -> Gaussians:
-        """The given model at each point, (n_points, 1)."""
+        """Prediction of the given model at each point, (n_points, 1)."""
         return gaussians(self.reference[:, None], self.noise_variance)
 
     @cached_property
     def sign(self) -> Tensor:
         """Direction of each search, (n_searches,)."""
-        # Not `new_tensor`, which would wait for an upload.
+        # `new_tensor` would block on a copy to the device.
         return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:
-        """How far means lie on the wanted side, in units of the target, up to the limit."""
+        """Displacement of means in the search direction, in units of the target, clipped."""
         return (self.sign * (mean - self.given.mean)).clamp_max(self.limit)
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -79,15 +79,15 @@ class _TwoSided(Objective):
 class Displacement(_TwoSided):
     """Displacement of the mean, in standard deviations of the given model.
 
-    With one variance for all models, it is the root of twice the divergence, so that the same
-    models are the best within any loss. Yet minus the displacement, unlike minus its square,
-    has a minimum for every penalty, and a gradient from the start.
+    If all models have the same variance, the displacement is the square root of twice the
+    divergence, so that both objectives rank models equally. The penalised displacement, unlike its
+    square, has a minimum for every penalty, and a nonzero gradient at the start.
 
     Examples
     --------
     >>> import torch
     >>> attack = Displacement(torch.tensor([[0.0]]), 0.25).attack
-    >>> attack(torch.tensor([[[2.0], [2.0]]]))  # right for the first search, wrong for the second
+    >>> attack(torch.tensor([[[2.0], [2.0]]]))  # upward: good for the first search only
     tensor([[-4.,  4.]])
     """
 
@@ -99,21 +99,21 @@ class Displacement(_TwoSided):
 class Divergence(_TwoSided):
     """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
 
-    Where a search starts, at the given model, the divergence has no gradient. So searches start
-    0.01 standard deviations of the noise away from it.
+    At the given model the divergence has zero gradient. So searches start 0.01 standard
+    deviations of the noise away from it.
 
     Parameters
     ----------
     bias : OutputBias or None, default=None
-        The parameter by which the start is moved. None leaves the start, and lets the attack,
-        though not the training loss, add that much to the displacement.
+        Parameter that is changed to displace the start. None starts at the given model and adds
+        the initial displacement inside the attack, not in the training loss.
 
     Examples
     --------
     >>> import torch
     >>> bias = OutputBias("bias", width=1, effect=1.0)
     >>> objective = Divergence(torch.tensor([[0.0]]), 1.0, bias=bias)
-    >>> objective.attack(torch.tensor([[[2.0], [2.0]]]))  # right for the first search only
+    >>> objective.attack(torch.tensor([[[2.0], [2.0]]]))  # upward: good for the first search only
     tensor([[-2.,  2.]])
     >>> objective.offsets()["bias"].tolist()
     [[0.009999999776482582], [-0.009999999776482582]]
@@ -145,7 +145,7 @@ def regression_objective(
     bias: OutputBias | None,
     limit: float = math.inf,
 ) -> Displacement | Divergence:
-    """Two searches for each point, by displacement or by divergence.
+    """Objective with two searches per point, by displacement or by divergence.
 
     Shapes: `reference` (n_points, n_outputs).
     """

@@ -1,8 +1,7 @@
-"""Importance sampling for regression: from the models of the searches to uncertainty.
+"""Importance sampling for regression: from the models found by the searches to uncertainty.
 
-Models are normal distributions of the target. They return the mean, and the logarithm of the
-variance unless the noise is the same everywhere and known; arrays or Tensors, as in
-`_importance_sampling`.
+Models are normal distributions of the target. Their outputs are the mean and, unless one known
+variance applies to all inputs, the log variance; arrays or Tensors, as in `_importance_sampling`.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from skuq.quam._importance_sampling import (
     taken,
 )
 
-DIRECTIONS = (1, -1)  # of the two searches of each point: upward, downward
+DIRECTIONS = (1, -1)  # the two searches of each point: upward, downward
 
-# Beyond this, variances could not be divided by one another any more.
+# Limit of log variances, so that quotients of variances stay finite.
 _MAX_LOG_VARIANCE = 100.0
-_N_NODES = 32  # of the quadrature
-# Components of less weight change the result by less than 1e-8 each and cost as much as others.
+_N_NODES = 32  # nodes of the quadrature
+# Mixture components below this weight are dropped; each changes the result by less than 1e-8.
 _NEGLIGIBLE = 1e-10
-_PAIRS_AT_ONCE = 2**18  # of components, over all points of a batch
+_PAIRS_AT_ONCE = 2**18  # pairs of mixture components in one batch, over all its points
 
 
 class Gaussians(NamedTuple):
@@ -47,20 +46,21 @@ class Gaussians(NamedTuple):
 
 
 def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
-    """Read outputs as normal distributions.
+    """Convert outputs to normal distributions.
 
     Shapes: `outputs` (..., n_outputs); returns (...).
     """
     xp, mean = array_namespace(outputs), outputs[..., 0]
     if noise_variance is not None:
         return Gaussians(mean, xp.full_like(mean, noise_variance))
-    # Gradients of quotients have the cube of a variance, which float32 (of MPS) holds up to e^29.
+    # Gradients of quotients contain the cube of a variance, which overflows float32 (on MPS) above
+    # a log variance of 29.
     limit = _MAX_LOG_VARIANCE if xp.finfo(outputs.dtype).bits == 64 else _MAX_LOG_VARIANCE / 4
     return Gaussians(mean, xp.exp(outputs[..., 1].clip(-limit, limit)))
 
 
 def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
-    """Negative log-likelihood of targets.
+    """Gaussian negative log-likelihood of targets.
 
     Shapes: `outputs` (..., n_samples, n_outputs), `y` (n_samples,); returns (..., n_samples).
     """
@@ -70,7 +70,7 @@ def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
 
 
 def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> Any:
-    """KL divergence of models from the reference model, as if on the wanted side of it."""
+    """KL divergence from the reference model, with a mean term signed by the displacement."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * abs(away) / (2 * models.variance)
 
@@ -81,18 +81,17 @@ class AdversarialRegressors(NamedTuple):
     Attributes
     ----------
     direction : ndarray, int64
-        The side that the search asked for: 1 for a higher mean than the given model's, -1
-        for a lower one.
+        Direction of the search: 1 for a higher mean than the given model's, -1 for a lower one.
     mean, variance : ndarray, float64
         Prediction of the model at the test point, in units of the target and their square.
     divergence : ndarray, float64
-        KL divergence of its prediction from the given model's, in nats.
+        KL divergence of the prediction from the given model's, in nats.
     excess_loss : ndarray, float64
-        Its mean training loss above the given model's, in nats; of a learner that was refitted,
+        Mean training loss of the model minus the given model's, in nats; for a refitted learner,
         as in `AdversarialModels`.
     feasible : ndarray, bool
-        Whether any model of the search lay on the wanted side and kept its excess loss within
-        gamma. Where none did, the model shown is the one of smallest excess loss.
+        Whether any model of the search has a mean in the direction of the search and an excess
+        loss of at most gamma. If not, the model returned is the one with the smallest excess loss.
     """
 
     direction: Any
@@ -104,7 +103,7 @@ class AdversarialRegressors(NamedTuple):
 
 
 class _Visited(NamedTuple):
-    """The models of all searches of a batch, and the given one."""
+    """The models visited by all searches of a batch, and the given model."""
 
     given: Gaussians  # (n_points, 1, 1)
     models: Gaussians  # (n_points, 2, n_steps)
@@ -116,7 +115,7 @@ class _Visited(NamedTuple):
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
     def away(self) -> Any:
-        """Distance of each model towards the side that its search wants, in units of the target."""
+        """Displacement of each model's mean in its search direction, in units of the target."""
         distance = self.models.mean - self.given.mean
         xp = array_namespace(distance)
         return xp.stack([sign * distance[:, k] for k, sign in enumerate(DIRECTIONS)], 1)
@@ -134,7 +133,7 @@ class _Visited(NamedTuple):
         return _Visited(self.given, models, taken(self.excess_loss, at, -1)), found
 
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Any]:
-        """Models that count and their weights, (n_points, n_models)."""
+        """Models that enter the estimate and their weights, (n_points, n_models)."""
         kept = self.best(sampling.gamma)[0] if sampling.mixture == "dirac" else self
         models = [part.reshape(len(part), -1) for part in kept.models]
         if sampling.by_search:
@@ -150,7 +149,7 @@ def gaussian_uncertainty(
     *,
     noise_variance: float | None,
 ) -> Decomposition:
-    """Weigh the models visited by the searches and take the quantities of the setting over them.
+    """Estimate the parts of uncertainty from the weighted models of the searches.
 
     Shapes: `reference` (n_points, n_outputs); returns (n_points,).
     """
@@ -176,7 +175,7 @@ def estimate_spread(
     *,
     noise_variance: float | None,
 ) -> FloatArray:
-    """Standard deviation of the models' means; parameters of `gaussian_uncertainty`.
+    """Weighted standard deviation of the models' means; parameters as in `gaussian_uncertainty`.
 
     Returns shape (n_points,).
     """
@@ -193,7 +192,7 @@ def estimate_spread(
 def best_adversarial_regressors(
     reference: Any, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
-    """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`."""
+    """Best adversarial model of each search; parameters as in `gaussian_uncertainty`."""
     visited, feasible = _Visited.of(reference, trajectories, noise_variance).best(gamma)
     parts = (
         np.broadcast_to(np.array(DIRECTIONS), (len(reference), 2))[..., None],
@@ -210,7 +209,7 @@ def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
 
     This is the mutual information of target and component, the epistemic part of Eq. 26. It
     has no closed form; each component is integrated by Gauss-Hermite quadrature. The error is
-    below 1e-4 nats if variances are equal, and some hundredths of a nat if standard deviations
+    below 1e-4 nats if variances are equal, and a few hundredths of a nat if standard deviations
     differ by more than a factor of ten.
 
     Shapes: `mean, variance` (n_points, n_models), `weights` (n_points, n_models); returns
@@ -229,7 +228,7 @@ def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
 def _information(mean: Any, scale: Any, weights: Any) -> Any:
     xp = array_namespace(weights)
     weights = weights / weights.sum(1)[:, None]
-    with np.errstate(divide="ignore"):  # of components that were left out
+    with np.errstate(divide="ignore"):  # dropped components have weight 0
         log_weights = xp.log(weights)
     # Density of component j at node y of component i, both without the factor of sqrt(2 pi).
     log_factor = (log_weights - xp.log(scale))[:, None]
@@ -244,7 +243,7 @@ def _information(mean: Any, scale: Any, weights: Any) -> Any:
 
 
 def _log_sum_exp(values: Any) -> Any:
-    """Logarithm of the sum of exponentials over the last axis, some of which is finite."""
+    """Log-sum-exp over the last axis, which must contain a finite value."""
     if not isinstance(values, np.ndarray):
         return values.logsumexp(-1)
     largest = values.max(axis=-1, keepdims=True)

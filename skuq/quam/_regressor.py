@@ -39,60 +39,60 @@ if TYPE_CHECKING:
 class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
-    A model is a normal distribution of the target. Two kinds of *adversarial models* are
+    A model predicts a normal distribution of the target. Two kinds of *adversarial models* are
     searched: models that explain the training data about as well as the fitted one, but predict
-    more, or less, for inputs that the data leave open. Where they disagree, the prediction is
-    not supported by the data and the epistemic uncertainty is large.
+    higher, or lower, values for some other inputs. Where such models can be found, the data do
+    not determine the prediction and the epistemic uncertainty is large.
 
     Parameters
     ----------
     estimator : object, default=None
         The model to analyse. None trains a network with one hidden layer of 100 units
-        (scale the features before; the target is standardised inside). Any regressor
+        (scale the features first; the target is standardised internally). Any regressor
         (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an
         `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted model
-        wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is taken as it is and
-        never altered; `fit` then needs the data that it was trained on. Step sizes are
-        relative to the weights, the bias of the output among them, so train networks on a target
-        of about zero mean.
+        wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is used without
+        retraining and never altered; `fit` then needs the data that it was trained on. Step sizes
+        are relative to the weights, including the output bias, so train networks on a target with
+        a mean of about zero.
     noise : {"heteroscedastic", "homoscedastic", "learned"} or float, default="heteroscedastic"
-        "heteroscedastic": the model predicts the mean; the noise has a distribution of its own
-        for each input, wide or narrow, of any form, which a forest learns from the residuals of
-        cross-validation. It is the same for all models. "homoscedastic": the noise has one
-        variance, the same for all inputs and models, as in the paper (Eq. 29), which is estimated.
-        A float is that variance, in squared units of the target, if it is known. "learned": the
-        network has two outputs, mean and log variance; the default network learns them by maximum
-        likelihood. Such models are more easily spoilt than others: take a `learning_rate` of the
-        search of about 0.02.
+        "heteroscedastic": the model predicts the mean, and a forest learns a noise distribution
+        of any shape for each input from cross-validated residuals. It is the same for all
+        adversarial models. "homoscedastic": one noise variance is estimated for all inputs and
+        models, as in the paper (Eq. 29). A float: the known noise variance, in squared units of
+        the target. "learned": the network has two outputs, mean and log variance; the default
+        network learns them by maximum likelihood. Searches over such networks diverge more easily:
+        set the `learning_rate` of the search to about 0.02.
     setting : {"expected", "selected", "pairwise"}, default="expected"
-        Whose uncertainty is meant: that of the average of all models that explain the data
-        (Eq. 26), that of the given model (Eq. 27), or that of any one of the models against each
-        of the others.
+        Definition of the uncertainty. "expected": of the average of all models that explain the
+        data (Eq. 26). "selected": of the given model (Eq. 27). "pairwise": of one model drawn at
+        random, compared with each of the other models.
     attack : {"displacement", "divergence"}, default="displacement"
-        What the searches want at the test point, besides a small training loss:
+        Objective of the searches at the test point, besides a small training loss:
         "displacement" of the mean, in standard deviations of the noise, or "divergence", half
-        its square (Eq. 25), as in the paper. The most divergent models are the same, but the
-        square outruns the penalty where data are far: searches then leave what is plausible,
-        and weights fall on a single model. For searches of networks.
+        its square (Eq. 25), as in the paper. Both rank models equally, but far from the data the
+        square grows faster than the penalty: the searches then end in implausible models, and
+        a single model gets all the weight. For networks only.
     noise_cv : int, cross-validation generator or iterable, default=5
-        Cross-validation by which noise is estimated, from errors of copies of the model on samples
-        that these were not trained on (Eq. 28); a number is that of random folds. The model itself
-        is trained on all samples. The noise of a frozen model comes from its errors on the samples
-        given to `fit`: it is too small if the model fits them closely.
+        Cross-validation that estimates the noise from errors of copies of the model on held-out
+        samples (Eq. 28); an integer is the number of random folds. The model itself is trained on
+        all samples. For a frozen model, the noise is estimated from its errors on the samples
+        passed to `fit`; the estimate is too small if the model overfits them.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
         As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
-        pool, models are pulled two standard deviations of the target up and down, linear models
-        also in opposite ways on the two sides of planes.
+        pool, the searches move predictions by two standard deviations of the target up and down.
+        For linear models, further searches divide the pool by planes and move the two sides in
+        opposite ways.
 
     Attributes
     ----------
     model_ : skuq.models.Model
         The fitted model.
     search_ : PoolSearch, RefitSearch or PointwiseSearch
-        The search.
+        The search that was used.
     noise_variance_ : float or None
-        Variance of the noise, on average over all inputs, in squared units of the target; None if
-        the network has learned it.
+        Noise variance, averaged over all inputs, in squared units of the target; None with
+        noise="learned".
     reference_loss_ : float
         Mean negative log-likelihood of the training data, in nats (L_ref).
     n_features_in_ : int
@@ -103,26 +103,26 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     Notes
     -----
     Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
-    epistemic = expected KL divergence of candidate models from it. "expected": aleatoric =
+    epistemic = expected KL divergence of the models found from it. "expected": aleatoric =
     expected differential entropy, epistemic = expected KL divergence of the average model, a
-    mixture, from the candidates (by quadrature). "pairwise": aleatoric = expected differential
+    mixture, from the single models (by quadrature). "pairwise": aleatoric = expected differential
     entropy, epistemic = expected KL divergence of pairs of models (in closed form). The total is
     the sum. Differential entropies depend on the unit of the target and may be negative; the
-    epistemic part does neither.
+    epistemic part does not depend on the unit and is never negative.
 
-    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)`` and the last line of Eq. 29 the
-    factor 1/2 of the squared distance; here they are as they follow from Eq. 23 and 25.
+    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)`` and the last line of Eq. 29 lacks the
+    factor 1/2 of the squared distance; this code follows Eq. 23 and 25, from which both derive.
 
-    With the attack "divergence", each search starts 0.01 standard deviations of the noise off
-    the given model, where the divergence has a gradient, by way of the bias of the output
-    layer. If that bias does not exist or does not move, the search starts at the model and its
-    attack takes the displacement for that much larger. A model on the wrong side is drawn to
-    the right one.
+    With attack="divergence", each search starts 0.01 standard deviations of the noise away from
+    the given model, where the gradient is not zero; the output layer's bias is changed for this.
+    If no such bias exists, or if it is not searched, the search starts at the given model and its
+    attack adds this displacement. The gradient moves models on the wrong side towards the right
+    side.
 
-    The epistemic part is an importance sampling estimate over the models that the searches
-    met, not over the whole posterior: it is comparable only between runs with the same
-    settings. With learned noise the divergence grows without bound as a candidate's variance
-    goes to 0; such models may dominate "selected" and "pairwise" far from the data.
+    The epistemic part is an importance sampling estimate over the models found by the
+    searches, not over the whole posterior: it is comparable only between runs with the same
+    settings. With learned noise, the divergence grows without bound as a model's variance
+    approaches 0; such models may dominate "selected" and "pairwise" far from the data.
 
     References
     ----------
@@ -191,7 +191,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
-        """Train the model or take over a frozen one, and search adversarial models on a pool.
+        """Train the model, or use a frozen one, and search adversarial models on a pool.
 
         Parameters
         ----------
@@ -200,12 +200,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
-            Learners that take none are refused weights that are not all equal.
+            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
+            out. A mean below 0.1 or above 10 raises a warning. Unequal weights raise an error if
+            the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
-            Inputs, without targets, on which adversarial models are searched. None makes a pool
-            from the training inputs (see `pool` of the search). Refused by search="pointwise".
+            Inputs, without targets, on which adversarial models are searched. None generates a
+            pool from the training inputs (see `pool` of the search). Not allowed with
+            search="pointwise".
 
         Returns
         -------
@@ -215,19 +216,19 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the data are not finite numbers, there is more than one target or no sample of
-            positive weight, the model does not have the outputs that `noise` asks for, or the
-            noise has no variance.
-            If weights of samples are not all equal and the learner takes none.
+            If the data are not finite numbers; if there is more than one target or no sample of
+            positive weight; if the model does not have the outputs that `noise` requires; if the
+            estimated noise variance is zero; or if sample weights are unequal and the learner does
+            not accept weights.
         TypeError
-            If `search` does not suit `estimator`, or this cannot be adopted.
+            If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
             If the models of the searches do not fit into memory (`max_memory` of the search).
 
         Warns
         -----
         UserWarning
-            If the search takes more than five minutes, by the time of its first part.
+            If the first steps indicate that the search takes more than five minutes.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -271,10 +272,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return replace(self._task, attack=self.attack)
 
     def _refuse_ineffective(self) -> None:
-        """Refuse parameters that have no effect, and noise that a learner cannot have."""
+        """Raise for parameters without effect, and for noise that the learner cannot predict."""
         if isinstance(self.search_, RefitSearch):
             if self.noise == "learned":
-                raise ValueError("noise='learned' needs a network with two outputs.")
+                raise ValueError(
+                    "noise='learned' needs a network with two outputs, but search='refit' refits a "
+                    "learner; choose another `noise`."
+                )
             refuse_ineffective(
                 self,
                 ["attack"],
@@ -282,34 +286,36 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             )
         else:
             refuse_ineffective(
-                self.search_, ["targeted"], "on a regressor, whose searches ask for more and less."
+                self.search_,
+                ["targeted"],
+                "on a regressor, whose searches are for higher and lower predictions.",
             )
         if self.noise not in ("heteroscedastic", "homoscedastic"):
             refuse_ineffective(
                 self,
                 ["noise_cv"],
-                "unless noise='heteroscedastic' or 'homoscedastic' is estimated.",
+                "unless noise is 'heteroscedastic' or 'homoscedastic'.",
             )
         elif is_prefit(self.estimator):
             refuse_ineffective(
                 self,
                 ["noise_cv"],
-                "on a model that is taken as it is, which may have seen all samples.",
+                "on a frozen model, which is not retrained for the folds.",
             )
 
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Noise variance, Eq. 28, and the noise of each input, if that is asked for.
+        """Estimate the noise variance, Eq. 28, and fit the noise of each input if heteroscedastic.
 
-        A model that is taken as it is has seen all samples: then errors are those on the samples
-        themselves. Any other is trained anew without those of each fold.
+        Errors of a frozen model are computed on all samples, those of any other model by
+        cross-validation.
         """
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
             predicted = np.full(len(y), np.nan)
-            # A clone, because the warning of a fitted one that is trained again was given before.
+            # A clone, so that the warning that a fitted model is retrained is not repeated.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -321,8 +327,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         variance = float(np.average(residuals**2, weights=weight))
         if variance == 0:
             raise ValueError(
-                "The model errs nowhere on the samples that the variance of the noise is "
-                "estimated on; give the variance as `noise`."
+                "The noise variance cannot be estimated, because the model's errors are all zero; "
+                "pass the variance as `noise`."
             )
         if self.noise == "heteroscedastic":
             inputs, predicted = _safe_indexing(data.inputs, counts), predicted[counts]
@@ -333,13 +339,15 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _folds(
         self, y: FloatArray, counts: IntArray, seed: int
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Training and test samples of the cross-validation, among those that count."""
+        """Training and test samples of the cross-validation, without samples of weight 0."""
         if not isinstance(self.noise_cv, Integral):
             for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y):
                 yield np.intersect1d(train, counts), np.intersect1d(test, counts)
             return
         if len(counts) < 2:
-            raise ValueError("The noise cannot be estimated from 1 sample; give it as `noise`.")
+            raise ValueError(
+                "The noise variance cannot be estimated from 1 sample; pass it as `noise`."
+            )
         folds = KFold(min(self.noise_cv, len(counts)), shuffle=True, random_state=seed)
         for train, test in folds.split(counts):
             yield counts[train], counts[test]
@@ -351,7 +359,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     }
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict the mean that the given model expects.
+        """Predict the mean of the target with the given model.
 
         Parameters
         ----------
@@ -367,7 +375,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return means
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Measure how adversarial models disagree about each input.
+        """Measure how much adversarial models disagree about each input.
 
         Parameters
         ----------
@@ -377,8 +385,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part in nats, each of shape (n_samples,); all but
-            the last may be negative.
+            Total, aleatoric and epistemic part in nats, each of shape (n_samples,); total and
+            aleatoric part may be negative.
 
         Raises
         ------
@@ -393,7 +401,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return Uncertainty.from_parts(aleatoric, epistemic)
 
     def predict_model_std(self, X: Any) -> FloatArray:
-        """Measure how far the means of adversarial models spread at each input.
+        """Measure the spread of the adversarial models' means at each input.
 
         Parameters
         ----------
@@ -403,9 +411,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target, about the
-            given model's mean if the setting is "selected", else about their average. The
-            epistemic part alone: the noise is not in it.
+            Weighted standard deviation of the models' means, in units of the target: from the
+            given model's mean if the setting is "selected", otherwise from their average. It
+            contains the epistemic part only, without the noise.
 
         Raises
         ------
@@ -419,16 +427,16 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def predict_quantiles(
         self, X: Any, levels: ArrayLike | None = None, *, model_std: ArrayLike | None = None
     ) -> FloatArray:
-        """Predict quantiles of the target, with noise and the disagreement of models in them.
+        """Predict quantiles of the target, which include noise and disagreement of models.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         levels : array-like of shape (n_levels,), default=None
-            Levels between 0 and 1, in ascending order; None takes 25 from 0.005 to 0.995.
+            Levels between 0 and 1, in ascending order; None is 25 levels from 0.005 to 0.995.
         model_std : array-like of shape (n_samples,), default=None
-            What `predict_model_std` returned for the same inputs, if it is known already.
+            Result of `predict_model_std` for the same inputs, to save its computation.
 
         Returns
         -------
@@ -467,14 +475,14 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return mean[:, None] + widened(quantiles, median, levels, std)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
-        """Predict an interval that holds the target of each input with a probability.
+        """Predict an interval that contains the target of each input with a given probability.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         coverage : float, default=0.9
-            The probability, between 0 and 1.
+            Probability that the interval contains the target, between 0 and 1.
 
         Returns
         -------
@@ -488,9 +496,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
         Notes
         -----
-        With heteroscedastic noise, the coverage is corrected by residuals of cross-validation that
-        trees of the forest have not seen. This is no guarantee: for one that holds for any model,
-        see `skuq.tables.TableModel`, which holds out rows.
+        With heteroscedastic noise, the width is calibrated on cross-validated residuals, with the
+        forest's out-of-bag predictions. This does not guarantee the coverage;
+        `skuq.tables.TableModel`, which holds out rows, has a guarantee for any model.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -500,7 +508,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return PredictionInterval(lower, upper)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
-        """Tell which adversarial model contradicts the given one most, input by input.
+        """Return the adversarial models that diverge most from the given one, for each input.
 
         Parameters
         ----------
@@ -510,8 +518,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         AdversarialRegressors
-            Predictions, divergences and training losses of the most divergent model that
-            fits the training data within `gamma`, for each input, upward and downward.
+            Predictions, divergences and training losses of the most divergent model whose
+            training loss is within `gamma`, for each input, upward and downward.
 
         Raises
         ------
@@ -523,15 +531,15 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
 
 def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
-    """Standard deviation of targets, each of which stands for a number of samples."""
+    """Standard deviation of targets, where weights are numbers of samples."""
     n_samples = weight.sum()
     variance = np.cov(y, aweights=weight, ddof=0)
-    # Bessel's correction; of less than two samples in all, that of two.
+    # Bessel's correction, with at least two samples.
     return float(np.sqrt(variance * n_samples / max(n_samples - 1, n_samples / 2)))
 
 
 def _output_bias(fitted: FittedSearch) -> Any:
-    """The parameter by which searches for divergence move their start."""
+    """Output bias that searches with attack="divergence" change at their start, or None."""
     import torch
 
     from skuq.quam._gradient_search import output_bias

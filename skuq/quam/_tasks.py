@@ -1,7 +1,7 @@
-"""What searches ask for and what they find, of a classifier and of a regressor.
+"""Tasks (classification, regression) of the searches, and base classes of their results.
 
-The objectives of searches by gradients need torch and are imported with it; all else takes numpy
-arrays and Tensors alike.
+Objectives of gradient searches need torch and are imported when used; all other functions accept
+numpy arrays and Tensors.
 """
 
 from __future__ import annotations
@@ -43,51 +43,51 @@ if TYPE_CHECKING:
 
     from skuq.quam._objectives import Objective
 
-# How far from the given model's prediction models on a pool are pulled, in standard deviations
-# of the target: about to the ends of its range.
+# Displacement of predictions on a pool, in standard deviations of the target: about to the ends
+# of its range.
 _PULL = 2.0
-# Classes that n_targets="auto" asks for at most: each is a search, and an input costs the number of
-# searches times the number of classes.
+# Most classes searched with n_targets="auto". Each class is a search, and evaluating an input costs
+# the number of searches times the number of classes.
 MOST_TARGETS = 10
 
 
 class Search(ABC, BaseEstimator):
-    """A way to search models, as a parameter object."""
+    """Base class of the searches, which are parameter objects of QUAM's estimators."""
 
     pool: Any
-    #: Whether it searches for each input anew, when its uncertainty is asked for.
+    #: Whether there is a separate search for each input, run when its uncertainty is computed.
     pointwise: ClassVar[bool] = False
 
     @abstractmethod
     def check_suits(self, estimator: Any) -> None:
-        """Refuse models that cannot be searched in this way."""
+        """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """How many searches fit into memory; an error if less than two, a warning if not all."""
+        """Number of searches that fit into memory; raise if less than two, warn if not all."""
         raise NotImplementedError
 
 
 class Problem:
-    """A given model and its training data, as a search needs them."""
+    """The given model and its training data, in the form that a search needs."""
 
 
 @dataclass(frozen=True)
 class Found(ABC):
-    """The models that searches on a pool found; they answer for any input.
+    """Models found by searches on a pool; they can be evaluated at any input.
 
     Attributes
     ----------
     targets : ndarray of shape (n_searches,), int64
-        What each search asked for: the code of a class, -1 for any other prediction, or the
-        direction, 1 or -1, of a displacement.
+        Target of each search: a class code; -1 for any other prediction than the given model's;
+        or, for a regressor, the direction 1 or -1.
     excess_loss : ndarray of shape (n_searches, n_kept), float64
-        Mean loss of each model above that of the reference model, in nats.
+        Mean loss of each model minus that of the reference model, in nats.
     standard_error : float
-        Largest standard error of one of them, in nats: models whose losses differ by less
-        explain the data equally well as far as the data can tell.
+        Largest standard error of `excess_loss`, in nats: smaller differences between losses are
+        not significant.
     held_out : bool
-        Whether the losses are those of samples that none of these models has seen. The loss on
-        its own training data does not compare a given model with others.
+        Whether the losses are computed on samples held out from all models. A training loss is
+        too low for the model trained on these samples, and cannot be compared with other models'.
     """
 
     targets: IntArray
@@ -99,24 +99,24 @@ class Found(ABC):
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
         """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU.
 
-        Those of networks are a Tensor, those of learners an array.
+        Networks return a Tensor, learners an array.
         """
 
     def without_training_data(self) -> Self:
-        """The same models, without the data that they were searched with."""
+        """Return the same models without the training data of their searches."""
         return self
 
     def centre(self, inputs: Any) -> FloatArray | None:
-        """Outputs of the model that the others are variants of; None if it is the given one."""
+        """Outputs of the model that replaces the given one in the mixture; None if none does."""
         return None
 
 
 def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
-    """Mean training loss of the reference model, in nats (L_ref), which must be finite."""
+    """Mean training loss of the reference model, in nats (L_ref); raise if it is not finite."""
     mean = float(np.average(losses, weights=weight))
     if not np.isfinite(mean):
         raise ValueError(
-            f"The model's loss on its training data is {mean}. A skorch net "
+            f"The model's loss on its training data is {mean}; it must be finite. A skorch net "
             "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
             "skorch's default criterion the module must return probabilities."
         )
@@ -124,9 +124,9 @@ def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
 
 
 def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
-    """Mean of excess losses over samples, and the largest standard error of one.
+    """Mean excess losses over samples, and the largest standard error of these means.
 
-    `losses` is (..., n_samples), `weight` how many samples each of these stands for.
+    `losses` has shape (..., n_samples); `weight` is the number of samples that each one represents.
     """
     n_samples = weight.sum()
     share = weight / n_samples
@@ -136,32 +136,35 @@ def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, flo
 
 
 class Outputs(NamedTuple):
-    """What the given model and all others predict for some inputs."""
+    """Predictions of the given model and of all models found, for a batch of inputs."""
 
     reference: Any  # (n_points, n_outputs)
     models: Trajectories
-    targets: Any = None  # (n_points, n_searches), classes; None if none were asked for
-    centre: Any = None  # (n_points, n_outputs), of the model that the others vary
+    targets: Any = None  # (n_points, n_searches), classes; None in untargeted searches
+    centre: Any = None  # (n_points, n_outputs), see `Found.centre`
 
 
 class Task(ABC):
-    """What the searches of an estimator ask for, and how the models found are judged."""
+    """Targets and objectives of an estimator's searches, and uncertainty from the models found."""
 
-    # Of a search for single points, where its parameters are "auto": the first penalty for a total
-    # weight of the training samples, and its growth over all steps.
+    # Factor by which the penalty grows over a pointwise search with eta="auto".
     growth: ClassVar[float]
 
     @abstractmethod
-    def first_penalty(self, total_weight: float) -> float: ...
+    def first_penalty(self, total_weight: float) -> float:
+        """Initial penalty of a pointwise search with c0="auto"."""
 
     @abstractmethod
     def targets(self, reference: Any) -> IntArray:
-        """What searches on a pool ask for, given the model's outputs there; see `Found`."""
+        """Targets of the searches on a pool, from the model's outputs there; see `Found`."""
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
-        """As many of these targets as fit into memory."""
+        """Select `n` of the targets, as many as fit into memory."""
         if n < len(targets):
-            raise MemoryError("Searches for more and less do not fit into memory together.")
+            raise MemoryError(
+                f"Only {n} of the {len(targets)} searches, for higher and lower predictions, fit "
+                "into memory; increase `max_memory` of the search, or let it keep fewer models."
+            )
         return targets
 
     @abstractmethod
@@ -174,11 +177,11 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
-        """Losses of a model's outputs, in nats."""
+        """Loss of a model's outputs on each sample, in nats."""
 
     @abstractmethod
     def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
-        """Aleatoric and epistemic part for each input."""
+        """Aleatoric and epistemic part of each input's uncertainty."""
 
     @abstractmethod
     def best_models(self, outputs: Outputs, gamma: float) -> Any:
@@ -187,16 +190,16 @@ class Task(ABC):
 
 @stored("quam.output-bias")
 class OutputBias(NamedTuple):
-    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
+    """A bias whose first element shifts a network's predicted mean equally for all inputs.
 
     Attributes
     ----------
     name : str
-        Its name; the first of its elements is meant.
+        Name of the parameter.
     width : int
-        How many elements it has.
+        Number of its elements.
     effect : float
-        How much the mean grows per unit of the bias.
+        Change of the mean per unit of the first element.
     """
 
     name: str
@@ -207,7 +210,7 @@ class OutputBias(NamedTuple):
 @stored("quam.classification")
 @dataclass(frozen=True)
 class Classification(Task):
-    """One search for each class, or for any other prediction than the given model's."""
+    """Classification: one search per class, or one untargeted search for any other prediction."""
 
     classes: NDArray[Any]
     targeted: bool
@@ -215,8 +218,8 @@ class Classification(Task):
     growth: ClassVar[float] = 10.0
 
     def first_penalty(self, total_weight: float) -> float:
-        # It ends at the number of samples: a search for one test point then minimises the negative
-        # log posterior of the training set and one sample more, the point with the targeted class.
+        # Grows tenfold to the number of samples. The search then minimises the negative log
+        # posterior of the training set plus one sample, the test point with the target class.
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
@@ -233,7 +236,7 @@ class Classification(Task):
         return np.sort(targets[np.argsort(-proba, kind="stable")[:n]])
 
     def _n_searches(self, n_classes: int) -> int:
-        """How many classes are asked for, at an input or on a pool."""
+        """Number of classes that are searched, at an input or on a pool."""
         if self.n_targets is None:
             return n_classes
         most = MOST_TARGETS if self.n_targets == "auto" else int(self.n_targets)
@@ -265,9 +268,9 @@ class Classification(Task):
         return estimate_uncertainty(reference, outputs.models, sampling, centre)
 
     def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
-        """Smallest and largest probability of each class over models that fit within gamma."""
+        """Smallest and largest probability of each class over models within gamma."""
         given = log_softmax(outputs.reference)[:, None]
-        if outputs.centre is not None:  # it explains the data, too
+        if outputs.centre is not None:  # a model with zero excess loss
             given = joined_models(given, log_softmax(outputs.centre)[:, None])
         return plausible_range(given, outputs.models, gamma)
 
@@ -285,17 +288,17 @@ class Classification(Task):
 @stored("quam.regression")
 @dataclass(frozen=True)
 class Regression(Task):
-    """Two searches, for a higher and for a lower prediction."""
+    """Regression: two searches, for a higher and for a lower prediction."""
 
     attack: str
-    noise_variance: float | None  # None if it is the second output of models
+    noise_variance: float | None  # None if the models' second output is the log variance
     target_std: float
     bias: OutputBias | None = None
     growth: ClassVar[float] = 125.0
 
     def first_penalty(self, total_weight: float) -> float:
-        # A displacement pulls with the same force at any distance: a penalty that ends at the
-        # number of samples would let it run too far.
+        # The gradient of a displacement does not decrease with distance. A penalty that starts at
+        # a tenth of the number of samples would let the search move too far.
         return 20.0
 
     def targets(self, reference: Any) -> IntArray:
@@ -309,7 +312,7 @@ class Regression(Task):
             attack=self.attack,
             noise_variance=self.noise_variance,
             bias=self.bias,
-            limit=self.pull,  # inputs far out would outweigh all others
+            limit=self.pull,  # otherwise inputs far from the data would dominate
         )
 
     def point_objective(self, reference: Tensor) -> Objective:
@@ -321,7 +324,7 @@ class Regression(Task):
 
     @property
     def pull(self) -> float:
-        """How far models on a pool are pulled, in units of the target."""
+        """Displacement of predictions on a pool, in units of the target."""
         return _PULL * self.target_std
 
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
@@ -336,7 +339,7 @@ class Regression(Task):
     def uncertainty_and_mean(
         self, outputs: Outputs, sampling: ImportanceSampling
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Parts of the uncertainty, and the given model's predictions."""
+        """Aleatoric and epistemic part, and the given model's predictions."""
         mean = as_numpy(outputs.reference)[:, 0].astype(np.float64, copy=False)
         return (*self.uncertainty(outputs, sampling), mean)
 

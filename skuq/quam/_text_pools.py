@@ -1,4 +1,4 @@
-"""Texts for pools, made of the words or tokens of training texts."""
+"""Pools of texts, generated from the words or tokens of training texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from skuq.base import BoolArray
 from skuq.validation import is_texts
 
 PASS_A_POOL = (
-    "Pass inputs of your own as `X_pool` to `fit`, or a function that makes them as `pool` of the "
+    "Pass your own inputs as `X_pool` to `fit`, or a function that generates them as `pool` of the "
     "search."
 )
 Random = np.random.RandomState
-_N_SOURCES = 3  # texts, beside its own, from which a text takes words
-_SHARE_DIFFERENT = 0.9  # of the values of a column of texts
+_N_SOURCES = 3  # other texts whose words are mixed into a text
+_SHARE_DIFFERENT = 0.9  # smallest fraction of distinct values in a text column
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
     "αβγδεζηθικλμνξοπρστυφχψω",
@@ -29,7 +29,7 @@ _ALPHABETS = (
 
 
 def is_text_column(column: pd.Series) -> bool:
-    """Whether a column holds texts: nearly all values differ, and most have several words."""
+    """Whether a column contains texts: nearly all values differ, and most have several words."""
     if isinstance(column.dtype, pd.CategoricalDtype) or infer_dtype(column) != "string":
         return False
     values = column.dropna()
@@ -40,11 +40,12 @@ def is_text_column(column: pd.Series) -> bool:
 
 
 def known_texts(X: Any) -> NDArray[Any]:
-    """Texts that words can be taken from; an error if there are none."""
+    """Select the texts that contain words; raise ValueError if there are none."""
     texts = [text for text in X if isinstance(text, str) and text.strip()] if is_texts(X) else []
     if not texts:
         raise ValueError(
-            f"X has one axis, and no texts with words of which a pool could be made. {PASS_A_POOL}"
+            "X has one axis but contains no texts with words, so no pool can be generated. "
+            f"{PASS_A_POOL}"
         )
     return np.array(texts, dtype=object)
 
@@ -63,7 +64,7 @@ def _shuffled_words(own: NDArray[Any], known: NDArray[Any], random: Random) -> l
 
 
 def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
-    """Up to half of the words; of a single word, up to half of its letters."""
+    """Keep at most the first half of the words, or of the letters of a single word."""
     made = []
     for text in own:
         words, gap = (text.split(), " ") if len(text.split()) > 1 else (list(text.strip()), "")
@@ -72,7 +73,7 @@ def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[s
 
 
 def _other_script(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
-    """Each letter replaced by one of an alphabet that the text has no letter of."""
+    """Replace each letter by one from an alphabet that does not occur in the text."""
     made = []
     for text in own:
         others = [each for each in _ALPHABETS if not set(each) & set(text.lower())]
@@ -99,7 +100,7 @@ KINDS: dict[str, TextMaker] = {
 
 
 def _crossed_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
-    """Each token from one of two texts."""
+    """Draw each token from one of two texts."""
     made, others = (X[random.randint(len(X), size=n)] for _ in range(2))
     chosen = _free_tokens(made) & _free_tokens(others)
     chosen &= random.uniform(size=chosen.shape) < 0.5
@@ -108,11 +109,11 @@ def _crossed_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
 
 
 def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
-    """The tokens of a text in another order."""
+    """Shuffle the tokens of a text."""
     made = X[random.randint(len(X), size=n)]
     free = _free_tokens(made)
     place = np.arange(free.shape[1], dtype=float)
-    # Free tokens first, in the order of their places and in any other.
+    # Free tokens first: in the order of their positions, and in random order.
     places = np.argsort(np.where(free, place, 2 * free.shape[1] + place), axis=1)
     keys = random.uniform(size=free.shape)
     sources = np.argsort(np.where(free, keys, 2 * free.shape[1] + place), axis=1)
@@ -122,7 +123,7 @@ def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
 
 
 def _drawn_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
-    """Half of the tokens drawn from all texts."""
+    """Replace half of the tokens by tokens drawn from all texts."""
     made, known = X[random.randint(len(X), size=n)], X[:, 0][_free_tokens(X)]
     free = _free_tokens(made)
     if len(known):
@@ -132,7 +133,7 @@ def _drawn_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
 
 
 def _free_tokens(X: NDArray[Any]) -> BoolArray:
-    """Tokens that may change: not the first of a text, and no padding, (n, length)."""
+    """Mask of the tokens that may change, without the first and the padding, (n, length)."""
     free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
     return free & (np.cumsum(free, axis=1) > 1)
 

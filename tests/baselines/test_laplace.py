@@ -173,7 +173,7 @@ class Pooled(nn.Module):
     [
         (lambda: with_tail(nn.Tanh()), "linear in the outputs of the last layer"),
         (lambda: with_tail(nn.BatchNorm1d(3)), r"ends in a torch.nn.Linear; .* BatchNorm1d"),
-        (Functional, "ends in a torch.nn.Linear, followed by"),
+        (Functional, "ends in a torch.nn.Linear, optionally followed by"),
         (Pooled, "several times to each input"),
     ],
 )

@@ -182,9 +182,9 @@ def test_weights_under_an_older_norm_are_searched_and_saved(norm):
 def test_modules_that_cannot_be_copied_are_refused_with_what_would_work():
     module = KeepsHidden(keep=lambda hidden: [hidden])
     module(torch.ones(2, 4))
-    with pytest.raises(ValueError, match=r"KeepsHidden cannot be copied, .* keep them detached"):
+    with pytest.raises(ValueError, match=r"KeepsHidden cannot be copied, .* detach them"):
         adopt(module)
-    with pytest.raises(TypeError, match=r"Cannot adopt a ScriptModule; give the torch\.nn\.Module"):
+    with pytest.raises(TypeError, match=r"Cannot adopt a ScriptModule; pass the torch\.nn\.Module"):
         adopt(torch.jit.trace(nn.Linear(4, 3), torch.ones(1, 4)))
 
 
@@ -372,7 +372,7 @@ def test_probabilities_that_are_not_seen_are_warned_of(trained_here):
         adopted = fit_model(clone(fitted), X, y, **training)
     else:
         adopted = adopt(fitted)
-    with pytest.warns(UserWarning, match="returns probabilities.* criterion takes probabilities"):
+    with pytest.warns(UserWarning, match="returns probabilities.* criterion needs probabilities"):
         adopted.with_classes(y, adopted.inputs(X))
 
 
@@ -380,7 +380,7 @@ def test_probabilities_that_are_not_seen_are_warned_of(trained_here):
     ("params", "message"),
     [
         ({"criterion": nn.BCELoss}, "must be trained with BCEWithLogitsLoss"),
-        ({"predict_nonlinearity": torch.sigmoid}, "`predict_nonlinearity` of its own"),
+        ({"predict_nonlinearity": torch.sigmoid}, "custom `predict_nonlinearity`"),
     ],
 )
 def test_skorch_nets_whose_outputs_mean_something_else_are_refused(params, message):

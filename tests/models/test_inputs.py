@@ -247,7 +247,7 @@ IMAGES = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 4 * 4, 2)
 )
 def test_flat_images_before_a_convolution_are_explained(estimator):
     X, y = np.random.default_rng(0).normal(size=(20, 72)), np.arange(20) % 2
-    with pytest.raises(ValueError, match=r"Conv2d takes .*X\.reshape\(len\(X\), 2, 6, 6\)"):
+    with pytest.raises(ValueError, match=r"Conv2d needs .*X\.reshape\(len\(X\), 2, 6, 6\)"):
         estimator.fit(X, y)
 
 

@@ -57,7 +57,7 @@ def test_logits_and_log_probabilities_are_not_warned_of():
 
 
 def test_labels_that_are_no_codes_are_named_and_not_those_that_are():
-    with pytest.raises(ValueError, match=r"5 logits, .* 7 different labels, of which \[5, 6\] are"):
+    with pytest.raises(ValueError, match=r"5 logits, .* 7 different labels. Labels \[5, 6\] are"):
         classes_of_logits(torch.zeros(1, 5), np.arange(7))
     with pytest.raises(ValueError, match=r"'e'\] and others are not among the codes 0 to 2"):
         classes_of_logits(torch.zeros(1, 3), np.array(list("abcdefg")))

@@ -82,7 +82,7 @@ WRAPPED = {
     ids=[*WRAPPED, "DataFrame", "strings", "no codes"],
 )
 def test_nets_whose_wrapper_passes_on_other_data_than_they_take(name, inputs, labels, got):
-    with pytest.raises(TypeError, match=rf"as they are: {got}") as caught:
+    with pytest.raises(TypeError, match=rf"unconverted: {got}") as caught:
         fit_model(WRAPPED[name], inputs, labels, **TRAINING)
     assert 'GridSearchCV(Estimator(net), {"estimator__lr": ...})' in str(caught.value)
     assert caught.value.__cause__ is not None
@@ -234,10 +234,18 @@ FOREST = RandomForestClassifier(2, random_state=0)
 @pytest.mark.parametrize(
     ("estimator", "needed", "message"),
     [
-        (RandomForestClassifier(2), "regressor", "is a classifier; a regressor is needed"),
-        (FrozenEstimator(clone(FOREST).fit(X, Y)), "regressor", "is a classifier; a regressor"),
-        (RandomForestRegressor(2), "classifier", "is a regressor; a classifier is needed"),
-        (make_pipeline(StandardScaler(), Ridge()), "classifier", "is a regressor; a classifier"),
+        (RandomForestClassifier(2), "regressor", "is a classifier; pass a regressor"),
+        (
+            FrozenEstimator(clone(FOREST).fit(X, Y)),
+            "regressor",
+            "is a classifier; pass a regressor",
+        ),
+        (RandomForestRegressor(2), "classifier", "is a regressor; pass a classifier"),
+        (
+            make_pipeline(StandardScaler(), Ridge()),
+            "classifier",
+            "is a regressor; pass a classifier",
+        ),
         (
             FrozenEstimator(clone(FOREST).fit(X, np.c_[Y == 0, Y == 1])),
             "classifier",
@@ -269,7 +277,9 @@ def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
         regression=True,
         **TAKEN,
     )
-    with pytest.raises(ValueError, match=r"Ridge predicts shape \(12, 2\); a model of one target"):
+    with pytest.raises(
+        ValueError, match=r"Ridge predicts shape \(12, 2\); pass a model with one target"
+    ):
         model.outputs(X)
 
 

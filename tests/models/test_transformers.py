@@ -216,9 +216,9 @@ def test_large_ids_are_kept():
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        ({"attention_mask": np.ones((4, 2))}, "needs inputs 'input_ids'"),
-        ({"input_ids": np.ones((4, 2)), "position_ids": np.ones((4, 2))}, "takes .*position_ids"),
-        ({"input_ids": [[1, 2], [1]]}, "rows of one length"),
+        ({"attention_mask": np.ones((4, 2))}, "requires the field 'input_ids'"),
+        ({"input_ids": np.ones((4, 2)), "position_ids": np.ones((4, 2))}, "accepts .*position_ids"),
+        ({"input_ids": [[1, 2], [1]]}, "rows of equal length"),
         ({"input_ids": np.ones((4, 2)), "attention_mask": np.ones((4, 3))}, "shape .* in all"),
     ],
 )  # fmt: skip

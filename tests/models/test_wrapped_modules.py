@@ -202,7 +202,7 @@ def exported(net):
     ("make", "error", "message"),
     [
         (on_meta, ValueError, "holds no weights yet, .* Load them first"),
-        (exported, TypeError, "has no evaluation mode; give the torch.nn.Module"),
+        (exported, TypeError, "has no evaluation mode; pass the torch.nn.Module"),
         (of_prompts, TypeError, "adapter of this Adapted cannot be merged"),
         (
             lambda net: Returns(net, lambda logits, loss: (logits, loss)),
@@ -229,5 +229,5 @@ def test_ids_reach_embeddings_and_a_made_pool_stays_within_those_seen(X):
 
 
 def test_a_pool_with_ids_that_have_no_embedding_is_refused():
-    with pytest.raises(ValueError, match="no embedding for some ids: '0' knows 0 to 19"):
+    with pytest.raises(ValueError, match="no embedding for some ids: '0' accepts ids 0 to 19"):
         QUAMClassifier(TEXTS, random_state=0).fit(IDS, Y, X_pool=IDS + 5)

@@ -268,7 +268,7 @@ def test_scores_that_cannot_be_made_say_what_they_need():
         detector.fit(X, y.astype(float))
     few = OODDetector(LogisticRegression(), scores=["mahalanobis"])
     X, y = load_digits(return_X_y=True)
-    with pytest.raises(ValueError, match="5 training rows per feature, and has 80 for 64"):
+    with pytest.raises(ValueError, match=r"5 training rows per feature .* 80 rows for 64"):
         few.fit(X[:100], y[:100])
 
 
@@ -287,7 +287,7 @@ def test_a_frozen_model_warns_if_it_may_have_seen_what_is_held_out(embedded):
 
 def test_too_few_held_out_inputs_are_told(embedded):
     detector = OODDetector(LogisticRegression(), false_alarm_rate=0.01)
-    with pytest.warns(UserWarning, match=r"No input can be flagged .*At least 99 are needed\."):
+    with pytest.warns(UserWarning, match=r"No input can be flagged .*Pass at least 99"):
         detector.fit(embedded["X"][:100], embedded["y"][:100])
     assert (detector.predict(embedded["ood"]) == 1).all()
     assert detector.offset_ == -np.inf
@@ -381,7 +381,7 @@ def test_methods_need_fit(method):
 def test_scores_need_names_of_their_own(embedded, scores, monkeypatch):
     if scores[-1] is length:
         monkeypatch.setattr(length, "__name__", "p_value")
-    with pytest.raises(ValueError, match="is taken already"):
+    with pytest.raises(ValueError, match="used twice or reserved"):
         OODDetector(LogisticRegression(), scores=scores).fit(embedded["X"], embedded["y"])
 
 
@@ -411,7 +411,7 @@ def test_the_rate_can_be_changed_after_fit(embedded, detector):
 
 def test_labels_of_held_out_inputs_come_with_them(embedded):
     X, y = embedded["X"], embedded["y"]
-    with pytest.raises(ValueError, match="`X_held_out`, which is missing"):
+    with pytest.raises(ValueError, match="passed without `X_held_out`"):
         OODDetector(LogisticRegression()).fit(X, y, y_held_out=y)
     with pytest.raises(ValueError, match="2 labels for 400"):
         OODDetector(LogisticRegression()).fit(

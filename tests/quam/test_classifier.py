@@ -121,7 +121,7 @@ def test_a_range_without_any_model_found_is_warned_of(iris):
     quam = QUAMClassifier(tree, search=RefitSearch(), gamma=0.0, random_state=0).fit(*iris)
     least = quam._found.excess_loss.min()
     assert least > 0
-    with pytest.warns(UserWarning, match=r"within gamma=0 .* use a larger `gamma`"):
+    with pytest.warns(UserWarning, match=r"within gamma=0 .* Use a larger `gamma`"):
         lower, upper = quam.predict_proba_bounds(iris[0])
     np.testing.assert_allclose(lower, upper)
     with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from torch import nn
 from skuq import QUAMClassifier, QUAMRegressor
 from skuq.quam import PoolSearch, RefitSearch, _base, _cost
 from skuq.quam import _gradient_search as search_module
-from skuq.quam._cost import pickled_size, tell_time, watched
+from skuq.quam._cost import pickled_size, warn_if_slow, with_progress
 
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 
@@ -82,7 +82,7 @@ def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
         bounded.predict_uncertainty(X[:5]), few.predict_uncertainty(X[:5])
     )
     search.set_params(max_memory=working + 1.5 * size)
-    with pytest.raises(MemoryError, match=r"Not even 2 of them fit.*search__"):
+    with pytest.raises(MemoryError, match=r"At least 2 must fit.*search__"):
         quam.fit(X, y)
 
 
@@ -99,7 +99,7 @@ def test_free_memory_is_the_limit(many, monkeypatch):
 def test_searches_of_a_regressor_fit_both_or_are_refused():
     X = np.random.default_rng(0).normal(size=(60, 2))
     model = QUAMRegressor(DecisionTreeRegressor(max_depth=3), search=RefitSearch(max_memory=1000))
-    with pytest.raises(MemoryError, match="Not even 2 of them fit"):
+    with pytest.raises(MemoryError, match="At least 2 must fit"):
         model.fit(X, X[:, 0] + 0.1 * X[:, 1])
 
 
@@ -125,10 +125,10 @@ def test_the_time_is_that_of_all_steps(monkeypatch):
     times = iter([0.0, 5.0, 5.4])  # the first step sets things up
     monkeypatch.setattr(_cost, "perf_counter", lambda: next(times))
     with pytest.warns(UserWarning, match=r"about 13 minutes: 2,000 steps of 0\.4 seconds.*n_steps"):
-        list(watched(range(500), 500, verbose=0, unit="step", advice="n_steps", times=4))
+        list(with_progress(range(500), 500, verbose=0, unit="step", advice="n_steps", times=4))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        tell_time(299.0, "work", "n_targets")
+        warn_if_slow(299.0, "work", "n_targets")
 
 
 @pytest.mark.parametrize("search", [RefitSearch(), PoolSearch(n_steps=4)])

@@ -264,7 +264,7 @@ def test_a_pool_that_does_not_fit_is_refused(iris):
 
 @pytest.mark.parametrize("shares", [(), (0.0, 0.1), (-0.1,), [[0.1]]])
 def test_shares_of_the_pool_are_positive(iris, shares):
-    with pytest.raises(ValueError, match="`shares` must hold at least one share"):
+    with pytest.raises(ValueError, match="`shares` must be a list of at least one number"):
         QUAMClassifier(BOOSTING, search=RefitSearch(shares=shares)).fit(*iris)
 
 
@@ -281,7 +281,7 @@ def test_models_found_never_outlive_the_model_that_they_belong_to(iris):
     quam = QUAMClassifier(search=PoolSearch(n_steps=4), random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="diverged"):
         quam.set_params(search__c0=1e300, search__eta=1e10, search__learning_rate=10).fit(X, y)
-    with pytest.raises(ValueError, match="holds no models"):
+    with pytest.raises(ValueError, match="has no models"):
         quam.predict_uncertainty(X)
 
 
@@ -304,7 +304,7 @@ def test_the_search_is_chosen_before_fit(iris):
     np.testing.assert_array_equal(pooled.predict_uncertainty(X), u)
     pointwise = QUAMClassifier(search=PointwiseSearch(n_steps=2)).fit(X, y)
     for act in ("search_pool", "explain"):
-        with pytest.raises(ValueError, match="holds no models found on a pool"):
+        with pytest.raises(ValueError, match="has no models found on a pool"):
             getattr(pointwise.set_params(search="pool"), act)(X)
 
 

@@ -203,7 +203,7 @@ def test_all_weights_move_on_request_alone(linear, kind, factor):
     network = Functional(factor)
     with pytest.warns(UserWarning, match=r"only its last layer moves, 'last', with 12 of") as said:
         quam = QUAMClassifier(network, search=kind(n_steps=3), random_state=0).fit(X, y)
-    uncut = [each for each in said if "computed again in every step" in str(each.message)]
+    uncut = [each for each in said if "evaluated in every step" in str(each.message)]
     assert len(uncut) == (factor != 1)
     assert {each.filename for each in said} == {__file__}
     assert [p.split(".")[-1] for p in quam._problem.problem.parameters] == ["weight", "bias"]

@@ -138,13 +138,13 @@ def test_what_cannot_be_made_is_said(images):
     X = np.ones((5, 2))
     with pytest.raises(ValueError, match="Unknown kinds of pool"):
         make_pool(X, kinds=["torn"])
-    with pytest.raises(ValueError, match=r"one axis, and no texts .* `X_pool`"):
+    with pytest.raises(ValueError, match=r"one axis but contains no texts .* `X_pool`"):
         make_pool(np.ones(5))
-    with pytest.raises(ValueError, match="one axis, and no texts"):
+    with pytest.raises(ValueError, match="one axis but contains no texts"):
         make_pool(["", " "])
     with pytest.raises(ValueError, match="X has 5"):
         make_pool(np.ones((5, 1, 1, 1, 1)))
-    with pytest.raises(ValueError, match="no columns or words of which"):
+    with pytest.raises(ValueError, match="be generated from the columns or words"):
         make_pool(X, kinds=["unseen"])
     with pytest.raises(ValueError, match="'moved', 'warped'"):
         make_pool(images, kinds=["unseen"])
@@ -198,9 +198,9 @@ def test_no_training_input_is_in_a_pool(table, texts, images):
     ):
         assert len(made) > 20
         assert not as_text(X) & as_text(made)
-    with pytest.raises(ValueError, match="no columns or words of which"):
+    with pytest.raises(ValueError, match="be generated from the columns or words"):
         make_pool(table[["town"]], kinds=["crossed", "shuffled"])
-    with pytest.raises(ValueError, match="of which others could be made"):
+    with pytest.raises(ValueError, match="generated from the texts of X"):
         make_token_pool([[[7, 8]], [[7, 8]]])
 
 
@@ -215,7 +215,7 @@ def test_embeddings_keep_their_norm_and_the_range_of_their_columns(embeddings, f
     assert (made >= low * (1 + exactness)).all()
     assert (made <= high * (1 + exactness)).all()
     assert len(made) == 300
-    with pytest.raises(ValueError, match="no columns or words of which"):
+    with pytest.raises(ValueError, match="be generated from the columns or words"):
         make_pool(X, kinds=["out_of_range"])
 
 
@@ -254,7 +254,7 @@ def test_columns_of_texts_are_told_from_categories(texts, table):
     assert not altered["note"].isin(texts).any()
     rows = as_text(altered.drop(columns="note"))
     assert rows <= as_text(X.drop(columns="note"))
-    with pytest.raises(ValueError, match="no columns or words of which"):
+    with pytest.raises(ValueError, match="be generated from the columns or words"):
         make_pool(table, kinds=["truncated"])
 
 
@@ -269,7 +269,9 @@ def test_codes_of_categories_do_not_go_out_of_range(form):
     assert set(np.unique(codes[~np.isnan(codes)])) == {0, 1, 2, 3}
     assert np.isnan(codes).any()
     assert np.asarray(made)[:, 2:].max() > 70
-    with pytest.raises(ValueError, match=r"`categories` names \['e'\], which X lacks"):
+    with pytest.raises(
+        ValueError, match=r"`categories` names columns \['e'\], which X does not have"
+    ):
         make_pool(X, categories=["e"])
 
 

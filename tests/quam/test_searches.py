@@ -169,8 +169,10 @@ def test_the_search_that_suits_a_regressor_is_taken(estimator, suited):
     assert type(QUAMRegressor(estimator)._chosen_search(None)) is suited
 
 
-GRADIENTS = r"Search follows gradients, and {} has none; use search='refit', or None"
-NETWORK = r"RefitSearch refits learners of scikit-learn, and {} is a network; use search='pool' or"
+GRADIENTS = (
+    r"Search needs a model with gradients, and {} has none; use search='refit', or search=None"
+)
+NETWORK = r"RefitSearch refits scikit-learn estimators, and {} is a network; use search='pool' or"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_searches_that_do_not_suit_a_model_are_refused(iris, estimator, search, 
 
 @pytest.mark.parametrize("search", ["pool", "pointwise", PoolSearch()])
 def test_a_linear_regressor_is_no_network(iris, search):
-    with pytest.raises(TypeError, match=r"Search follows gradients, and Ridge has none"):
+    with pytest.raises(TypeError, match=r"Search needs a model with gradients, and Ridge has none"):
         QUAMRegressor(Ridge(), search=search).fit(*iris)
 
 
@@ -216,8 +218,8 @@ def test_logistic_regression_has_gradients(iris, search):
         (SMALL_NET, PointwiseSearch(), "inputs", "use search='pool' or 'refit'"),
         (SMALL_NET, "pool", "one", "at least 2 inputs, got 1.* search='pointwise' for single"),
         (TREE, "refit", "labelled", "inputs only, without labels; got a tuple"),
-        (SMALL_NET, PoolSearch(pool=make_pool), "inputs", "has no effect beside `X_pool`"),
-        (TREE, RefitSearch(pool=make_pool), "inputs", "has no effect beside `X_pool`"),
+        (SMALL_NET, PoolSearch(pool=make_pool), "inputs", "has no effect together with `X_pool`"),
+        (TREE, RefitSearch(pool=make_pool), "inputs", "has no effect together with `X_pool`"),
     ],
 )
 def test_pools_that_do_not_suit_a_search_are_refused(iris, estimator, search, X_pool, match):
@@ -250,7 +252,7 @@ def test_learners_compute_on_the_cpu(iris, cls):
         (PoolSearch(n_steps=0), "'n_steps' parameter of PoolSearch"),
         (PointwiseSearch(learning_rate=0.0), "'learning_rate' parameter of PointwiseSearch"),
         (RefitSearch(pool="made"), "'pool' parameter of RefitSearch"),
-        (RefitSearch(shares=()), "`shares` must hold at least one share"),
+        (RefitSearch(shares=()), "`shares` must be a list of at least one number"),
         ("points", "'search' parameter of QUAMClassifier"),
         (PoolSearch, "'search' parameter of QUAMClassifier"),
     ],

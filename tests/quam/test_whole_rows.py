@@ -135,9 +135,9 @@ def test_weights_of_samples_are_not_left_aside_in_silence(iris):
     X, y = iris
     weight = np.random.default_rng(0).uniform(1, 2, len(y))
     for learner in (NEAR, make_pipeline(StandardScaler(), NEAR), CalibratedClassifierCV(NEAR)):
-        with pytest.raises(ValueError, match=r"takes no `sample_weight`: .* not all equal"):
+        with pytest.raises(ValueError, match=r"does not accept `sample_weight`, .* not all equal"):
             QUAMClassifier(learner).fit(X, y, sample_weight=weight)
-    with pytest.raises(ValueError, match=r"takes no `sample_weight`"):
+    with pytest.raises(ValueError, match=r"does not accept `sample_weight`"):
         QUAMRegressor(KNeighborsRegressor()).fit(X, y + weight, sample_weight=weight)
     equal, none = (
         QUAMClassifier(NEAR, random_state=0).fit(X, y, sample_weight=w).predict_uncertainty(X)
