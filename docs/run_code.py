@@ -3,15 +3,17 @@
     python docs/run_code.py                # all pages
     python docs/run_code.py guide/audit    # one
 
-Python blocks of a page share their names, and files are written to a temporary folder. Examples with
-``>>>`` have to print what stands below them. Three options of ``.. code-block:: python`` or ``sh``:
+Python blocks of a page share their names, and files are written to a temporary folder. Examples
+with ``>>>`` have to print what stands below them. Three options of ``.. code-block:: python`` or
+``.. code-block:: sh``:
 
 ``:class: form``
     The block shows a form, with names that stand for the reader's own. It is only compiled.
 ``:caption: score.py``
     The block is the content of that file, and is written to it. Nothing is run.
 ``:class: run``
-    The commands are run by bash, which stops at the first that fails. Other ``sh`` blocks are not run.
+    The commands are run by bash, which stops at the first that fails. Other ``sh`` blocks are only
+    shown.
 
 A block of ``text`` with ``:class: output`` is what the block above it prints. "..." stands for any
 text, and spaces and ends of lines are all alike.
@@ -38,7 +40,7 @@ LENIENT = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 class Block(NamedTuple):
-    """A block of a page: its first line, what it holds, and what it prints, if the page shows it."""
+    """A block of a page: its first line, its content, and the output that the page shows below."""
 
     line: int
     language: str

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "docs"))
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
 import run_code
 
-FOLDER = ROOT / "docs" / "tutorials"
+FOLDER = Path(run_code.__file__).parent / "tutorials"
 EXTRAS = {  # modules that a page needs beyond the core, with the extra that brings each
     "analyst": {"matplotlib": "plot", "skops": "skops"},
     "auditor": {"matplotlib": "plot", "ezkl": "zk", "onnx": "zk", "skops": "skops"},
@@ -45,7 +44,7 @@ def test_a_tutorial_runs_and_prints_what_it_shows(name):
     assert not wrong, wrong
 
 
-PAGE = '''
+PAGE = """
 .. code-block:: python
 
    value = 6
@@ -78,7 +77,7 @@ PAGE = '''
    :class: output
 
    6
-'''
+"""
 
 
 @pytest.mark.parametrize("word", ["done", "broken"])
