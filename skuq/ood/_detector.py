@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from skuq.base import FloatArray
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
-from skuq.models import ModelMixin, is_prefit, look_at
+from skuq.models import ModelMixin, as_rows, is_prefit, look_at
 from skuq.no_rows import return_no_rows
 from skuq.ood._combination import Combination
 from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
@@ -398,6 +398,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             X = node_ids(X)
         if self.estimator is None:
             return self._checked_inputs(X, reset=True), None
+        X = as_rows(self.estimator, X)
         if y is None and is_prefit(self.estimator) and hasattr(self.estimator, "predict"):
             return indexable(X)[0], self.estimator.predict(X)
         if y is None:

@@ -17,6 +17,7 @@ from skuq import (
     FeatureDistanceClassifier,
     LaplaceClassifier,
     MirageFineTuner,
+    OODDetector,
     QUAMClassifier,
     QUAMRegressor,
     ReferenceClassifier,
@@ -104,6 +105,20 @@ def made(name):
 
 def rows(X, chosen):
     return {field: values[chosen] for field, values in X.items()}
+
+
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_the_detector_takes_them_too(name):
+    model, X = made(name)
+    fitted, held_out = rows(X, slice(0, 20)), rows(X, slice(20, N))
+    detector = OODDetector(model).fit(fitted, Y[:20], X_held_out=held_out)
+    p_values = detector.p_values(X)
+    assert ((p_values > 0) & (p_values <= 1)).all()
+    of_arrays = OODDetector(model).fit(
+        as_rows(model, fitted), Y[:20], X_held_out=as_rows(model, held_out)
+    )
+    np.testing.assert_array_equal(of_arrays.p_values(as_rows(model, X)), p_values)
+    assert OODDetector(model, random_state=0).fit(X, Y).explain(held_out).shape[0] == N - 20
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")

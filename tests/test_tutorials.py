@@ -1,0 +1,100 @@
+"""Tutorials run from top to bottom in an empty folder and print what the pages show."""
+
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+
+import run_code
+
+FOLDER = Path(run_code.__file__).parent / "tutorials"
+EXTRAS = {  # modules that a page needs beyond the core, with the extra that brings each
+    "analyst": {"matplotlib": "plot", "skops": "skops"},
+    "auditor": {"matplotlib": "plot", "ezkl": "zk", "onnx": "zk", "skops": "skops"},
+    "graph_researcher": {"torch_geometric": "test"},
+    "ml_engineer": {},
+    "rl_user": {"stable_baselines3": "rl", "sb3_contrib": "rl"},
+}
+WORDS = 1200  # code included: ten minutes of reading
+
+
+def test_every_tutorial_is_run():
+    pages = {path.stem for path in FOLDER.glob("*.rst")}
+    assert pages == {*EXTRAS, "index"}
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_tutorial_is_read_in_ten_minutes(name):
+    assert len((FOLDER / f"{name}.rst").read_text(encoding="utf-8").split()) <= WORDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_tutorial_runs_and_prints_what_it_shows(name):
+    for module, extra in EXTRAS[name].items():
+        if find_spec(module) is None:
+            pytest.skip(f"needs {module}, of extra {extra!r}")
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    wrong = run_code.run(FOLDER / f"{name}.rst")
+    assert not wrong, wrong
+
+
+PAGE = """
+.. code-block:: python
+
+   value = 6
+
+.. code-block:: python
+   :caption: half.py
+
+   print("half a dozen is", 3)
+
+.. code-block:: sh
+
+   exit 1  # only shown
+
+.. code-block:: sh
+   :class: run
+
+   python half.py && echo "{}" >&2
+
+.. code-block:: text
+   :class: output
+
+   half a dozen ... 3
+   done
+
+.. code-block:: python
+
+   print(value)
+
+.. code-block:: text
+   :class: output
+
+   6
+"""
+
+
+@pytest.mark.parametrize("word", ["done", "broken"])
+def test_blocks_run_in_turn_and_outputs_are_compared(tmp_path, word):
+    page = tmp_path / "page.rst"
+    page.write_text(PAGE.format(word), encoding="utf-8")
+    wrong = run_code.run(page)
+    assert ("expected" in wrong and "broken" in wrong) if word == "broken" else not wrong
+
+
+def test_a_block_that_fails_is_an_error(tmp_path):
+    page = tmp_path / "page.rst"
+    page.write_text(".. code-block:: python\n\n   raise KeyError('stop')\n")
+    assert "KeyError: 'stop'" in run_code.run(page)
+
+
+def test_a_command_that_fails_is_an_error(tmp_path):
+    page = tmp_path / "page.rst"
+    page.write_text(".. code-block:: sh\n   :class: run\n\n   false\n   true\n")
+    assert "CalledProcessError" in run_code.run(page)
