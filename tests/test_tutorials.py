@@ -1,7 +1,9 @@
-"""Tutorials run from top to bottom in an empty folder and print what the pages show."""
+"""Tutorials, and the README, run in an empty folder; tutorials print what the pages show."""
 
+import re
 import shutil
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,6 +43,20 @@ def test_a_tutorial_runs_and_prints_what_it_shows(name):
     if shutil.which("bash") is None:
         pytest.skip("needs bash")
     wrong = run_code.run(FOLDER / f"{name}.rst")
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+def test_the_quick_starts_of_the_readme_run(tmp_path):
+    text = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    page = tmp_path / "readme.rst"
+    page.write_text(
+        "".join(f".. code-block:: python\n\n{textwrap.indent(each, '   ')}\n" for each in blocks),
+        encoding="utf-8",
+    )
+    wrong = run_code.run(page)
     assert not wrong, wrong
 
 
