@@ -39,7 +39,7 @@ _TAIL = 6.2  # standard deviations beyond which the normal probability is below 
 _LEFT, _RIGHT = 3.1, 22.0  # limits beyond which the Gumbel probability is below 3e-10 per side
 _STRIP = 1.3  # half-width of the strip for integrals of Gumbel densities, below pi / 2
 _STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
-_DIGITS = 26.0  # -log of the relative error of the outer integral, by the second strip of Eq. 34
+_DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
 _LEAST = 1e-9  # smallest variance
 # Derivatives of exp(-e) by y, where e is an exponential of -y, are polynomials in e times exp(-e).
 # The coefficients, highest power first, are Stirling numbers with alternating signs.
