@@ -70,7 +70,7 @@ for ax in (top, bottom):
 # gap and outside, the epistemic part is larger: more measurements *there* would help. At
 # 40 degrees, more measurements would not help, but a better sensor would.
 #
-# The interval represents the noise only. It is too narrow where there are no data, as the epistemic
+# The interval represents the noise only. It is too narrow where data are missing, as the epistemic
 # part shows. The aleatoric part is meaningless there, because without data the noise cannot be
 # estimated.
 #

@@ -109,7 +109,7 @@ for text in ["can you give me a recipe for lentil soup", "how can i end my curre
     print(f"{text!r} is about: {classifier.predict([text])[0]}")
 
 # %%
-# The detector uses the classifier without retraining, and compares messages with held-out messages,
+# The detector uses the classifier without retraining, and compares messages with held-out ones,
 # of which it may flag 5 %. These were used neither for the classifier nor for the TF-IDF weights.
 from sklearn.frozen import FrozenEstimator
 
@@ -124,7 +124,7 @@ print("scores that are combined:", of_words.scores_)
 # The same with embeddings
 # ------------------------
 # Most text classifiers today are a small model on the embeddings of a large network. To avoid a
-# download, this example uses latent semantic analysis instead: 40 components of the TF-IDF features,
+# download, this example uses latent semantic analysis: 40 components of the TF-IDF features,
 # normalised like embeddings. A real encoder also represents words that do not occur in the bank's
 # messages; to use one, replace ``encoder.transform`` by its ``encode``.
 from sklearn.decomposition import TruncatedSVD
@@ -139,7 +139,7 @@ of_embeddings = OODDetector(FrozenEstimator(head), random_state=0).fit(
 print("scores that are combined:", of_embeddings.scores_)
 
 # %%
-# The fraction of messages that each detector flags: about 5 % of the messages of the six intents, as
+# The fraction of messages that each detector flags: about 5 % of those of the six intents, as
 # requested, and as many other messages as possible. The third column is the entropy alone, at the
 # same false alarm rate: with a linear model on embeddings it is hard to beat. Messages about other
 # services in similar words are missed most often. The embeddings have fewer dimensions than there

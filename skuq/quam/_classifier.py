@@ -103,7 +103,7 @@ class QUAMClassifier(
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
-    of the given model, epistemic = expected KL divergence of the models found from it.
+    of the given model, epistemic = expected KL divergence between it and the models found.
     "expected": total = entropy of the average model, aleatoric = expected entropy,
     epistemic = mutual information. "pairwise": total = expected cross-entropy of pairs of models,
     aleatoric = expected entropy, epistemic = expected KL divergence of pairs, which has no upper
