@@ -2,15 +2,15 @@
 Where does the model not know?
 ==============================
 
-A classifier gives a probability everywhere, also where it has never seen data. On two
-features we can look at the whole plane: how uncertain does the network say it is, and how
-uncertain does QUAM say it should be?
+A classifier predicts probabilities everywhere, also far from its training data. With two
+features we can draw the whole plane, and compare the entropy of a network's predictions with
+QUAM's epistemic uncertainty.
 """
 
 # %%
 # One hundred points in two half moons, and a small network. The features are standardised
-# in the pipeline, which matters: training and search both count on features of similar size.
-# The search is that of the paper, for each point of the plane.
+# in the pipeline, because training and search both need features of similar scale.
+# The search is that of the paper, with a separate search for each point of the plane.
 from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -57,8 +57,8 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
 # and three units away from them.
 #
 # QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower
-# left and upper right, far beyond the band: the boundary can be swung through them, so there
-# are models that explain the points and say the opposite. It is bright *between* the moons
+# left and upper right, far beyond the band: the boundary can be rotated through them, so there
+# are models that explain the points and predict the other class. It is bright *between* the moons
 # too, where the boundary could run a little higher or lower. Above and below the moons it is
 # less bright, and to their left and right rather dark.
 points = {
@@ -76,8 +76,8 @@ print(u.to_frame(index=list(points)).round(3))
 # - It is not a distance to the data. The wedge to the right of the lower moon is empty and
 #   nevertheless dark. Dark means "no alternative was found with these settings", which is
 #   weaker than "there is none".
-# - Its brightness depends on the settings of the search, here with half as many steps as by
-#   default. With all of them, alternatives are found in the dark wedge and in the top left
+# - Its brightness depends on the settings of the search, here with half the default number of
+#   steps. With the default, alternatives are found in the dark wedge and in the top left
 #   corner too. Compare maps only at equal settings.
 # - The aleatoric part is, in this setting, the *average* entropy of all the models found,
 #   not the entropy of the network on the left.

@@ -2,13 +2,13 @@
 Uncertainty for a model that you already have
 =============================================
 
-The model is trained, tested and signed off. It shall not change by a single bit, and still
-you want to know which of its answers the training data do not support. Here a pipeline with
-scikit-learn's ``MLPClassifier`` plays this model, and after it a PyTorch module.
+Your model is trained, tested and approved, and must not change. You want to know which of its
+predictions the training data do not support. This example uses a pipeline with
+scikit-learn's ``MLPClassifier``, and then a PyTorch module.
 """
 
 # %%
-# Somebody's model
+# The fitted model
 # ----------------
 from sklearn.datasets import load_wine
 from sklearn.model_selection import train_test_split
@@ -23,11 +23,11 @@ model.fit(X_train, y_train)
 print(f"Test accuracy: {model.score(X_test, y_test):.3f}")
 
 # %%
-# Question it
-# -----------
-# ``FrozenEstimator`` is scikit-learn's way to say "this is fitted, leave it alone".
-# :class:`~skuq.QUAMClassifier` copies the weights; its ``fit`` trains nothing, but it needs
-# the data that the model was trained on, because an alternative model has to explain them
+# Analyse it
+# ----------
+# A model in scikit-learn's ``FrozenEstimator`` is not retrained.
+# :class:`~skuq.QUAMClassifier` copies the weights; its ``fit`` does not train the model, but needs
+# the data that the model was trained on, because an alternative model must explain them
 # too.
 import numpy as np
 from sklearn.frozen import FrozenEstimator
@@ -41,8 +41,8 @@ same = np.abs(quam.predict_proba(X_test) - model.predict_proba(X_test)).max()
 print(f"Largest difference of the probabilities: {same:.1e}")
 
 # %%
-# Twenty ordinary wines, and the same twenty after an accident: the decimal point of
-# ``alcohol`` got lost, so 13.2 became 132.
+# Twenty ordinary wines, and the same twenty with an error: the decimal point of
+# ``alcohol`` is missing, so 13.2 became 132.
 ordinary = X_test[:20]
 damaged = ordinary.assign(alcohol=10 * ordinary["alcohol"])
 
@@ -69,7 +69,7 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # ----------------
 # A bare module that returns logits works in the same way. A module does not know the names
 # of its classes, so ``fit`` takes them from ``y``, in sorted order. A module has no
-# preprocessing either: hand it the inputs in the form it was trained on. In a pipeline, the
+# preprocessing either: its inputs must be preprocessed as in its training. In a pipeline, the
 # transformers come first and the frozen module is the last step.
 import torch
 from torch import nn

@@ -2,9 +2,9 @@
 Refuse to answer when unsure
 ============================
 
-A classifier that may abstain can be far more reliable on the samples that it answers, provided
-that its uncertainty points at its mistakes. Whether it does can be measured, and should be:
-the most elaborate kind of uncertainty is not always the best one for this.
+A classifier that may abstain can be far more reliable on the samples that it answers, if
+its uncertainty is large for its mistakes. Measure whether this is the case:
+the most elaborate uncertainty is not always the best for this purpose.
 """
 
 # %%
@@ -45,13 +45,12 @@ for part in ("total", "aleatoric", "epistemic"):
     print(f"{part:9}  AUROC of finding the wrong predictions: {auroc:.3f}")
 
 # %%
-# All three parts do far better than chance. But look at the ranking: the *aleatoric* part, which
-# here is just the entropy of the model's own probabilities, finds the mistakes best. This is
-# not an accident. The test rows come from the same source as the training rows, and most
-# mistakes lie near the decision boundary, where a decent model is unsure. QUAM adds information
-# about inputs that the training data say little about, which is another question: see
-# :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. With a handful of mistakes the difference
-# between the parts is also well within chance.
+# All three parts are far better than chance. The *aleatoric* part, which here is the entropy of
+# the model's own probabilities, finds the mistakes best. This is to be expected: the test rows
+# have the same distribution as the training rows, and most mistakes lie near the decision
+# boundary, where a good model is uncertain. QUAM adds information about inputs whose predictions
+# the training data do not determine, see :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. With
+# only a few mistakes, the difference between the parts is also within chance.
 #
 # Choosing a threshold
 # --------------------
@@ -75,7 +74,6 @@ print(f"coverage {curve.coverage[best]:.2f}, error rate {curve.risk[best]:.3f}")
 display = ReliabilityDisplay.from_estimator(clf, X_test, y_test, n_bins=5, name="5 bins")
 
 # %%
-# Nearly all rows are in the last bin. The other bars stand on a few samples each, and
-# their gaps say little; the counts below the diagram are there to keep you from reading
-# too much into them.
+# Nearly all rows are in the last bin. The other bars are based on a few samples each, as the
+# counts below the diagram show, so their gaps mean little.
 print(display.table.to_frame().round(3))

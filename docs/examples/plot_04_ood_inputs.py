@@ -2,8 +2,8 @@
 Inputs that the model was never meant for
 =========================================
 
-Ask a digit classifier about a photograph, and it names a digit. Its probabilities are no
-warning: they compare the ten digits with each other and have no way to say "none of them".
+A digit classifier predicts a digit even for a photograph. Its probabilities give no
+warning: they compare the ten digits with each other and cannot express "none of them".
 """
 
 # %%
@@ -42,8 +42,8 @@ print(f"Accuracy on the test digits: {clf.score(data.X_test, data.y_test):.3f}")
 # %%
 # Two scores for each input: the entropy of the model's probabilities (for
 # ``setting="selected"`` that is the aleatoric part) and QUAM's epistemic part. The AUROC is
-# the chance that of one out-of-distribution (OOD) input and one digit, the OOD input gets the
-# larger value.
+# the probability that a random out-of-distribution (OOD) input has a larger score than a random
+# digit.
 import pandas as pd
 
 from skuq.metrics import detection_metrics
@@ -59,11 +59,11 @@ auroc = {
 print(pd.DataFrame(auroc).T.round(3))
 
 # %%
-# On rotated digits the entropy is worse than guessing: the model is *surer* of them than of
-# real digits. QUAM separates all four kinds without a mistake in this run. Before you
-# carry that over to your data, note that there are eight inputs of each kind, that they
-# are crudely out of distribution, and that the default settings of ``QUAMClassifier`` were
-# chosen by looking at these digits. It shows what the method can do, not what it will do for you.
+# On rotated digits the entropy is worse than guessing: the model is *more* certain about them
+# than about real digits. QUAM separates all four kinds without a mistake in this run. Do not
+# expect the same on your data: there are only eight inputs of each kind, they
+# are far out-of-distribution, and the default settings of ``QUAMClassifier`` were
+# chosen on these digits.
 from skuq.plotting import UncertaintyHistogramDisplay
 
 display = UncertaintyHistogramDisplay.from_predictions(
@@ -75,9 +75,9 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # %%
 # Through scikit-learn
 # --------------------
-# ``score_samples`` is minus the epistemic part, so larger means more like the training
-# data. That is the convention of scikit-learn's outlier detectors, and it passes through a
-# plain pipeline. scikit-learn's own metrics take it as it is:
+# ``score_samples`` is the negative epistemic part, so larger values mean more similar to the
+# training data. This is the convention of scikit-learn's outlier detectors. It works in a
+# pipeline and with scikit-learn's metrics:
 import numpy as np
 from sklearn.metrics import roc_auc_score
 

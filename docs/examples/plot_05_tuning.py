@@ -2,13 +2,13 @@
 Tune a model for the quality of its uncertainty
 ===============================================
 
-Grid search maximises the score it is given. If a model has to be well calibrated, or has
-to abstain when it is unsure, say so in ``scoring``.
+Grid search maximises a given score. If a model must be well calibrated, or must
+abstain when it is uncertain, select a matching score in ``scoring``.
 """
 
 # %%
-# The scorers of :mod:`skuq.metrics` are ordinary scikit-learn scorers, larger is better.
-# Two need probabilities only. The other two ask for uncertainty, and so run QUAM's search
+# The scorers of :mod:`skuq.metrics` are ordinary scikit-learn scorers; larger is better.
+# Some need probabilities only. Scorers that need uncertainty run QUAM's search
 # on every validation row of every candidate: keep the grid small, or ``n_steps`` low.
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
@@ -29,8 +29,8 @@ X = X[:, [0, 1, 2]]  # alcohol, malic acid and ash only: hard enough to make mis
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=58, stratify=y, random_state=0)
 
 # %%
-# ``estimator__C`` reaches through ``QUAMClassifier`` to the logistic regression that it
-# trains; large C means little regularisation.
+# ``estimator__C`` is the parameter C of the logistic regression inside ``QUAMClassifier``;
+# a large C means little regularisation.
 search = GridSearchCV(
     make_pipeline(
         StandardScaler(),
@@ -75,18 +75,18 @@ for ax, (name, values) in zip(axes, table.items(), strict=True):
     ax.set(title=name.replace("_", " "), xlabel="C")
 
 # %%
-# Accuracy, log likelihood and risk-coverage agree on a middle value here, calibration prefers
-# hardly any regularisation. But look at the table before you make much of it: from C = 0.3 on
-# the rows differ by a hair, on 120 wines and three folds. What can be said is that strong
-# regularisation hurts: at C = 0.003 the model is underconfident, makes more mistakes, and
+# Accuracy, log-likelihood and risk-coverage are best at a middle value here, calibration at
+# hardly any regularisation. The table shows that these differences are small: from C = 0.3 on
+# the rows differ very little, on 120 wines and three folds. Strong
+# regularisation clearly hurts: at C = 0.003 the model is underconfident, makes more mistakes, and
 # ranks its mistakes badly.
 #
-# The expected calibration error alone is a poor target, by the way: a model that answers
-# every row with the class frequencies is perfectly calibrated and useless. The log
-# likelihood rewards calibration and knowledge together, so it is what ``refit`` uses above.
+# The expected calibration error alone is a poor target: a model that predicts
+# the class frequencies for every row is perfectly calibrated and useless. The log-likelihood
+# rewards both calibration and accuracy, so ``refit`` uses it above.
 
 # %%
-# The search object is a fitted classifier, and :func:`skuq.predict_uncertainty` looks
-# through it, the pipeline and the scaler down to the best ``QUAMClassifier``.
+# The search object is a fitted classifier, and :func:`skuq.predict_uncertainty` finds the best
+# ``QUAMClassifier`` inside it, behind the pipeline's scaler.
 print(f"Mean log likelihood of the test rows: {search.score(X_test, y_test):.3f} nats")
 print(predict_uncertainty(search, X_test[:5]).to_frame().round(3))

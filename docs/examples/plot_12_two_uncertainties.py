@@ -2,16 +2,16 @@
 Noise or lack of data
 =====================
 
-A regressor can be unsure for two reasons: the target is noisy, or there was nothing to learn from.
-More data help against the second only. :class:`~skuq.AnchoredQuantileRegressor` tells them apart.
+A regressor can be uncertain for two reasons: the target is noisy, or training data are missing.
+More data reduce the second only. :class:`~skuq.AnchoredQuantileRegressor` separates the two.
 """
 
 # %%
 # A sensor with a gap
 # -------------------
-# Measurements at two groups of temperatures, with nothing in between. The warmer it is, the noisier
-# the sensor. Temperatures are in degrees and the signal in millivolts: the regressor standardises
-# inside.
+# Measurements at two ranges of temperature, with a gap in between. The noise of the sensor grows
+# with the temperature. Temperatures are in degrees and the signal is in millivolts; the regressor
+# standardises both internally.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -34,9 +34,9 @@ X = temperature[:, None]
 model = AnchoredQuantileRegressor(random_state=0).fit(X, y)
 
 # %%
-# Two networks have learnt the same 50 quantiles, each pulled towards its own random start. The
-# spread that they share is noise, their differences are lack of data. Both parts are variances in
-# squared units of the target, here square millivolts.
+# Two networks predict the same 50 quantiles, each regularised towards different random initial
+# weights. Their common spread is the noise; differences between them indicate lack of data. Both
+# parts are variances in squared units of the target, here square millivolts.
 u = model.predict_uncertainty([[7.0], [21.0], [35.0], [55.0]])
 print(u.to_frame(index=["cold", "in the gap", "warm", "beyond"]).round(0))
 
@@ -66,18 +66,18 @@ for ax in (top, bottom):
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 # %%
-# Where there are data, the aleatoric part follows the noise and the epistemic part is small. In the
-# gap and outside, the epistemic part rises: more measurements *there* would help. More of them at
-# 40 degrees would not, a better sensor would.
+# Near the data, the aleatoric part follows the noise and the epistemic part is small. In the
+# gap and outside, the epistemic part is larger: more measurements *there* would help. At
+# 40 degrees, more measurements would not help, but a better sensor would.
 #
-# The interval is that of the noise. It does not widen enough where there are no data; the epistemic
-# part shows that. Nor does the aleatoric part mean anything there: without data there is no
-# estimate of the noise.
+# The interval represents the noise only. It is too narrow where data are missing, as the epistemic
+# part shows. The aleatoric part is meaningless there, because without data the noise cannot be
+# estimated.
 #
 # Coverage
 # --------
-# Quantiles are learnt and come without a guarantee. New measurements test them, at temperatures
-# like those of the training data and in the gap:
+# The learned quantiles have no guaranteed coverage. We test them on new measurements, at
+# temperatures within the training range and in the gap:
 for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
     fresh = rng.uniform(start, end, 2000)
     measured = signal(fresh) + noise(fresh) * rng.normal(size=2000)
@@ -86,6 +86,6 @@ for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
     print(f"{name}: the 80% interval holds {covered.mean():.0%}")
 
 # %%
-# For an interval with a guarantee, calibrate it on data that were not used for training (conformal
-# prediction). That guarantee, too, holds only for data like those:
+# For an interval with guaranteed coverage, calibrate it on held-out data (conformal
+# prediction). This guarantee, too, holds only for data with the same distribution:
 # :doc:`/guide/anchored_quantiles`.

@@ -2,9 +2,9 @@
 Ways to look for other models
 =============================
 
-Deep ensembles, dropout, Laplace's approximation and Markov chains all collect models that
-explain the training data, and ask where they disagree. QUAM searches for disagreement on
-purpose. Here all of them question the same network, about the same two half moons of points.
+Deep ensembles, dropout, the Laplace approximation and Markov chains sample models that
+explain the training data, and measure their disagreement. QUAM searches for models that
+disagree. This example applies all of them to the same network and the same two half moons.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ X = StandardScaler().fit_transform(X).astype(np.float32)
 
 # %%
 # Weight decay is a Gaussian prior on the weights; its precision is the decay times the number of
-# samples. QUAM is given it, because it decides which models are plausible.
+# samples. QUAM needs this precision, because it determines which models are plausible.
 WEIGHT_DECAY = 1e-3
 net = NeuralNetClassifier(
     MLP,  # the class, so that each member of the ensemble starts from other weights
@@ -58,10 +58,10 @@ methods = {
 
 # %%
 # The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is brightest
-# where the boundary has most room to swing, and about half as bright on the other empty sides.
-# Ensemble, dropout and Laplace see little beyond the boundary, because their models agree with
-# the network elsewhere; short Markov chains have got some of the way. The guide compares all of
-# them with the truth.
+# where the boundary can vary most, and about half as bright on the other empty sides.
+# Ensemble, dropout and Laplace show little uncertainty beyond the boundary, because their models
+# agree with the network elsewhere; short Markov chains show some. The guide compares all of
+# them with Hamiltonian Monte Carlo.
 side = np.linspace(-3, 3, 24, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 fig, axes = plt.subplots(1, len(methods), figsize=(13, 3), layout="constrained")

@@ -2,14 +2,14 @@
 Unusual rows of a table
 =======================
 
-Boosted trees answer for every row, however odd it is. :class:`~skuq.QUAMClassifier` refits them
-with a few altered rows whose class is made up: where such trees explain the training data as well
-and answer otherwise, the data do not support the answer.
+Boosted trees predict a class for every row, however unusual. :class:`~skuq.QUAMClassifier` refits
+them with altered rows that all get the same class label. Where the refitted trees explain the
+training data as well but predict another class, the data do not support the prediction.
 """
 
 # %%
-# A table of bicycles that are repaired or not, with numbers and a category. Old bicycles have been
-# ridden far; boosted trees take the category as it is.
+# A table of bicycles that are repaired or not, with numeric columns and a category. Old bicycles
+# have been ridden far. Boosted trees accept the category column directly.
 import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -30,9 +30,9 @@ quam = QUAMClassifier(trees, random_state=0).fit(X[:1500], y[:1500])
 print(f"Accuracy on further rows: {quam.score(X[1500:], y[1500:]):.2f}")
 
 # %%
-# Four rows: an ordinary one, one with an age in days, one of a kind that training lacked (a missing
-# value, since it is none of the categories), and one that was ridden far too much for its age. In
-# the last one, each number by itself is ordinary.
+# Four rows: an ordinary one, one with an age in days, one of a kind that did not occur in training
+# (a missing value, because it is not one of the categories), and one that was ridden far too much
+# for its age. In the last row, each single number is ordinary.
 ordinary = {"years": 5.0, "km": 5000.0, "price": 1000.0, "kind": "city"}
 rows = pd.DataFrame([ordinary] * 4, index=["ordinary", "age in days", "unicycle", "contradictory"])
 rows.loc["age in days", "years"] *= 365
@@ -43,8 +43,8 @@ u = quam.predict_uncertainty(rows)
 print(u.to_frame(index=rows.index).round(3))
 
 # %%
-# Which columns are unusual? Each in turn is replaced by values of ordinary rows; what the epistemic
-# uncertainty loses by it is the column's contribution.
+# Which columns are unusual? Each column in turn is replaced by values of ordinary rows; the
+# decrease in epistemic uncertainty is the column's contribution.
 import matplotlib.pyplot as plt
 
 explanation = quam.explain(rows)
@@ -55,12 +55,12 @@ for ax, name, contribution in zip(axes, rows.index, explanation.contribution, st
     ax.set(title=name, xlabel="contribution [nats]")
 
 # %%
-# And what would the other trees say? One refitted model for each class:
+# Predictions of the refitted models for the contradictory row, one model for each class:
 proba = explanation.models.proba
 print(pd.DataFrame(proba[3], index=quam.classes_, columns=quam.classes_).round(2))
 
 # %%
-# With a batch of new rows at hand, search on those. Scores then depend on the company of a row.
+# The search can also run on a batch of new rows. The score of a row then depends on the other rows.
 new = pd.concat([X[1500:], rows], ignore_index=True)
 of_batch = quam.search_pool(new).predict_uncertainty(new).epistemic
 print(f"Median of all 504 rows: {np.median(of_batch):.3f} nats; the four rows:")

@@ -2,16 +2,15 @@
 A text classifier that says "I was not made for this"
 =====================================================
 
-A help desk sorts messages by what people want. Somebody asks it for a recipe, and it answers:
-"opening hours". A classifier has to choose one of its classes. :class:`~skuq.OODDetector` tells
-which messages it was not made for, and how often it will be wrong about messages that it was made
-for.
+A help desk classifies messages by intent. For a message about a recipe, the classifier returns
+"opening hours", because it must choose one of its classes. :class:`~skuq.OODDetector` flags
+out-of-distribution messages, with a known false alarm rate for messages of the known intents.
 """
 
 # %%
-# Messages of a bank's customers, put together from parts: six intents, 150 messages each. Messages
-# that the classifier was not made for are about other things that banks do, in much the same words,
-# and about things that they do not.
+# Messages of a bank's customers, generated from parts of sentences: six intents, 150 messages each.
+# Out-of-distribution messages are about other services of a bank, in similar words, and about
+# topics that have nothing to do with banks.
 import numpy as np
 
 PARTS = {
@@ -73,7 +72,7 @@ AFTER = ["", "", " please", " thanks", " today", " as soon as you can", " if tha
 
 
 def write(parts, n_each, rng):
-    """Draw messages, and what they are about."""
+    """Draw messages and their topics."""
     texts, topics = [], []
     for topic, (starts, ends) in parts.items():
         for _ in range(n_each):
@@ -95,10 +94,10 @@ for row in train[:4]:
     print(f"{intents[row]:14}", texts[row])
 
 # %%
-# The classifier that everybody starts with
-# -----------------------------------------
-# A logistic regression on weighted counts of words. It makes hardly a mistake on messages like
-# those that it learnt from. Others it answers all the same.
+# A baseline classifier
+# ---------------------
+# A logistic regression on TF-IDF features. It makes hardly any mistakes on messages of the known
+# intents, but also returns an intent for all other messages.
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -110,8 +109,8 @@ for text in ["can you give me a recipe for lentil soup", "how can i end my curre
     print(f"{text!r} is about: {classifier.predict([text])[0]}")
 
 # %%
-# The detector takes the classifier as it is, and compares messages with those that were held out,
-# of which it may flag 5 %. They have trained neither the classifier nor the weights of words.
+# The detector uses the classifier without retraining, and compares messages with held-out ones,
+# of which it may flag 5 %. These were used neither for the classifier nor for the TF-IDF weights.
 from sklearn.frozen import FrozenEstimator
 
 from skuq import OODDetector
@@ -124,10 +123,10 @@ print("scores that are combined:", of_words.scores_)
 # %%
 # The same with embeddings
 # ------------------------
-# Most text classifiers of today are a small model on the embeddings of a large network. So that
-# nothing has to be downloaded, latent semantic analysis stands for that network: 40 directions of
-# the weighted counts, of unit length as embeddings are. A real encoder also knows words that the
-# messages of a bank do not have; with one, replace ``encoder.transform`` by its ``encode``.
+# Most text classifiers today are a small model on the embeddings of a large network. To avoid a
+# download, this example uses latent semantic analysis: 40 components of the TF-IDF features,
+# normalised like embeddings. A real encoder also represents words that do not occur in the bank's
+# messages; to use one, replace ``encoder.transform`` by its ``encode``.
 from sklearn.decomposition import TruncatedSVD
 from sklearn.preprocessing import Normalizer
 
@@ -140,11 +139,11 @@ of_embeddings = OODDetector(FrozenEstimator(head), random_state=0).fit(
 print("scores that are combined:", of_embeddings.scores_)
 
 # %%
-# The share of messages that each detector flags: about 5 % of those of the six intents, as was
-# asked for, and of the others as many as it can find. Confidence alone, held to the same rate of
-# false alarms, is the third column: with a linear model on embeddings it is hard to beat. What is
-# about other services in nearly the same words is missed most often; the embeddings were made of
-# fewer numbers than there are words, and miss more of it.
+# The fraction of messages that each detector flags: about 5 % of those of the six intents, as
+# requested, and as many other messages as possible. The third column is the entropy alone, at the
+# same false alarm rate: with a linear model on embeddings it is hard to beat. Messages about other
+# services in similar words are missed most often. The embeddings have fewer dimensions than there
+# are words, and miss more of these messages.
 import pandas as pd
 
 alone = OODDetector(FrozenEstimator(head), scores=["entropy"], random_state=0).fit(
@@ -162,11 +161,11 @@ flagged = {
 print((100 * pd.DataFrame(flagged).T).round(1))
 
 # %%
-# What is flagged, in a picture
-# -----------------------------
-# Conformal p-values of the three groups. Of the six intents, the first group, a share p at most is
-# expected to have a p-value of p or less; the others heap up where no held-out message was as
-# unusual.
+# Plot of the p-values
+# --------------------
+# Conformal p-values of the three groups. Of the six intents, the first group, at most a fraction p
+# is expected to have a p-value of p or less; p-values of the other groups concentrate at the
+# smallest value, where no held-out message was as unusual.
 import matplotlib.pyplot as plt
 
 from skuq.plotting import OODDisplay
@@ -178,9 +177,9 @@ display = OODDisplay.from_estimator(
 )
 
 # %%
-# And message by message, the most unusual on top. Bars are the combined surprise, minus
-# ``score_samples``: it goes on growing beyond all held-out messages, where p-values cannot. The
-# axis is that of its square root. Beyond the line the detector rather gives no answer.
+# Single messages, the most unusual on top. Bars show the combined surprise, the negative of
+# ``score_samples``, on a square-root scale. Unlike p-values, it still differs between messages more
+# unusual than all held-out ones. Messages beyond the dashed line are flagged.
 shown = np.unique(
     np.concatenate([texts[test[1:8]], ood["other services"][4::18], ood["elsewhere"][::30]])
 )
@@ -208,15 +207,15 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 # Why is a message unusual?
 # -------------------------
-# ``explain`` has the p-value of each score by itself. Messages that the classifier hesitates about
-# stand out by "entropy" and "energy"; "neighbors" is the distance to the most similar messages of
-# the training, and "mahalanobis" the distance from whole intents.
+# ``explain`` returns the p-value of each score. Messages about which the classifier is uncertain
+# have small p-values of "entropy" and "energy"; "neighbors" is the distance to the most similar
+# training messages, and "mahalanobis" the distance to the distributions of intents.
 explained = of_embeddings.explain(encoder.transform(shown)).set_index(shown)[::-1]
 columns = ["p_value", "most_unusual", "entropy", "energy", "neighbors", "mahalanobis"]
 with pd.option_context("display.width", 130, "display.max_columns", 9, "display.max_colwidth", 44):
     print(explained[columns].round(3))
 
 # %%
-# What this shows is small: the sentences are made from parts, and words that no customer used
-# before give most of the others away. :doc:`/guide/ood` has figures for the 150 intents of
+# This example is easy: the sentences are generated from parts, and most other messages contain
+# words that do not occur in training. :doc:`/guide/ood` has figures for the 150 intents of
 # CLINC150, with a real encoder and sentences that people wrote.

@@ -77,7 +77,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence of models drawn from it. "expected": total =
+    given model, epistemic = expected KL divergence between it and drawn models. "expected": total =
     entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
     "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
     epistemic = mean KL divergence of all pairs. "max-score" is a probability. Time grows with the

@@ -66,7 +66,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    network without dropout, epistemic = expected KL divergence of the masked networks from it.
+    network without dropout, epistemic = expected KL divergence between it and the masked networks.
     "expected": total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
     information. "pairwise": total = mean cross-entropy of all pairs of masked networks, aleatoric
     = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a probability.

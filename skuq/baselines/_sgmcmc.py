@@ -89,8 +89,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence of sampled models from it. "expected": total =
-    entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
+    given model, epistemic = expected KL divergence between it and the sampled models. "expected":
+    total = entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
     "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
     epistemic = mean KL divergence of all pairs. "max-score" is a probability. All models are
     sampled in `fit`. With `n_cycles` and "sghmc" this is the cyclical stochastic gradient

@@ -126,7 +126,7 @@ class QUAMBase(ModelMixin, ABC):
     search_: Search
     _task: Any  # a Task
     _problem: Any  # a FittedSearch or a RefitProblem
-    _found: Found  # unless points are searched
+    _found: Found  # missing with a pointwise search
     _pool: Any
     _background: Any
 

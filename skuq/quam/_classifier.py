@@ -103,7 +103,7 @@ class QUAMClassifier(
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
-    of the given model, epistemic = expected KL divergence of the models found from it.
+    of the given model, epistemic = expected KL divergence between it and the models found.
     "expected": total = entropy of the average model, aleatoric = expected entropy,
     epistemic = mutual information. "pairwise": total = expected cross-entropy of pairs of models,
     aleatoric = expected entropy, epistemic = expected KL divergence of pairs, which has no upper
@@ -364,8 +364,8 @@ def _warn_if_worse_than_guessing(loss: float, codes: NDArray[np.int64], weight: 
     guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
     if loss > 1.05 * guessing:
         warn_user(
-            f"The model's loss on the training data is {loss:.3g} nats, worse than "
-            f"{guessing:.3g} nats for predicting the class frequencies: uncertainties of this "
+            f"The model's loss on the training data is {loss:.3g} nats, worse than guessing by "
+            f"the class frequencies ({guessing:.3g} nats): uncertainties of this "
             "model mean little. Likely causes: the inputs are not scaled as they were for its "
             "training, or its outputs are not in the sorted order of the labels."
         )

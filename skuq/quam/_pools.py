@@ -16,7 +16,7 @@ from skuq.quam import _table_pools, _text_pools
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
-_FEWEST_AGAIN = 100  # inputs generated at least when training inputs are replaced
+_FEWEST_AGAIN = 100  # smallest batch that is generated to replace training inputs
 _MOST_DRAWS = 10  # attempts per kind to generate enough inputs that are not training inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]
 

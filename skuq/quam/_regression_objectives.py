@@ -34,7 +34,7 @@ class _TwoSided(Objective):
     reference : Tensor of shape (n_points, n_outputs)
         Outputs of the given model at the test points.
     noise_variance : float or None
-        Variance of all models; None if the variance is their second output.
+        Variance of all models; None if their second output is the log variance.
     directions : tuple of int, default=(1, -1)
         Sign of the displacement in each search of a point.
     limit : float, default=inf

@@ -103,7 +103,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     Notes
     -----
     Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
-    epistemic = expected KL divergence of the models found from it. "expected": aleatoric =
+    epistemic = expected KL divergence between it and the models found. "expected": aleatoric =
     expected differential entropy, epistemic = expected KL divergence of the average model, a
     mixture, from the single models (by quadrature). "pairwise": aleatoric = expected differential
     entropy, epistemic = expected KL divergence of pairs of models (in closed form). The total is

@@ -353,7 +353,7 @@ def test_no_noise_and_no_samples_are_refused(sine):
     X, y = np.eye(3), np.zeros(3)
     net = nn.Linear(3, 1, bias=False).double()
     nn.init.zeros_(net.weight)
-    with pytest.raises(ValueError, match=r"errors are all zero .* as `noise`"):
+    with pytest.raises(ValueError, match=r"errors are all zero; .* as `noise`"):
         QUAMRegressor(FrozenEstimator(net)).fit(X, y)
     with pytest.raises(ValueError, match="at least one"):
         QUAMRegressor().fit(*sine, sample_weight=np.zeros(120))
