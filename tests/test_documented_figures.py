@@ -8,7 +8,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
-PAGES = sorted((ROOT / "docs").glob("*.rst")) + sorted((ROOT / "docs" / "guide").glob("*.rst"))
+PAGES = [
+    page
+    for folder in ("", "guide", "tutorials")
+    for page in sorted((ROOT / "docs" / folder).glob("*.rst"))
+]
 TABLE = re.compile(r"^( *)\.\. (?:list-table|csv-table)::.*\n((?:\1 +.*\n|\n)*)", re.MULTILINE)
 NUMBER = r"[-+]?\d*[.,]?\d+"
 CELL = re.compile(

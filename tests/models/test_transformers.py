@@ -118,7 +118,9 @@ def test_the_detector_takes_them_too(name):
         as_rows(model, fitted), Y[:20], X_held_out=as_rows(model, held_out)
     )
     np.testing.assert_array_equal(of_arrays.p_values(as_rows(model, X)), p_values)
-    assert OODDetector(model, random_state=0).fit(X, Y).explain(held_out).shape[0] == N - 20
+    with pytest.warns(UserWarning, match="A part of X is held out"):
+        detector = OODDetector(model, random_state=0).fit(X, Y)
+    assert len(detector.explain(held_out)) == N - 20
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")
