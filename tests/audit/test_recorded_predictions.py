@@ -72,7 +72,7 @@ def test_a_single_column_is_the_probability_of_the_last_of_two_labels(
     ],
 )
 def test_a_column_with_the_name_of_another_label_is_refused(labels, proba):
-    with pytest.raises(ValueError, match=r"sorted labels \(.*\), but it bears .*`classes`"):
+    with pytest.raises(ValueError, match=r"sorted labels \(.*\), but its name .*`classes`"):
         mapped(labels, proba)
     named = [str(label) for label in sorted(labels)]
     assert mapped(labels, proba, named).classes == named  # what is stated is not doubted

@@ -253,7 +253,7 @@ def refused(result, folder, before):
         (["--alpha", "nan"], {}, "--alpha must be a finite number"),
         (["--confidence-level", "nan"], {}, "--confidence-level must be a finite number"),
         (["--classes", "0"], {}, "2 columns of probabilities (p0, p1) and 1 label (0)"),
-        ([], {"proba": "p1,p0"}, "Column 'p1' is taken to be the probability of '0'"),
+        ([], {"proba": "p1,p0"}, "Column 'p1' is assumed to be the probability of '0'"),
         (["--classes", "0,2"], {}, "Label '1' in row "),
         (["--alpha", "nan"], {}, "alpha"),
         (["--bins", "2000"], {}, "n_samples=1500, but at least 2000 are needed"),
