@@ -97,7 +97,7 @@ def test_sums_of_several_parties(table):
 def test_what_needs_all_samples_is_refused(table):
     proba = table[["p0", "p1", "p2"]]
     quantiles = CalibrationAuditor(None, strategy="quantile")
-    with pytest.raises(ValueError, match="edges of its bins"):
+    with pytest.raises(ValueError, match="computes bin edges from all samples"):
         quantiles.partial_fit_predictions(table["y"], proba, classes=[0, 1, 2])
     audit = at_once(table).partial_fit_predictions(table["y"], proba, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="samples were not kept"):
@@ -305,7 +305,7 @@ def test_columns_with_their_label_in_their_name_are_found(tmp_path, labels):
 
 def test_without_named_columns_the_probabilities_must_be_named(tmp_path):
     table = pd.DataFrame({"y": ["a", "b"], "pa": [0.5, 0.5], "pb": [0.5, 0.5]})
-    with pytest.raises(ValueError, match=r"no column p\(LABEL\).*`proba`"):
+    with pytest.raises(ValueError, match=r"No column is named p\(LABEL\).*`proba`"):
         audit_files(paths_of(tmp_path, table), "y")
     table = table.rename(columns={"pa": "p(a)", "pb": "p(b)"})
     with pytest.raises(ValueError, match=r"p\(a\), p\(b\) have their labels in their names"):

@@ -87,7 +87,7 @@ def test_a_column_with_the_name_of_another_label_is_refused(labels, proba):
         ([0, 1], ["p0", "p1"], ["0"], "2 columns .* and 1 label "),
         ([0, 1], ["p0", "p1"], ["0", "0"], "The classes must differ, got 0, 0"),
         ([0, 1], ["p0", "p1"], ["0", "2"], "Label '1' in row 2 .* none of the classes 0, 2"),
-        ([0, 1], [], None, "At least one column"),
+        ([0, 1], [], None, "At least one probability column"),
         ([0, 1], ["p0", "p0"], None, "Column 'p0' is named twice"),
     ],
 )

@@ -189,7 +189,7 @@ def test_impossible_regions_are_refused(region, X, message):
     [
         ("age < 35", "is a data frame query, but X is ndarray; pass a pandas DataFrame"),
         ({}, r"non-empty mapping of columns .* got \{\}"),
-        (3, "`region` must be a callable, a query string, or a mapping .*got 3"),
+        (3, "`region` must be a callable, a query string, or a non-empty mapping .*got 3"),
         (None, "`region` must be .*got None"),
     ],
 )

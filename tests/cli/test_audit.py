@@ -258,7 +258,7 @@ def refused(result, folder, before):
         (["--alpha", "nan"], {}, "alpha"),
         (["--bins", "2000"], {}, "n_samples=1500, but at least 2000 are needed"),
         ([], {"proba": "p0,p1,y"}, "Column 'y' is named twice"),
-        ([], {"label": "sex", "proba": ","}, "At least one column of probabilities must be named"),
+        ([], {"label": "sex", "proba": ","}, "At least one probability column must be named"),
         ([], {"proba": "sex"}, "Column 'sex' must hold probabilities in [0, 1], got "),
         ([], {"label": "p0"}, "Column 'p0' is named twice"),
         (["--json", "honest.csv"], {}, "honest.csv would overwrite another file of this call."),

@@ -450,7 +450,7 @@ def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "holds a commitment or other files; name another folder"),
+        ([], "is not empty; choose a different folder"),
         (["--drop", "z"], "has no column 'z'"),
         (["--drop", "height"], "has 1 feature columns (width), but the model was fitted on 2"),
         (["--model", "train.csv"], "--model: train.csv cannot be loaded ("),

@@ -88,7 +88,7 @@ def test_names_that_look_like_others_are_refused_by_the_code_of_a_character(name
 def test_names_that_differ_by_characters_that_look_alike_are_refused(one, other):
     second = second_verifier()
     for names in ([one, other], ["x y", other, one]):
-        with pytest.raises(ValueError, match="differ by more than case, spaces or characters"):
+        with pytest.raises(ValueError, match="differ by more than case, spaces or lookalike"):
             check_columns(names, len(names))
         with pytest.raises(second.Refused, match="looks like another"):
             second.check_names(names)

@@ -106,7 +106,7 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
     assert f"{PROVEN} of {N} reported predictions were proven" in notes
     assert f"5 % ({0.95**PROVEN:.2g})" in notes
-    assert "No region was looked at" in notes
+    assert "No region was audited" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
@@ -150,7 +150,7 @@ def test_an_audit_of_other_data_fails(run):
             {"X": run.X_ref[::-1], "y": run.y_ref[::-1]},
             {"X": run.X_ref[:-1], "y": run.y_ref[:-1]},
         ):
-            with pytest.raises(VerificationError, match="about other reference data than these"):
+            with pytest.raises(VerificationError, match="about other reference data than yours"):
                 verified(run, level, **settings)
 
 
@@ -204,7 +204,7 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     again = challenge(run.predictions, run.honest, *data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
     with pytest.raises(
-        VerificationError, match="answers another challenge; it may be an older one"
+        VerificationError, match="answers a different challenge, maybe an older one"
     ):
         verified(run, "predictions", challenge=again)
     again.unlink()
