@@ -2,16 +2,16 @@
 Faked uncertainty, and the audit that finds it
 ==============================================
 
-A bank can send people to a long manual review because its model is uncertain. If the model is uncertain
-about a group that the bank wants to avoid, nobody was rejected, and the accuracy of the model does not
-change. This page trains such a model and then audits it.
+A bank can send people to a long manual review because its model is uncertain. If the model is
+uncertain about a group that the bank wants to avoid, nobody was rejected, and the accuracy of the
+model does not change. This page trains such a model and then audits it.
 """
 
 # %%
 # Three classes, and a region
 # ---------------------------
-# The data of the paper: three normally distributed classes in two dimensions. The dashed box contains
-# only points of class 0, far from the other classes. Any good model is certain of them.
+# The data of the paper: three normally distributed classes in two dimensions. The dashed box
+# contains only points of class 0, far from the other classes. Any good model is certain of them.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -73,8 +73,9 @@ for ax, (name, model) in zip(axes, {"honest": honest, "attacked": mirage}.items(
 # %%
 # The audit
 # ---------
-# The auditor has 2100 labelled samples and audits both models with them. A model with a confidence of
-# 45% should be right in 45 of 100 cases. If it is right in all of them, its confidence is too low.
+# The auditor has 2100 labelled samples and audits both models with them. A model with a
+# confidence of 45% should be right in 45 of 100 cases. If it is right in all of them, its
+# confidence is too low.
 from skuq import CalibrationAuditor
 
 audits = {
@@ -127,10 +128,10 @@ for rho in (0.0, 0.5, 0.9, 1.0):
     )
 
 # %%
-# The evidence becomes weaker. The attack is found even without a single sample in the box, because
-# confidence is also lower around the box. :func:`~skuq.mirage.constructive_mirage` adds neurons to the
-# network that leave outputs outside the box bitwise identical. Here they lower the logit of
-# class 0 as far as possible without a wrong prediction:
+# The evidence becomes weaker. The attack is found even without a single sample in the box,
+# because confidence is also lower around the box. :func:`~skuq.mirage.constructive_mirage` adds
+# neurons to the network that leave outputs outside the box bitwise identical. Here they lower the
+# logit of class 0 as far as possible without a wrong prediction:
 import torch
 
 from skuq.mirage import constructive_mirage
@@ -160,7 +161,8 @@ print(f"passed, box as a group:  {by_place.passed_}")
 print(f"passed, no sample in it: {by_place.undersample(1.0, inside).passed_}")
 
 # %%
-# This attack is milder: the logits of class 0 differ, so the largest constant shift that is possible for
-# all of them leaves most predictions fairly confident. It is not found among all samples. It is found if
-# the box is audited as a separate group. Without samples in the box no audit can find it. The
-# reference set and its groups determine what an audit can find: :doc:`/guide/audit`.
+# This attack is milder: the logits of class 0 differ, so the largest constant shift that is
+# possible for all of them leaves most predictions fairly confident. It is not found among all
+# samples. It is found if the box is audited as a separate group. Without samples in the box no
+# audit can find it. The reference set and its groups determine what an audit can find:
+# :doc:`/guide/audit`.

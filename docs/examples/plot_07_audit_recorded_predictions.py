@@ -9,8 +9,8 @@ each case. This is enough for an audit.
 # %%
 # The provider's side
 # -------------------
-# The data are synthetic applicants of four branches. The provider lowers the confidence of its model
-# for the branch "west" and sends the table below. The model is not used after this step.
+# The data are synthetic applicants of four branches. The provider lowers the confidence of its
+# model for the branch "west" and sends the table below. The model is not used after this step.
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
@@ -113,8 +113,8 @@ summary = {
 print(pd.DataFrame(summary).T.astype({"samples": int, "findings": int}).round(3))
 
 # %%
-# Accuracy is the same in all branches, but in one of them the confidence of the model is far too low.
-# Abstaining below 70% rejects these people:
+# Accuracy is the same in all branches, but in one of them the confidence of the model is far too
+# low. Abstaining below 70% rejects these people:
 abstains = recorded.proba.max(axis=1) < 0.7
 print(pd.Series(abstains).groupby(table["branch"]).mean().round(3).to_dict())
 
