@@ -47,10 +47,10 @@ def test_a_flipped_byte_in_any_public_file_fails(run, tmp_path):
 COMMITMENTS = {
     "point": (OTHER_WEIGHTS, lambda r: edit(r, "commitment_point", value="0" * 64)),
     "classes": (
-        "about other classes than yours",
+        "classes of the commitment differ from yours",
         lambda r: edit(r, "classes", value=["y", "x", "z"]),
     ),
-    "fewer classes": ("do not fit together", lambda r: edit(r, "classes", value=["x", "y"])),
+    "fewer classes": ("are inconsistent", lambda r: edit(r, "classes", value=["x", "y"])),
     "nested classes": (
         "the classes must all be strings",
         lambda r: edit(r, "classes", value=[["x"], ["y"], ["z"]]),
