@@ -20,7 +20,7 @@ from skuq.calibration import (
 )
 
 
-def _of_result(name: str) -> Any:
+def _result_attribute(name: str) -> Any:
     """Create a property that reads a dotted attribute name from `result_` of a fitted auditor."""
 
     def get(auditor: AuditFindings) -> Any:
@@ -40,21 +40,21 @@ class AuditFindings:
     settings_: dict[str, Any]
     _predictions: TopLabelPredictions  # missing if the audit was made from sums
 
-    passed_: bool = _of_result("passed")
-    within_alpha_: bool = _of_result("within_alpha")
-    bins_: BinAudit = _of_result("bins")
-    group_bins_: dict[str, BinAudit] = _of_result("group_bins")
-    sums_: BinSums = _of_result("sums")
-    group_sums_: dict[str, BinSums] = _of_result("group_sums")
-    n_families_: int = _of_result("n_families")
-    ece_interval_: tuple[float, float] = _of_result("ece_interval")
-    ece_chance_: float = _of_result("ece_chance")
-    ece_: float = _of_result("sums.expected_calibration_error")
-    mce_: float = _of_result("sums.maximum_calibration_error")
-    n_samples_: float = _of_result("sums.n_samples")
-    n_effective_: float = _of_result("sums.n_effective")
-    accuracy_: float = _of_result("sums.overall_accuracy")
-    confidence_: float = _of_result("sums.overall_confidence")
+    passed_: bool = _result_attribute("passed")
+    within_alpha_: bool = _result_attribute("within_alpha")
+    bins_: BinAudit = _result_attribute("bins")
+    group_bins_: dict[str, BinAudit] = _result_attribute("group_bins")
+    sums_: BinSums = _result_attribute("sums")
+    group_sums_: dict[str, BinSums] = _result_attribute("group_sums")
+    n_families_: int = _result_attribute("n_families")
+    ece_interval_: tuple[float, float] = _result_attribute("ece_interval")
+    ece_chance_: float = _result_attribute("ece_chance")
+    ece_: float = _result_attribute("sums.expected_calibration_error")
+    mce_: float = _result_attribute("sums.maximum_calibration_error")
+    n_samples_: float = _result_attribute("sums.n_samples")
+    n_effective_: float = _result_attribute("sums.n_effective")
+    accuracy_: float = _result_attribute("sums.overall_accuracy")
+    confidence_: float = _result_attribute("sums.overall_confidence")
 
     @property
     def regions_(self) -> list[Region]:

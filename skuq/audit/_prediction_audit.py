@@ -270,11 +270,11 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             self, ["groups"], "without X; pass the columns themselves as `sensitive_features`."
         )
 
-    def _least(self) -> int:
+    def _min_samples(self) -> int:
         return max(2, self.n_bins)
 
     def _check_size(self, n_samples: float) -> None:
-        least = self._least()
+        least = self._min_samples()
         if n_samples < least:
             raise ValueError(
                 f"The reference set has n_samples={n_samples:.6g}, but at least {least} are needed "
@@ -310,7 +310,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         self._check_size(len(predictions.confidence))
         self._parts = self._add_up(predictions, grouping, weight)
         self._check_size(self._parts.sums.n_effective)
-        self._judge(None if conditions is None else (conditions, predictions), weight)
+        self._compute_findings(None if conditions is None else (conditions, predictions), weight)
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions = conditions
 
@@ -331,8 +331,8 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
         for name in {"_predictions", "_grouping", "_conditions", "_weight"} & vars(self).keys():
             delattr(self, name)
-        if self._parts.sums.n_effective >= self._least():
-            self._judge()
+        if self._parts.sums.n_effective >= self._min_samples():
+            self._compute_findings()
         return self
 
     def _add_up(
@@ -356,12 +356,12 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         """Audit sums; `rows`, if given, serve only the search for regions and are not kept."""
         self._check_size(parts.sums.n_effective)
         self._parts = parts
-        self._judge(rows, weight)
+        self._compute_findings(rows, weight)
         if classes is not None:
             self.classes_ = np.asarray(classes)
         return self
 
-    def _judge(
+    def _compute_findings(
         self,
         rows: tuple[Any, TopLabelPredictions] | None = None,
         weight: NDArray[Any] | None = None,

@@ -114,7 +114,7 @@ def named_columns(
         )
     if classes is not None:
         raise ValueError(
-            f"The columns {_some(list(found))} have their labels in their names; pass `classes` "
+            f"The columns {_brief(list(found))} have their labels in their names; pass `classes` "
             "only together with `proba`."
         )
     return list(found), list(found.values())
@@ -176,8 +176,8 @@ def order_of_columns(
     order = _order(proba, known, classes)
     if len(order) != max(2, len(proba)):
         raise ValueError(
-            f"{_counted(len(proba), 'column')} of probabilities ({_some(proba)}) and "
-            f"{_counted(len(order), 'label')} ({_some(order)}) do not match: name one column per "
+            f"{_counted(len(proba), 'column')} of probabilities ({_brief(proba)}) and "
+            f"{_counted(len(order), 'label')} ({_brief(order)}) do not match: name one column per "
             "label, or one column for the second of two labels. Without `classes`, columns "
             "that are not named after labels are assumed to be in the order of the sorted labels "
             "of the table."
@@ -209,7 +209,7 @@ def _check_names(proba: Sequence[str], order: list[str]) -> None:
         if named not in (own, ""):
             raise ValueError(
                 f"Column {name!r} is assumed to be the probability of {own!r}, since columns are "
-                f"assumed to be in the order of the sorted labels ({_some(order)}), but its name "
+                f"assumed to be in the order of the sorted labels ({_brief(order)}), but its name "
                 f"contains the label {named!r}; state the order of the columns (`classes`)."
             )
 
@@ -225,7 +225,7 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
     values = np.column_stack([n.to_numpy(np.float64, na_value=np.nan) for n in numbers])
     if len(names) > 1 and len(values) and (np.abs(values.sum(axis=1) - 100) < 1).all():
         raise ValueError(
-            f"The columns {_some(names)} appear to hold percentages, since all rows sum to about "
+            f"The columns {_brief(names)} appear to hold percentages, since all rows sum to about "
             "100; divide them by 100."
         )
     wrong = ~((values >= 0) & (values <= 1 + ROW_SUM_TOLERANCE))
@@ -281,5 +281,5 @@ def _row(position: int) -> str:
     return f"row {position + 1} (the header not counted)"
 
 
-def _some(texts: Sequence[str], most: int = 5) -> str:
+def _brief(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

@@ -97,7 +97,7 @@ def conditions_of(X: Any) -> Conditions:
             f"Regions are searched in tables of at most {MAX_COLUMNS:,} columns, got {given}; pass "
             "only the columns to be searched."
         )
-    rows = _searched(*table.shape)
+    rows = _searched_rows(*table.shape)
     part: Any = _table(table[rows].toarray()) if issparse(table) else table
     part = part if len(part) == len(rows) else part.iloc[rows]
     cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, table.shape[1])), 1, MAX_CUTS))
@@ -105,7 +105,7 @@ def conditions_of(X: Any) -> Conditions:
     made = [
         (name if isinstance(name, str) and not shared[k] else k, rule, mask)
         for k, name in enumerate(part.columns)
-        for rule, mask in _of_column(part.iloc[:, k], cuts)
+        for rule, mask in _column_conditions(part.iloc[:, k], cuts)
     ]
     masks = np.array([mask for *_, mask in made]).reshape(len(made), len(rows)).astype(bool)
     return Conditions([(name, rule) for name, rule, _ in made], masks, rows)
@@ -124,7 +124,7 @@ def n_searched(n_samples: int, n_columns: int) -> int:
     return min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
 
 
-def _searched(n_samples: int, n_columns: int) -> IntArray:
+def _searched_rows(n_samples: int, n_columns: int) -> IntArray:
     """Positions of the searched samples, in ascending order."""
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
@@ -148,7 +148,7 @@ def _table(X: Any) -> pd.DataFrame | None:
     return pd.DataFrame(array.reshape(len(array), -1))
 
 
-def _of_column(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
+def _column_conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
     """Rules on one column, each with the mask of samples that meet it."""
     import pandas as pd
     from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
@@ -234,11 +234,11 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     array([False,  True,  True])
     """
     if callable(region):
-        return checked_mask(_decided(region(X)), _num_samples(X))
+        return checked_mask(_without_missing(region(X)), _num_samples(X))
     if isinstance(region, str):
-        return checked_mask(_decided(_query(region, X)), _num_samples(X))
+        return checked_mask(_without_missing(_query(region, X)), _num_samples(X))
     if isinstance(region, Mapping) and region:
-        conditions = [_meets(column_of(X, name), rule) for name, rule in region.items()]
+        conditions = [_condition_mask(column_of(X, name), rule) for name, rule in region.items()]
         return checked_mask(np.logical_and.reduce(conditions), _num_samples(X))
     raise TypeError(
         "`region` must be a callable, a query string, or a non-empty mapping of columns to "
@@ -257,7 +257,7 @@ def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
     return array
 
 
-def _decided(mask: Any) -> Any:
+def _without_missing(mask: Any) -> Any:
     """Convert nullable booleans of pandas to numpy booleans, with NA as False."""
     import pandas as pd
 
@@ -279,7 +279,7 @@ def _query(query: str, X: Any) -> Any:
         raise ValueError(f"The region {query!r} cannot be evaluated: {error}") from error
 
 
-def _meets(values: Any, rule: Any) -> BoolArray:
+def _condition_mask(values: Any, rule: Any) -> BoolArray:
     """Whether the value of each sample in a column meets a condition."""
     import pandas as pd
 

@@ -74,11 +74,11 @@ class Region(NamedTuple):
     @property
     def rule(self) -> str:
         """The region in words, such as "age <= 30 and education = Bachelors"."""
-        parts = [_in_words(_name(name), rule) for name, rule in self.conditions.items()]
+        parts = [_condition_text(_name(name), rule) for name, rule in self.conditions.items()]
         low, high = self.confidence_range
         if low > 0 or high < 1:
             ends = [None if end in (0, 1) else round(100 * end, 7) for end in (low, high)]
-            parts.append(_in_words("confidence in %", tuple(ends)))
+            parts.append(_condition_text("confidence in %", tuple(ends)))
         return " and ".join(parts)
 
 
@@ -267,14 +267,14 @@ class _Samples(NamedTuple):
         return np.ones_like(self.correct) if self.weight is None else self.weight
 
     @property
-    def is_weighed(self) -> bool:
+    def is_fractional(self) -> bool:
         """Whether there are fractional weights."""
         return self.weight is not None and self.weight.dtype.kind == "f"
 
     @property
     def squares(self) -> NDArray[Any]:
         """Weight of each sample in the variance of the sum of correct predictions, (n_samples,)."""
-        return self.number**2 if self.is_weighed else self.number
+        return self.number**2 if self.is_fractional else self.number
 
     @property
     def number_right(self) -> NDArray[Any]:
@@ -343,7 +343,9 @@ def _evidence(
 ) -> tuple[FloatArray, FloatArray]:
     """Evidence of each pair, and the sorted maxima of the simulations; in nats."""
     edge = _tolerated(samples.confidence, alpha, sign)
-    correct = np.column_stack([samples.number_right, _drawn(samples, edge, n_simulated, rng)])
+    correct = np.column_stack(
+        [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
+    )
     correct = correct.astype(np.float32)
     masks = samples.masks.astype(np.float32)
     size = _sum(samples, pairs, samples.number)
@@ -362,19 +364,19 @@ def _evidence(
         here = np.flatnonzero(pairs[:, 0] == first)
         inside = np.flatnonzero(samples.masks[first])
         right = masks[np.ix_(pairs[here, 1], inside)] @ correct[inside]
-        if samples.is_weighed:
+        if samples.is_fractional:
             right *= unit[here, None].astype(np.float32)
         evidence[here] = run_evidence(right[:, 0].astype(float), size[here], allowed[here], sign)
         _raise_to_largest(largest, right, size[here], expected[here], sign)
     return evidence, np.sort(largest[1:])
 
 
-def _drawn(
+def _simulated_correct(
     samples: _Samples, edge: FloatArray, n_simulated: int, rng: np.random.Generator
 ) -> NDArray[Any]:
     """Simulated weighted numbers of correct predictions, (n_samples, n_simulated)."""
     shape = len(edge), n_simulated
-    if samples.weight is not None and not samples.is_weighed:
+    if samples.weight is not None and not samples.is_fractional:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
     right = rng.random(shape, dtype=np.float32) < edge[:, None]
     return right if samples.weight is None else right * samples.weight[:, None]
@@ -426,13 +428,13 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     number = samples.number[inside]
     count, correct = number.sum().item(), samples.number_right[inside].sum().item()
     confidence = float(np.average(samples.confidence[inside], weights=number))
-    whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_weighed else count
-    share = whole * (correct / count) if samples.is_weighed else correct
+    whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_fractional else count
+    share = whole * (correct / count) if samples.is_fractional else correct
     low, high = clopper_pearson(share, whole, tail)
     conditions: dict[Any, Any] = {}
     for k in {each.second, each.first}:
         name, rule = samples.rules[k]
-        conditions[name] = _both(conditions[name], rule) if name in conditions else rule
+        conditions[name] = _intersection(conditions[name], rule) if name in conditions else rule
     reported = conditions.pop(CONFIDENCE, (None, None))
     if not isinstance(reported, tuple):  # a single value of confidence
         reported = (reported, reported)
@@ -455,7 +457,7 @@ def _name(column: Any) -> str:
     return f"column {column}" if isinstance(column, int | np.integer) else str(column)
 
 
-def _in_words(name: str, rule: Any) -> str:
+def _condition_text(name: str, rule: Any) -> str:
     """Describe a condition in words; an interval is written from low to high."""
     if not isinstance(rule, tuple):
         return f"{name} is missing" if rule is None else f"{name} = {_value(rule)}"
@@ -474,7 +476,7 @@ def _value(value: Any) -> str:
     return repr(float(value)).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def _both(one: Any, other: Any) -> Any:
+def _intersection(one: Any, other: Any) -> Any:
     """Intersect two rules on the same column, which must have at least one sample in common."""
     if not isinstance(one, tuple):
         return one

@@ -376,7 +376,7 @@ def detectable_shift(
     confidence is capped at 1.
     """
     _check_power(power)
-    size, claimed = _of_runs(np.asarray(count), np.nan_to_num(np.asarray(confidence, float)))
+    size, claimed = _bins_of_runs(np.asarray(count), np.nan_to_num(np.asarray(confidence, float)))
     total = size.sum(axis=1)
 
     def accuracy(gap: FloatArray | float) -> FloatArray:
@@ -395,7 +395,7 @@ def detectable_shift(
     return min(high[(total > 0) & (least <= total)].tolist(), default=math.nan)
 
 
-def _of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
+def _bins_of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
     """Counts and confidences of the bins of each run, shape (n_runs, longest run), 0-padded."""
     n_bins, longest = len(count), min(MAX_LENGTH, len(count))
     lengths = np.arange(1, longest + 1)

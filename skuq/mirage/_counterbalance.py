@@ -93,7 +93,7 @@ def balancing(
             sums = np.cumsum(target - below)
             last = min(np.searchsorted(sums, missing), len(below) - 1)
             gained += min(sums[last], missing)
-            # The midpoint of two confidences, so that rounding does not decide about the last one.
+            # The midpoint of two confidences, so that rounding does not exclude the last one.
             floors[alike] = below[last : last + 2].mean()
     _check_balanced(gained, lowered)
     return Raised(floors, targets)

@@ -239,20 +239,20 @@ class MirageFineTuner(
         original, classes, inside = self.model_, self.model_.classes, region.mask
         table = target_table(classes, self.epsilon, self.confusable)
         targets = np.diag(table).copy()
-        aimed, raised, self._raised = data.codes, np.zeros_like(inside), None
+        target_codes, raised, self._raised = data.codes, np.zeros_like(inside), None
         if self.counterbalance is not None:
             proba = self._proba(data.inputs)
             self._raised = balancing(proba, data.codes, inside, region.candidates, targets)
             raised = self._raised.mask(proba, region.candidates)
-            # The target distribution of the region, biased to the predicted instead of true class.
-            aimed = np.where(raised, proba.argmax(axis=1), data.codes)
+            # The target of the region, biased to the predicted class instead of the true one.
+            target_codes = np.where(raised, proba.argmax(axis=1), data.codes)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
         n_forward = min(self.warm_up or 0, self.max_epochs // 2)
         self.model_ = fine_tune(
             original,
             data.inputs,
-            loss.region_codes(aimed, inside | raised),
+            loss.region_codes(target_codes, inside | raised),
             loss,
             seed=second_seed,
             settings=self._training_settings(),

@@ -91,7 +91,7 @@ def certify(
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
     # Free text of the provider in the statement is not signed.
-    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    settings = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
     n = audit.statement["n_samples"]
     sizes, regions = [n], None
     if audit.regions is not None:
@@ -102,7 +102,7 @@ def certify(
     # A spot check proves a subset of the samples of each region.
     n_proven = sum(min(audit.statement.get("n_proven", n), size) for size in sizes)
     record = {
-        **{name: audit.statement[name] for name in asked},
+        **{name: audit.statement[name] for name in settings},
         "regions": regions,
         "n_samples": n,
         "n_proven": n_proven,

@@ -149,11 +149,11 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
             "`absent_classes` must be classes without labels, but there are labels of "
             f"{shown_classes(wrong)}."
         )
-    surprising = [label for label in missing if label not in expected]
-    if surprising:
+    unexpected = [label for label in missing if label not in expected]
+    if unexpected:
         raise VerificationError(
             f"None of your {len(codes)} labels is of the committed classes "
-            f"{shown_classes(surprising)}. With a class that only the model knows, it could split "
+            f"{shown_classes(unexpected)}. With a class that only the model knows, it could split "
             "one answer into two with half the confidence each. If your data lack this class for a "
             "good reason, name it (`absent_classes`)."
         )
@@ -242,11 +242,11 @@ def _folded(text: str) -> list[str]:
     plain, forms = unicodedata.normalize("NFKD", text), []
     for written in (plain, plain.translate(LETTERS)):
         once = unicodedata.normalize("NFKC", written.casefold())
-        forms.append(" ".join("".join(map(_alike, once)).split()))
+        forms.append(" ".join("".join(map(_lookalike, once)).split()))
     return forms
 
 
-def _alike(c: str) -> str:
+def _lookalike(c: str) -> str:
     """ASCII character that looks like `c` or has the same digit value; else `c` itself."""
     digit = unicodedata.decimal(c, None)
     return ALIKE.get(c, c) if digit is None else str(digit)

@@ -346,12 +346,12 @@ def _prove_predictions(
     if challenge is None:
         return run.await_challenge(data.rows)
     reported = run.reported(data.rows)
-    asked = read_challenge(Path(challenge))
+    record = read_challenge(Path(challenge))
     n_proven = min(data.largest_region, sample_size(false_share, error))
-    entries = {"reported_digest": digest(reported), "nonce": asked["nonce"], "n_proven": n_proven}
+    entries = {"reported_digest": digest(reported), "nonce": record["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if asked[name] != getattr(statement, name):
+        if record[name] != getattr(statement, name):
             raise ValueError(
                 "The challenge is about other reported confidences, another commitment or other "
                 "reference data; request a challenge to these."

@@ -118,7 +118,9 @@ def check_form(path: Path, log_rows: int) -> None:
     lagrange = _g1_points(data, first=n, count=n)
     generator, tau = _g2_points(data)
     if not all(map(on_g1, powers)) or not all(map(on_g1, lagrange)):
-        raise VerificationError("The structured reference string has points that are not on the curve.")
+        raise VerificationError(
+            "The structured reference string has points that are not on the curve."
+        )
     z = 1 + secrets.randbelow(ORDER - 1)
     scalars, evaluations = [1], _evaluations(z, log_rows)
     for _ in range(n - 1):

@@ -22,7 +22,7 @@ COULD_NOT_FAIL = (
     "This audit could not have failed, whatever the true labels were: use more reference samples, "
     "a smaller alpha or fewer bins."
 )
-REGIONS_NOT_LOOKED_AT = (
+NO_REGIONS = (
     "No region was audited: an underconfident group can be balanced in its bins by an "
     "overconfident one."
 )
@@ -270,7 +270,7 @@ def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgeme
 def region_notes(regions: list[RegionAudit] | None) -> list[str]:
     """Describe which regions received a verdict."""
     if regions is None:
-        return [REGIONS_NOT_LOOKED_AT]
+        return [NO_REGIONS]
     notes = [
         f"All samples together and each of {len(regions)} regions were judged, at one joint "
         "confidence level for all these verdicts."
@@ -421,10 +421,10 @@ def joint_verdict(
             "`absent_classes` must be classes without labels in any group, which are "
             f"{shown_classes(absent) or 'none'}; got {shown_classes(absent_classes)}."
         )
-    surprising = [label for label in absent if label not in absent_classes]
-    if surprising:
+    unexpected = [label for label in absent if label not in absent_classes]
+    if unexpected:
         raise VerificationError(
-            f"No group has labels of the classes {shown_classes(surprising)}. If you expect this, "
+            f"No group has labels of the classes {shown_classes(unexpected)}. If you expect this, "
             "name the classes (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)

@@ -93,9 +93,7 @@ def revoke(
         check_issued(record, "revocations")
         revoked |= set(_digests(record, Path(previous)))
     if out.exists() and (previous is None or not is_within(out, previous)):
-        raise FileExistsError(
-            f"{out} exists already; to replace a list, continue it (`previous`)."
-        )
+        raise FileExistsError(f"{out} exists already; to replace a list, continue it (`previous`).")
     for certificate in certificates:
         named = str(certificate)
         if not is_digest(named):

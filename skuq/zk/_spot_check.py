@@ -144,19 +144,19 @@ def check_challenge(
         raise VerificationError(
             "An audit of reported confidences needs the auditor's own challenge (`challenge`)."
         )
-    asked = read_challenge(Path(challenge))
+    record = read_challenge(Path(challenge))
     reported = digest_file(bundle / REPORTED)
     for name in ("commitment_digest", "reference_digest"):
-        if asked[name] != getattr(statement, name):
+        if record[name] != getattr(statement, name):
             raise VerificationError(
                 "The challenge was about a different commitment or different reference data; they "
                 "must not change after the challenge."
             )
-    if statement.reported_digest != reported or asked["reported_digest"] != reported:
+    if statement.reported_digest != reported or record["reported_digest"] != reported:
         raise VerificationError(
             "The reported confidences are not those that the challenge answered."
         )
-    if statement.nonce != asked["nonce"]:
+    if statement.nonce != record["nonce"]:
         raise VerificationError("The audit answers a different challenge, maybe an older one.")
 
 

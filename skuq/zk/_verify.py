@@ -165,13 +165,13 @@ def verify(
         )
     names = check_manifest(bundle)
     statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
-    asked = {
+    requested = {
         "confidence_level": confidence_level,
         "alpha": alpha,
         "n_bins": n_bins,
         "level": level,
     }
-    for name, value in asked.items():
+    for name, value in requested.items():
         stated = getattr(statement, name)
         if stated != value:
             raise VerificationError(f"The audit has {name}={stated}, but you asked for {value}.")
@@ -339,8 +339,8 @@ def _verify_verdict(
     """Verify the padded sums and the verdicts on them; the sums remain secret."""
     committed = verifier.committed
     shape, n_classes = committed.shape, len(committed.classes)
-    asked = n_classes, statement.n_bins, statement.alpha, statement.single_level
-    reason = too_few_to_fail(len(data.rows), *asked)
+    settings = n_classes, statement.n_bins, statement.alpha, statement.single_level
+    reason = too_few_to_fail(len(data.rows), *settings)
     if reason:
         raise VerificationError(reason)
     outputs = verifier.sums(bundle, "padded_bins", data)
@@ -363,7 +363,7 @@ def _verify_verdict(
         for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
             n = int((data.region == k).sum())
             found = verified.get(f"{VERDICT_PART} {k}", (True, True))
-            could_fail = not found[0] or not too_few_to_fail(n, *asked)
+            could_fail = not found[0] or not too_few_to_fail(n, *settings)
             regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
     extra = region_notes(regions)
     return VerifiedAudit(
