@@ -221,7 +221,7 @@ def resigned(auditor, path, name="revocations", **entries):
 def test_a_place_of_revoked_ones_that_fills_a_report_is_refused(auditor, place):
     path = auditor.sign()
     resigned(auditor, path, "certificate", revocations=place)
-    with pytest.raises(VerificationError, match="not one line of at most 200 characters"):
+    with pytest.raises(VerificationError, match="must be one line of at most 200 characters"):
         checked(path, auditor)
 
 

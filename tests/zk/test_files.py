@@ -195,7 +195,7 @@ def test_a_file_of_the_verifiers_own_is_none_of_the_other_partys(tmp_path):
         with pytest.raises(ValueError, match=r"`srs` must not be in .*theirs, which the other"):
             check_outside(path, "srs", own / "below", theirs)
     for folder in (tmp_path, own / ".." / "own" / ".."):
-        with pytest.raises(ValueError, match=r"`keys` must not be a folder around .*theirs"):
+        with pytest.raises(ValueError, match=r"`keys` must not be a folder that contains .*theirs"):
             check_outside(folder, "keys", own / "absent" / ".." / ".." / "theirs")
     check_outside(tmp_path / "srs", "srs", theirs)  # a file beside it is no folder around it
     with pytest.raises(ValueError, match="`auditor` must not be in"):  # a single file of theirs

@@ -138,7 +138,7 @@ def test_both_verifiers_hold_the_same_characters_for_alike():
         try:
             rules.check_texts(names, "classes")
         except ValueError as error:
-            alike += [number] * ("look alike" in str(error))
+            alike += [number] * ("lookalike" in str(error))
             with pytest.raises(second.Refused):
                 second.check_names(names)
         else:
@@ -165,7 +165,7 @@ def test_a_class_without_labels_is_refused_unless_it_is_expected_to_be_absent():
     assert check_present(some, classes, ["O"]) == ["O"]
     with pytest.raises(VerificationError, match="classes '1'"):
         check_present(np.array([0]), classes, ["O"])
-    with pytest.raises(ValueError, match="there are labels '1'"):
+    with pytest.raises(ValueError, match="there are labels of '1'"):
         check_present(some, classes, ["O", "1"])
     for unknown in (["o"], ["O", "O"]):
         with pytest.raises(ValueError, match="different classes of the commitment"):
