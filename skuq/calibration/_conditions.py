@@ -251,8 +251,8 @@ def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
     array = np.asarray(mask)
     if array.shape != (n_samples,) or array.dtype != bool:
         raise ValueError(
-            f"A region must select samples by booleans of shape ({n_samples},), got "
-            f"{array.dtype} of shape {array.shape}."
+            f"A region must select samples by booleans of shape ({n_samples},), one per "
+            f"sample, got {array.dtype} of shape {array.shape}."
         )
     return array
 

@@ -170,7 +170,7 @@ def test_index_of_a_frame_does_not_matter():
         ({7: (0, 1)}, FRAME, "no column 7: X has columns"),
         ({7: (0, 1)}, ARRAY, r"no column 7: X has shape \(4, 2\)"),
         ({"age": (0, 1)}, ARRAY, "'age' is named, but X is not a data frame; give the position"),
-        ({0: (1, 2, 3)}, ARRAY, r"must be \(low, high\).* got \(1, 2, 3\); give several"),
+        ({0: (1, 2, 3)}, ARRAY, r"must be \(low, high\).* got \(1, 2, 3\); pass several"),
         ({"job": ("nurse", "cook")}, FRAME, r"must be \(low, high\).*values as a list"),
         (lambda X: X[:, 0] * 2, ARRAY, "got float64 of shape"),
         (lambda X: np.array([0, 1, 0, 1]), ARRAY, "got int64 of shape"),

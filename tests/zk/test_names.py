@@ -57,7 +57,9 @@ def test_words_of_all_scripts_are_names(word, form):
 )
 def test_names_that_look_like_others_are_refused_by_the_code_of_a_character(name, named):
     for check in (lambda: check_classes(["x", name]), lambda: check_columns(["x", name], 2)):
-        with pytest.raises(ValueError, match=f"of (classes|columns) must have visible characters .*{named}"):
+        with pytest.raises(
+            ValueError, match=f"of (classes|columns) must have visible characters .*{named}"
+        ):
             check()
     second = second_verifier()
     with pytest.raises(second.Refused):
