@@ -207,7 +207,7 @@ def read(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 def without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a dict from JSON entries; reject repeated keys."""
-    demand(len(dict(entries)) == len(entries), "An object has a repeated key.")
+    demand(len(dict(entries)) == len(entries), "An object has two entries of one name.")
     return dict(entries)
 
 
@@ -648,7 +648,7 @@ def verify_audit(
     ``passed`` is the conjunction of all verdicts.
     """
     commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
-    demand(list(classes) == commitment.classes, "The classes of the commitment differ from yours.")
+    demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
     check_content(check_manifest(bundle), BUNDLES[level])
     statement = read_json(bundle / "statement.json")
     check_entries(statement, {**AUDIT_ENTRIES, **LEVEL_ENTRIES[level]}, "The statement")
@@ -701,7 +701,7 @@ def check_question(statement: dict[str, Any], most_bins: int) -> None:
     possible = 0 <= statement["alpha"] <= 1 and 1 <= statement["n_bins"] <= most_bins
     demand(possible and (level is None or 0 < level < 1), "Alpha, bins or level are impossible.")
     single = single_level(statement)  # may be rounded to 1
-    demand(single is None or single < 1, "The confidence level is too high for so many regions.")
+    demand(single is None or single < 1, "The confidence level is impossible for so many regions.")
 
 
 def read_regions(path: Path, n_columns: int) -> list[Any]:

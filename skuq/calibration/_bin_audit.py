@@ -1,7 +1,6 @@
 """Audit of binned sums: exact limits, calibration error by chance, and the result of all tests.
 
 The audit needs neither the predictions nor the model. Line numbers refer to Algorithm 1 of Rabanser
-Neither the predictions nor the model is needed. Line numbers are those of Algorithm 1 of Rabanser
 et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML
 2025.
 """

@@ -228,7 +228,6 @@ def bin_edges(
     n_bins : int
         Number of bins.
     strategy : {"uniform", "quantile"}
-        Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions as far as
         Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions, except that
         equal confidences always share a bin.
     weight : ndarray of shape (n_samples,), float64, optional

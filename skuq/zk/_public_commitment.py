@@ -169,7 +169,9 @@ def load_commitment(folder: str | Path) -> Commitment:
     _check_numbers(record)
     _check_digests(record, shape)
     if digest_file(folder / REFERENCE_STRING) != record["reference_string"]["sha256"]:
-        raise VerificationError("The structured reference string differs from the committed one.")
+        raise VerificationError(
+            "The structured reference string is not the one that was committed to."
+        )
     check_ends(folder / REFERENCE_STRING, shape.log_rows)
     return Commitment(folder, shape, encoding, classes, record["commitment_point"], record)
 

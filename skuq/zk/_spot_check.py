@@ -157,7 +157,7 @@ def check_challenge(
             "The reported confidences are not those that the challenge answered."
         )
     if statement.nonce != record["nonce"]:
-        raise VerificationError("The audit answers a different challenge, maybe an older one.")
+        raise VerificationError("The audit answers another challenge; it may be an older one.")
 
 
 def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) -> IntegerPredictions:

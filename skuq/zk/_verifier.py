@@ -150,7 +150,7 @@ class Verifier:
         expected = [f"{k:05d}.json" for k in range(len(values))]
         if names != set(expected):
             raise VerificationError(
-                f"The audit has {len(names)} proofs of chunks, but {len(expected)} are needed."
+                f"The audit has {len(names)} proofs of chunks where {len(expected)} are needed."
             )
         found = []
         with self._tools(circuit) as tools:

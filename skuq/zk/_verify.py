@@ -160,7 +160,7 @@ def verify(
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if list(classes) != committed.classes.tolist():
         raise VerificationError(
-            "The classes of the commitment differ from yours: "
+            "The commitment is about other classes than yours: "
             f"{shown_classes(committed.classes.tolist())}."
         )
     names = check_manifest(bundle)
@@ -174,7 +174,9 @@ def verify(
     for name, value in requested.items():
         stated = getattr(statement, name)
         if stated != value:
-            raise VerificationError(f"The audit has {name}={stated}, but you asked for {value}.")
+            raise VerificationError(
+                f"The audit is about {name}={stated}, but you asked for {value}."
+            )
     check_content(names, BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     stated = statement.record()["regions"]
@@ -267,7 +269,7 @@ def check(
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty text.")
     if (certificate is None) != (auditor is None):
-        raise ValueError("Pass `certificate` and `auditor`, whose key signed it, together.")
+        raise ValueError("`certificate` and `auditor`, whose key signed it, belong together.")
     if certificate is None and (revoked is not None or allow_supplied_string):
         raise ValueError("`revoked` and `allow_supplied_string` need a `certificate`.")
     own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}

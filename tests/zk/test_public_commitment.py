@@ -47,7 +47,7 @@ def test_a_flipped_byte_in_any_public_file_fails(run, tmp_path):
 COMMITMENTS = {
     "point": (OTHER_WEIGHTS, lambda r: edit(r, "commitment_point", value="0" * 64)),
     "classes": (
-        "classes of the commitment differ from yours",
+        "about other classes than yours",
         lambda r: edit(r, "classes", value=["y", "x", "z"]),
     ),
     "fewer classes": ("are inconsistent", lambda r: edit(r, "classes", value=["x", "y"])),

@@ -117,7 +117,7 @@ def attacks():
         "another Lagrange point": (lagrange + 64 * 2, other, "do not match its powers"),
         "a Lagrange point at infinity": (lagrange, bytes(64), "not on the curve"),
         "a coordinate that is not reduced": (powers + 64 * 3, b"\xff" * 64, "not on the curve"),
-        "another size": (0, b"\x05", r"must have 2 \*\* 4 powers, as perpetual-powers"),
+        "another size": (0, b"\x05", r"must have 2 \*\* 4 powers, like perpetual-powers"),
     }
 
 

@@ -177,16 +177,18 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_another_question_than_was_asked_fails(run, level):
-    with pytest.raises(VerificationError, match=r"about alpha=0.1, asked was 0.05"):
+    with pytest.raises(VerificationError, match=r"about alpha=0.1, but you asked for 0.05"):
         verified(run, level, alpha=0.05)
-    with pytest.raises(VerificationError, match=r"about n_bins=4, asked was 10"):
+    with pytest.raises(VerificationError, match=r"about n_bins=4, but you asked for 10"):
         verified(run, level, n_bins=10)
 
 
 def test_another_tolerance_for_chance_than_was_asked_fails(run):
     assert verified(run, "bins", confidence_level=0.95).passed
     for level in (0.5, None):
-        with pytest.raises(VerificationError, match=f"confidence_level=0.95, asked was {level}"):
+        with pytest.raises(
+            VerificationError, match=f"confidence_level=0.95, but you asked for {level}"
+        ):
             verified(run, "bins", confidence_level=level)
 
 
@@ -204,7 +206,7 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     again = challenge(run.predictions, run.honest, *data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
     with pytest.raises(
-        VerificationError, match="answers a different challenge, maybe an older one"
+        VerificationError, match="answers another challenge; it may be an older one"
     ):
         verified(run, "predictions", challenge=again)
     again.unlink()
