@@ -2,10 +2,10 @@
 
 It does not import skuq; it uses the standard library and the ezkl call that verifies a proof.
 It does not build verifying keys from the public architecture. It reads keys that
-``skuq audit verify --keys FOLDER`` or ``skuq audit check --keys FOLDER`` built on this machine
-from the same commitment, in a folder without other keys. It independently checks everything else:
-files, names, digests, encoding of inputs, statements, public inputs and their order, commitment,
-sums, verdict.
+``skuq audit verify --keys FOLDER`` or ``skuq audit check --keys FOLDER`` built for the same
+commitment on this machine, in a folder without other keys. It independently checks everything
+else: files, names, digests, encoding of inputs, statements, public inputs and their order,
+commitment, sums, verdict.
 
     python second_verifier.py audit --help
     python second_verifier.py attestation --help
