@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PLACES = ("skuq", "docs", "benchmarks", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 BANNED = {
-    r"\b(?:is|are|was|were)\s+no\b(?!\s+(?:longer|more|less|fewer|better|worse|larger|smaller))": (
+    r"(?<!there )(?<!There )\b(?:is|are|was|were)\s+no\b(?!\s+(?:longer|more|less|fewer|better|worse|larger|smaller))": (
         "is not a, has no, there is no"
     ),
     r"\banother\s+(?:\w+\s+)?than\b": "a different ... from",

@@ -1,10 +1,11 @@
 """Second verifier of proven audits and attestations, written from the page on their format.
 
-It uses nothing of skuq: the standard library, and of ezkl the one call that verifies a proof. What
-it does not do itself is to build verifying keys from the public architecture. It takes those which
-``skuq audit verify --keys FOLDER`` or ``skuq audit check --keys FOLDER`` built here from the same
-commitment, in a folder that holds no others. So it is a second opinion on all else: files, names,
-digests, encoding of inputs, statements, public inputs and their order, commitment, sums, verdict.
+It does not import skuq; it uses the standard library and the ezkl call that verifies a proof.
+It does not build verifying keys from the public architecture. It reads keys that
+``skuq audit verify --keys FOLDER`` or ``skuq audit check --keys FOLDER`` built for the same
+commitment on this machine, in a folder without other keys. It independently checks everything
+else: files, names, digests, encoding of inputs, statements, public inputs and their order,
+commitment, sums, verdict.
 
     python second_verifier.py audit --help
     python second_verifier.py attestation --help
@@ -36,7 +37,7 @@ MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file
 ONE = 1 << 14  # confidences are multiples of 2 ** -14
 LOGIT_BITS = 9
 REACH = 12 << LOGIT_BITS
-ROUNDING = 2 ** -(LOGIT_BITS + 1)  # of a confidence, which the circuit leaves to the prover
+ROUNDING = 2 ** -(LOGIT_BITS + 1)  # of a confidence; the circuit leaves it to the prover
 PAD_BITS, PAD_LIMBS = 20, 3
 CEREMONY = {
     13: "d5d94bb25bdc024f649213593027d861042ee807cafd94b49b54f1663f8f267d",
@@ -47,7 +48,7 @@ CEREMONY = {
     18: "d0148475717a2ba269784a178cb0ab617bc77f16c58d4a3cbdfe785b591c7034",
 }
 CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
-# Files and folders besides the manifest.
+# Contents of each kind of folder, besides the manifest.
 PUBLISHED = {"commitment.json", "srs"}
 BUNDLES = {
     "bins": {"statement.json", "chunks"},
@@ -89,7 +90,7 @@ ATTESTATION_ENTRIES = {
     "number": int,
 }
 TRUTH = {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
-# Code points without ink: Default_Ignorable_Code_Point of Unicode, and blanks of four scripts.
+# Invisible code points: Default_Ignorable_Code_Point of Unicode, and blanks of four scripts.
 UNSEEN = (
     *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
     *((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164)),
@@ -97,9 +98,9 @@ UNSEEN = (
     *((0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
     *((0x2800, 0x2800), (0x1D159, 0x1D159), (0x13441, 0x13446), (0x16FE4, 0x16FE4)),
 )
-# Letters with a dot that a mark replaces (Soft_Dotted, in the form NFKC), and i and j without one.
+# Letters whose dot is replaced by a mark (Soft_Dotted, in NFKC), and dotless i and j.
 DOTTED = "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
-# Characters that are drawn as ASCII ones; and Greek, then Cyrillic letters drawn as Latin ones.
+# Characters that look like ASCII characters; then Greek and Cyrillic letters that look Latin.
 ALIKE = str.maketrans(
     "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u01c3\u0261", "-------'''!g"
 )
@@ -114,16 +115,16 @@ EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
 
 
 class Refused(Exception):
-    """What does not hold."""
+    """Failed verification; the message gives the reason."""
 
 
-# What Python raises where a record has not the form that is expected.
+# Exceptions that Python raises for records in an unexpected form.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OSError)
 MALFORMED += (ArithmeticError, RecursionError)
 
 
 def demand(holds: bool, otherwise: str) -> None:
-    """Refuse with a reason unless something holds."""
+    """Raise `Refused` with a reason unless a condition holds."""
     if not holds:
         raise Refused(otherwise)
 
@@ -142,14 +143,14 @@ def sha256(data: bytes) -> str:
 
 
 def context_of(statement: dict[str, Any], part: str) -> int:
-    """Public input that binds a proof to its statement, and to its place in it."""
+    """Public input that binds a proof to its statement and to one part of it."""
     text = canonical(statement) + b"\n" + part.encode()
     return int.from_bytes(hashlib.sha256(text).digest(), "big") >> 8
 
 
 def encode_row(columns: Sequence[Sequence[float]], bits: int, row: Sequence[float]) -> list[int]:
-    """Integers of one row."""
-    demand(len(row) == len(columns), "A row has another number of columns than the commitment.")
+    """Encode one row as integers."""
+    demand(len(row) == len(columns), "A row has a wrong number of columns.")
     encoded: list[int] = []
     for x, (levels, center, scale, limit) in zip(row, columns, strict=True):
         demand(math.isfinite(x), "An input is not a finite number.")
@@ -166,7 +167,7 @@ def encode_row(columns: Sequence[Sequence[float]], bits: int, row: Sequence[floa
 
 
 def number_of(text: str) -> float:
-    """Number in a CSV file, exactly if it is an integer."""
+    """Parse a number in a CSV file, exactly if it is an integer."""
     text = text.strip(" ")
     if text in TRUTH:
         return TRUTH[text]
@@ -183,14 +184,14 @@ def reference_digest(rows: list[list[int]], codes: list[int]) -> str:
 
 
 def compressed_point(proof: bytes) -> str:
-    """Commitment at the head of a proof: x, lowest byte first, with the parity of y."""
+    """Commitment at the start of a proof: x, little-endian, with the parity of y."""
     demand(len(proof) >= 64, "A proof is too short.")
     x, y = int.from_bytes(proof[:32], "big"), int.from_bytes(proof[32:64], "big")
     return (x | (y & 1) << 255).to_bytes(32, "little").hex()
 
 
 def edges_of(n_bins: int, most: int) -> list[int]:
-    """Odd thresholds: ``2 c > edge`` where the confidence c is in a bin or a higher one."""
+    """Odd thresholds: ``2 c > edge`` if the confidence c is in that bin or a higher one."""
     return [2 * -(-k * ONE // n_bins) - 1 for k in range(n_bins)] + [2 * ONE + 1] * (most - n_bins)
 
 
@@ -198,41 +199,41 @@ def edges_of(n_bins: int, most: int) -> list[int]:
 
 
 def read(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """Content of a regular file that is not too large."""
-    demand(path.is_file() and not path.is_symlink(), f"{path.name} is missing or no regular file.")
+    """Contents of a regular file within a size limit."""
+    demand(path.is_file() and not path.is_symlink(), f"{path.name} is not a regular file.")
     demand(path.stat().st_size <= limit, f"{path.name} is too large.")
     return path.read_bytes()
 
 
 def without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON object that has each entry once."""
+    """Build a dict from JSON entries; reject repeated keys."""
     demand(len(dict(entries)) == len(entries), "An object has two entries of one name.")
     return dict(entries)
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:
-    """JSON object in a file, which is UTF-8 without a byte order mark."""
+    """Read a JSON object from a UTF-8 file without byte order mark."""
     try:
         record = json.loads(read(path, limit).decode(), object_pairs_hook=without_repetition)
-        canonical(record)  # NaN and infinity are no JSON
+        canonical(record)  # rejects NaN and infinity, which are not JSON
     except (ValueError, RecursionError) as error:
         raise Refused(f"{path.name} is not JSON: {error}") from error
-    demand(isinstance(record, dict), f"{path.name} is not a record.")
+    demand(isinstance(record, dict), f"{path.name} is not a JSON object.")
     return record
 
 
 def check_entries(record: Any, types: dict[str, Any], where: str) -> None:
-    """Demand exactly these entries of exactly these types; True is no integer, 1 no float."""
-    demand(isinstance(record, dict), f"{where} is not a record.")
+    """Demand exactly these entries of exactly these types, so that True is not an int."""
+    demand(isinstance(record, dict), f"{where} is not a JSON object.")
     names = set(record) ^ set(types)
-    demand(not names, f"{where} lacks entries, or has unknown ones: {sorted(names)[:1]}.")
+    demand(not names, f"{where} has missing or unknown entries: {sorted(names)[:1]}.")
     for name, kinds in types.items():
         allowed = kinds if isinstance(kinds, tuple) else (kinds,)
-        demand(type(record[name]) in allowed, f"{name} of {where} is not of the right type.")
+        demand(type(record[name]) in allowed, f"{name} of {where} has the wrong type.")
 
 
 def check_manifest(folder: Path) -> set[str]:
-    """Compare all files of a folder with its manifest; return the names of its content."""
+    """Compare all files of a folder with its manifest; return the names of files and folders."""
     manifest = read_json(folder / "manifest.json")
     check_entries(manifest, {"format": int, "files": dict}, "The manifest")
     demand(manifest["format"] == FORMAT, "The manifest has another format.")
@@ -244,27 +245,27 @@ def check_manifest(folder: Path) -> set[str]:
         demand(regular and not path.is_symlink(), f"{name} is not a regular file.")
         (folders if path.is_dir() else files).add(name)
     files.discard("manifest.json")
-    demand(files == set(manifest["files"]), "Files are missing, or too many.")
+    demand(files == set(manifest["files"]), "Files are missing or not in the manifest.")
     for name, entry in manifest["files"].items():
         check_entries(entry, {"sha256": str, "bytes": int}, "The manifest")
         large = name in ("srs", "reported.json")
         data = read(folder / name, MAX_BYTES if large else MAX_JSON)
         same = entry == {"sha256": sha256(data), "bytes": len(data)}
-        demand(same, f"{name} was changed: it does not fit the manifest.")
+        demand(same, f"{name} was changed: it differs from the manifest.")
     return files | folders
 
 
 def check_content(names: Iterable[str], expected: set[str]) -> None:
-    """Demand that a folder holds what its format lists, and nothing else."""
+    """Demand that a folder contains only files and folders of its format."""
     for name in names:
         folder, _, file = name.partition("/")
         numbered = folder in expected & {"chunks", "verdicts"}
         numbered = numbered and re.fullmatch("[0-9]{5}[.]json", file) is not None
-        demand(name in expected or numbered, f"{name} does not belong into this folder.")
+        demand(name in expected or numbered, f"{name} does not belong in this folder.")
 
 
 def check_outside(path: Path | None, *sources: Path) -> None:
-    """Refuse what is in a folder of the other party, one of its files, or a folder around it."""
+    """Reject files inside a folder of the other party, links to them, and folders around them."""
     for source in sources if path is not None else ():
         assert path is not None
         real, theirs = path.resolve(), source.resolve()
@@ -275,34 +276,34 @@ def check_outside(path: Path | None, *sources: Path) -> None:
 
 
 def is_digest(text: Any) -> bool:
-    """Whether a value is 64 hexadecimal digits."""
+    """Whether a value consists of 64 hexadecimal digits."""
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def check_versions(versions: Any, where: str) -> None:
-    """Demand versions of skuq and of this ezkl."""
+    """Demand well-formed versions, and the version of ezkl that is used here."""
     check_entries(versions, {"skuq": str, "ezkl": str}, f"versions of {where}")
     named = all(re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", text) for text in versions.values())
-    demand(named and versions["ezkl"] == EZKL, f"{where} has another ezkl.")
+    demand(named and versions["ezkl"] == EZKL, f"{where} has another version of ezkl.")
 
 
 def integers(values: Any) -> list[int]:
-    """Integers that are written as texts, of which there is one for each number."""
-    demand(isinstance(values, list), "There is no list of numbers.")
+    """Parse integers written as strings in canonical form."""
+    demand(isinstance(values, list), "The numbers are not a list.")
     plain = all(type(v) is str and re.fullmatch("0|-?[1-9][0-9]{0,38}", v) for v in values)
-    demand(plain, "A number is no integer, or written in another way.")
+    demand(plain, "A number is not an integer in canonical form.")
     numbers = [int(value) for value in values]
     demand(all(abs(number) < 1 << 128 for number in numbers), "A number is out of range.")
     return numbers
 
 
 def decoded(text: Any) -> bytes:
-    """Bytes of a text in base64, of which there is one for these bytes."""
+    """Decode canonical base64."""
     try:
         data = base64.b64decode(text, validate=True)
     except (ValueError, TypeError) as error:
         raise Refused("A proof is damaged.") from error
-    demand(base64.b64encode(data).decode() == text, "A proof is written in another way.")
+    demand(base64.b64encode(data).decode() == text, "A proof is not in canonical base64.")
     return data
 
 
@@ -310,14 +311,14 @@ def decoded(text: Any) -> bytes:
 
 
 def check_names(names: Any) -> None:
-    """Demand names that nobody can take for each other, nor overlook a part of."""
+    """Demand names without invisible characters that cannot be mistaken for each other."""
     seen: set[str] = set()
     seen_as_latin: set[str] = set()
     for name in names:
-        demand(isinstance(name, str) and 0 < len(name) <= 200, "A name is no text, empty or long.")
+        demand(isinstance(name, str) and 0 < len(name) <= 200, "A name is not a text of 1 to 200.")
         for c in name:
             unseen = any(first <= ord(c) <= last for first, last in UNSEEN)
-            demand(c.isprintable() and not unseen, f"{name!a} has U+{ord(c):04X}, which is unseen.")
+            demand(c.isprintable() and not unseen, f"{name!a} has U+{ord(c):04X}, invisible.")
         check_marks(name)
         scripts = {script_of(c) for c in unicodedata.normalize("NFKC", name)}
         demand(len(scripts - {""}) <= 1, f"{name!a} mixes scripts.")
@@ -330,7 +331,7 @@ def check_names(names: Any) -> None:
 
 
 def check_marks(name: str) -> None:
-    """Demand that each mark is on a letter, where it is seen."""
+    """Demand that each combining mark follows a letter and is visible on it."""
     letter = before = ""
     for c in unicodedata.normalize("NFD", name):
         kind = unicodedata.category(c)[0]
@@ -344,7 +345,7 @@ def check_marks(name: str) -> None:
 
 
 def script_of(c: str) -> str:
-    """First word of the name of a letter or mark; empty if it goes with any script."""
+    """First word of the name of a letter or mark; empty if it is compatible with any script."""
     if unicodedata.category(c)[0] not in "LM" or c in "\u03bc\u03a9":
         return ""
     word = unicodedata.name(c, "UNKNOWN").split()[0]
@@ -363,17 +364,17 @@ def check_classes(classes: list[Any]) -> None:
 
 
 def check_present(codes: Collection[int], classes: list[Any], absent: Sequence[Any]) -> None:
-    """Demand that each class but those that are expected to be absent has a label."""
+    """Demand that every class has a label, except exactly the classes in `absent`."""
     lacking = [label for code, label in enumerate(classes) if code not in set(codes)]
     known = all(label in lacking for label in absent)
-    demand(known, f"Only classes without a label can be absent: {lacking!a}.")
+    demand(known, f"Absent classes must have no labels; without labels are {lacking!a}.")
     demand(set(lacking) == set(absent), f"None of the labels is one of {lacking!a}.")
 
 
 # --- the reference string -----------------------------------------------------------------------
 
 PRIME = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47
-G2 = (  # its generator: two coordinates a + b i
+G2 = (  # generator: two coordinates a + b i
     *(
         10857046999023057135944570762232829481370756359578518086990519993285655852781,
         11559732032986387107991004021392285783925812861821192530917403151452391805634,
@@ -391,7 +392,7 @@ def times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def check_string(data: bytes, log_rows: int) -> None:
-    """Demand size, generators and a last point on the curve: at infinity, all proofs would hold."""
+    """Demand size, generators and a last point on the curve, without which all proofs hold."""
     fits = len(data) == 4 + 128 * 2**log_rows + 256 and data[:4] == log_rows.to_bytes(4, "little")
     demand(fits, "The reference string has another size.")
     ends = data[4:68] + data[-256:]
@@ -410,7 +411,7 @@ def check_string(data: bytes, log_rows: int) -> None:
 
 
 class Commitment:
-    """The published folder, with keys that skuq built from it here."""
+    """The published folder, with keys that skuq built from it on this machine."""
 
     def __init__(self, folder: Path, keys: Path, srs: Path | None):
         self.folder, self.string, self.keys = folder, folder / "srs", keys
@@ -425,15 +426,15 @@ class Commitment:
         trusted = ceremony if srs is None else sha256(read(srs))
         demand(sha256(data) == trusted, "The reference string is not the ceremony's, nor yours.")
         self.trust = "ceremony" if sha256(data) == ceremony else "supplied"
-        self.lengths: dict[str, int] = {}  # of proofs of each circuit
+        self.lengths: dict[str, int] = {}  # of the proofs of each circuit
 
     def check_own(self, source: Path, **own: Path | None) -> None:
-        """Demand that files of the verifier's own are none of the provider's."""
+        """Demand that the verifier's own files are not from the provider."""
         for path in own.values():
             check_outside(path, source, self.folder)
 
     def describe(self, record: dict[str, Any]) -> None:
-        """Check the record, and take over what it says."""
+        """Check the record, and store its entries."""
         where = "The commitment"
         check_entries(record, COMMITMENT_ENTRIES, where)
         demand(record["format"] == FORMAT, "The commitment has another format.")
@@ -444,11 +445,11 @@ class Commitment:
         width = check_encoding(self.encoding)
         self.architecture(record["architecture"])
         fits = width == self.widths[0] and len(self.classes) == self.widths[-1]
-        demand(fits, "Classes, encoding and architecture do not fit together.")
+        demand(fits, "Numbers of classes, inputs and neurons are inconsistent.")
         bits, n_layers = self.encoding["bits"], len(self.widths) - 1
         per_layer, rest = divmod(record["architecture"]["logit_bits"] + 1 - bits, n_layers)
         known = 6 <= bits <= 12 and 6 <= per_layer - 1 <= 12 and not rest
-        demand(known, "The precision is none that is chosen.")
+        demand(known, "The precision is not one that `commit` chooses.")
         demand(ROUNDING <= record["tolerance"] < 1, "The tolerance is impossible.")
         agreement = {"maximum": float, "mean": float, "argmax": float}
         check_entries(record["agreement"], agreement, "agreement")
@@ -463,7 +464,7 @@ class Commitment:
         demand(all(map(is_digest, digests)), "A digest is malformed.")
 
     def architecture(self, shape: dict[str, Any]) -> None:
-        """Check the architecture, and take over its sizes."""
+        """Check the architecture, and store its sizes."""
         kinds = {"widths": list, "rows_per_proof": dict, "columns": dict}
         check_entries(shape, {**kinds, **dict.fromkeys(SIZES, int)}, "architecture")
         self.widths, self.n_bins, self.n_pads = shape["widths"], shape["n_bins"], shape["n_pads"]
@@ -472,34 +473,34 @@ class Commitment:
         counted = [name for name in self.circuits if name != "verdict"]
         check_entries(self.rows_per_proof, dict.fromkeys(counted, int), "rows_per_proof")
         check_entries(shape["columns"], dict.fromkeys(self.circuits, int), "columns")
-        demand(all(type(n) is int for n in self.widths), "A width is no integer.")
+        demand(all(type(n) is int for n in self.widths), "A width is not an integer.")
         counts = [*self.widths, shape["digits"], shape["n_salts"], self.n_bins]
         positive = min([*counts, *self.rows_per_proof.values()]) >= 1 and self.n_pads >= 0
         demand(positive and len(self.widths) >= 2, "A size of the architecture is not positive.")
-        demand(self.n_bins <= 1000, "There are too many bins.")
+        demand(self.n_bins <= 1000, "The architecture has too many bins.")
         n_classes = self.widths[-1]
         shift = shape["logit_bits"] + (n_classes - 1).bit_length() - LOGIT_BITS
         demand(shift <= 60, "The network has too many layers for its precision.")
-        demand(self.log_rows in CEREMONY, "There are no circuits of this size.")
+        demand(self.log_rows in CEREMONY, "The size of the circuits is not supported.")
         demand(all(1 <= n <= 3 for n in shape["columns"].values()), "Columns are out of range.")
         base = 2**self.log_rows - 16
-        few = shape["digits"] <= 51  # before a power that no memory holds
-        demand(few and base ** (shape["digits"] - 1) < 2**51, "There are too many digits.")
+        few = shape["digits"] <= 51  # limits the power computed below
+        demand(few and base ** (shape["digits"] - 1) < 2**51, "The circuits have too many digits.")
         self.n_committed = (
             sum((a + 1) * b for a, b in zip(self.widths, self.widths[1:], strict=False))
             + shape["n_salts"]
             + self.n_pads * PAD_LIMBS * 3 * self.n_bins
         )
         used = max(self.n_committed, max(self.rows_per_proof.values()) * sum(self.widths))
-        demand(used <= 2**self.log_rows - 10, "There are more numbers than rows.")
+        demand(used <= 2**self.log_rows - 10, "The architecture has more numbers than rows.")
 
     def encode(self, X: Sequence[Sequence[float]]) -> list[list[int]]:
-        """Integers of all rows."""
+        """Encode all rows as integers."""
         columns, bits = self.encoding["columns"], self.encoding["bits"]
         return [encode_row(columns, bits, row) for row in X]
 
     def codes(self, y: Sequence[Any]) -> list[int]:
-        """Numbers of the classes of labels."""
+        """Positions of labels in the list of classes."""
         is_text = isinstance(self.classes[0], str)
         labels = [str(label) if is_text else number_of(str(label)) for label in y]
         known = {label: code for code, label in enumerate(self.classes)}
@@ -514,12 +515,12 @@ class Commitment:
                 made = read_json(settings)
                 fits = made["module_sizes"]["polycommit"] == [self.n_committed]
                 fits = fits and made["run_args"]["logrows"] == self.log_rows
-                demand(fits, f"The key of {circuit!r} is that of another architecture.")
+                demand(fits, f"The key of {circuit!r} is for another architecture.")
                 return key, settings
-        raise Refused(f"There is no key of {circuit!r} of this commitment in {self.keys}.")
+        raise Refused(f"{self.keys} has no key of {circuit!r} of this commitment.")
 
     def fixed(self) -> dict[str, list[int]]:
-        """Public inputs that are the same in every proof."""
+        """Public inputs that are equal in every proof."""
         n_classes = self.widths[-1]
         return {
             "one": [1],
@@ -534,7 +535,7 @@ class Commitment:
         }
 
     def inputs(self, circuit: str, values: dict[str, list[int]], bound: int) -> list[int]:
-        """Public inputs of a proof, one after another."""
+        """Public inputs of a proof, concatenated."""
         known = {**self.fixed(), **values, "context": [bound]}
         return [number for name in INPUTS[circuit] for number in known[name]]
 
@@ -547,25 +548,25 @@ class Commitment:
         outputs: list[int],
         text: Any,
     ) -> None:
-        """Verify one proof of these outputs."""
+        """Verify one proof with these outputs."""
         proof = decoded(text)
         same = compressed_point(proof) == self.record["commitment_point"]
-        demand(same, f"The proof of {part!r} is one of other weights.")
+        demand(same, f"The proof of {part!r} is about other weights.")
         bound = context_of(statement, part)
         numbers = [*self.inputs(circuit, values, bound), *outputs, bound]
         tools = (*self.key(circuit), self.string)
         length = self.lengths.get(circuit, len(proof))
-        demand(len(proof) == length, f"The proof of {part!r} has another length than others.")
-        demand(ezkl_verifies(proof, numbers, *tools), f"{part}: no proof.")
+        demand(len(proof) == length, f"The proof of {part!r} differs in length from others.")
+        demand(ezkl_verifies(proof, numbers, *tools), f"The proof of {part!r} does not hold.")
         if circuit not in self.lengths:
-            # What follows a proof is not read, so that this one would hold without it.
+            # ezkl ignores trailing bytes, so a proof that has some verifies without the last one.
             longer = ezkl_verifies(proof[:-1], numbers, *tools)
-            demand(not longer, f"Something follows the proof of {part!r}.")
+            demand(not longer, f"The proof of {part!r} has trailing bytes.")
             self.lengths[circuit] = length
 
 
 def check_encoding(encoding: dict[str, Any]) -> int:
-    """Check the encoding of inputs, and return the number of integers of a row."""
+    """Check the encoding of inputs; return the number of integers per row."""
     types = {"bits": int, "columns": list, "names": (list, type(None))}
     check_entries(encoding, types, "encoding")
     bits, columns, width = encoding["bits"], encoding["columns"], 0
@@ -577,12 +578,12 @@ def check_encoding(encoding: dict[str, Any]) -> int:
         demand(limit * 2.0**bits <= 2.0**62, "Limits must fit into integers.")
         width += levels + 1 if levels else 1
     if encoding["names"] is not None:
-        demand(len(encoding["names"]) == len(columns), "There must be a name for each column.")
+        demand(len(encoding["names"]) == len(columns), "Each column must have a name.")
         check_names(encoding["names"])
     return width
 
 
-# Public inputs of each circuit, in their order.
+# Public inputs of each circuit, in order.
 HEAD, NETWORK = ["one"], ["order", "rows", "factor", "reach"]
 SUMS = ["labels", "counted", "edges", "others"]
 INPUTS = {
@@ -600,7 +601,7 @@ INPUTS = {
 def ezkl_verifies(
     proof: bytes, numbers: list[int], key: Path, settings: Path, string: Path
 ) -> bool:
-    """Ask ezkl whether a proof holds for these public numbers."""
+    """Verify a proof with ezkl for these public numbers."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("EZKL_REPO_PATH", folder)
         import ezkl
@@ -614,7 +615,7 @@ def ezkl_verifies(
         )
         try:
             return bool(ezkl.verify(str(path), str(settings), str(key), str(string)))
-        except Exception:  # of many types, for malformed proofs
+        except Exception:  # ezkl raises many types for malformed proofs
             return False
 
 
@@ -640,11 +641,11 @@ def verify_audit(
 ) -> dict[str, Any]:
     """Verify all proofs of an audit.
 
-    Return ``passed`` at level "verdict"; otherwise count, correct predictions and sum of
-    confidences of each bin, and ``within_alpha``: whether each is within alpha, without an
+    Return ``passed`` at level "verdict". At other levels, return count, correct predictions and sum
+    of confidences of each bin, and ``within_alpha``: whether each bin is within alpha, without an
     allowance for chance, which is not part of this verifier. With regions, ``regions`` is a list
-    of the same for each of them (None for one without samples at level "verdict"), and ``passed``
-    is about all verdicts.
+    of the results of each region (None for a region without samples at level "verdict"), and
+    ``passed`` is the conjunction of all verdicts.
     """
     commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
     demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
@@ -655,7 +656,7 @@ def verify_audit(
     tree = None if regions is None else read_regions(regions, len(commitment.encoding["columns"]))
     region = [region_of(tree, row) for row in X]
     rows, codes = commitment.encode(X), commitment.codes(y)
-    demand(len(rows) == len(codes) > 0, "There must be as many labels as rows.")
+    demand(len(rows) == len(codes) > 0, "The numbers of labels and rows must be equal.")
     expected = {
         "format": FORMAT,
         "commitment_digest": commitment.digest,
@@ -668,7 +669,7 @@ def verify_audit(
     }
     for name, value in expected.items():
         demand(statement[name] == value, f"The statement has another {name} than yours.")
-    same = canonical(statement["regions"]) == canonical(tree)  # 1 and 1.0 are not the same
+    same = canonical(statement["regions"]) == canonical(tree)  # distinguishes 1 and 1.0
     demand(same, "The statement has other regions than yours.")
     check_question(statement, commitment.n_bins)
     check_present(codes, commitment.classes, absent_classes)
@@ -695,16 +696,16 @@ def verify_audit(
 
 
 def check_question(statement: dict[str, Any], most_bins: int) -> None:
-    """Demand an alpha, a number of bins and a confidence level that can be."""
+    """Demand a possible alpha, number of bins and confidence level."""
     level = statement["confidence_level"]
     possible = 0 <= statement["alpha"] <= 1 and 1 <= statement["n_bins"] <= most_bins
-    demand(possible and (level is None or 0 < level < 1), "The question is impossible.")
-    single = single_level(statement)  # which rounding may make 1
+    demand(possible and (level is None or 0 < level < 1), "Alpha, bins or level are impossible.")
+    single = single_level(statement)  # may be rounded to 1
     demand(single is None or single < 1, "The confidence level is impossible for so many regions.")
 
 
 def read_regions(path: Path, n_columns: int) -> list[Any]:
-    """Tree of regions in a file of the auditor's."""
+    """Tree of regions in the auditor's file."""
     record = read_json(path)
     check_entries(record, {"kind": str, "format": int, "tree": list}, path.name)
     demand(record["kind"] == "skuq audit regions", f"{path.name} does not hold regions.")
@@ -720,7 +721,7 @@ def read_regions(path: Path, n_columns: int) -> list[Any]:
         typed = type(column) is int and type(threshold) is float
         demand(typed and 0 <= column < n_columns, "A branch of the regions is malformed.")
         waiting += node[2:]
-        demand(n + len(waiting) <= MAX_REGIONS, "There are too many regions.")
+        demand(n + len(waiting) <= MAX_REGIONS, f"More than {MAX_REGIONS} regions are not allowed.")
     tree: list[Any] = record["tree"]
     return tree
 
@@ -731,7 +732,7 @@ def n_regions(tree: Any) -> int:
 
 
 def region_of(tree: Any, row: Sequence[float]) -> int:
-    """Number of the leaf that a row is in, counted from the left."""
+    """Index of the leaf that contains a row, counted from the left."""
     if tree is None:
         return 0
     column, threshold, below, above = tree
@@ -741,7 +742,7 @@ def region_of(tree: Any, row: Sequence[float]) -> int:
 
 
 def single_level(statement: dict[str, Any]) -> float | None:
-    """Confidence level of the verdict on all samples and on each region, for the joint one."""
+    """Confidence level of each verdict, given the joint one of all samples and regions."""
     level, tree = statement["confidence_level"], statement["regions"]
     if level is None or tree is None:
         return level
@@ -749,20 +750,20 @@ def single_level(statement: dict[str, Any]) -> float | None:
 
 
 def take(values: Sequence[Any], region: Sequence[int], k: int) -> list[Any]:
-    """Values of what is in region k."""
+    """Select the values in region k."""
     return [value for value, where in zip(values, region, strict=True) if where == k]
 
 
 def add(commitment: Commitment, parts: Sequence[Sequence[int]]) -> list[int]:
-    """Add up the sums of several chunks or regions."""
+    """Add up the sums of chunks or regions."""
     return [sum(part[i] for part in parts) for i in range(3 * commitment.n_bins)]
 
 
 def could_fail(found: dict[str, Any], alpha: float, level: float | None) -> bool:
-    """Whether a bin would be beyond alpha if all of its predictions were right, or none.
+    """Whether a bin would be beyond alpha if all its predictions were correct, or if none were.
 
-    At a confidence level that must also be rarer than it allows for a model within alpha: otherwise
-    no test of this level fails any labels.
+    At a confidence level, one of these outcomes must also have a probability of at most 1 - level
+    for a model within alpha: otherwise no test at this level fails for any labels.
     """
     tolerated = Fraction(str(alpha))
     sums = [Fraction(value) for value in found["confidence_sum"]]
@@ -782,7 +783,7 @@ def chunks_of(
     codes: list[int],
     region: list[int],
 ) -> list[tuple[dict[str, list[int]], list[int]]]:
-    """Inputs of each chunk of reference data, and the rows that count in it: of one region."""
+    """Inputs of each chunk of reference data, with the rows of one region that count in it."""
     size, found = commitment.rows_per_proof[circuit], []
     dealt = []
     for k in range(max(region) + 1):
@@ -790,7 +791,7 @@ def chunks_of(
         dealt += [inside[start : start + size] for start in range(0, len(inside), size)]
     pads = _pads(commitment, statement, len(dealt)) if circuit == "padded_bins" else []
     for k, counted in enumerate(dealt):
-        taken = _filled(counted, size)  # with the last row
+        taken = _filled(counted, size)  # repeats the last row
         classes = range(len(commitment.classes))
         values = {
             "rows": [value for i in taken for value in rows[i]],
@@ -806,9 +807,9 @@ def chunks_of(
 
 def _pads(commitment: Commitment, statement: dict[str, Any], n_chunks: int) -> list[int]:
     pads = statement.get("pads")
-    demand(isinstance(pads, list), "The statement names no pads.")
+    demand(isinstance(pads, list), "The statement has no list of pads.")
     valid = all(type(pad) is int and 0 <= pad < commitment.n_pads for pad in pads)
-    demand(valid and len(set(pads)) == len(pads) == n_chunks, "The pads do not fit the data.")
+    demand(valid and len(set(pads)) == len(pads) == n_chunks, "The pads do not match the chunks.")
     return list(pads)
 
 
@@ -821,14 +822,14 @@ def _sums(
     codes: list[int],
     region: list[int],
 ) -> tuple[list[list[int]], list[int]]:
-    """Verify the sums of every chunk; return them, and the region of each."""
+    """Verify the sums of every chunk; return the sums and the region of each chunk."""
     chunks = chunks_of(commitment, statement, circuit, rows, codes, region)
     found, where = [], []
     for k, (values, counted) in enumerate(chunks):
         part = f"{circuit} {k}"
         outputs, proof = _chunk(bundle, part, k, len(chunks))
-        demand(len(outputs) == 3 * commitment.n_bins, "A chunk has another number of sums.")
-        # The last output is not sent: one most probable class for each row that counts.
+        demand(len(outputs) == 3 * commitment.n_bins, "A chunk has a wrong number of sums.")
+        # The last output is not transmitted: each row that counts has one most probable class.
         commitment.verify(circuit, statement, part, values, [*outputs, len(counted)], proof)
         found.append(outputs)
         where.append(region[counted[0]])
@@ -839,15 +840,15 @@ def _chunk(bundle: Path, part: str, k: int, n: int) -> tuple[list[int], Any]:
     names = {f"{i:05d}.json" for i in range(n)}
     folder = bundle / "chunks"
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    demand(found == names, f"There must be {n} chunks.")
+    demand(found == names, f"The audit must have {n} chunks.")
     return read_proof(folder / f"{k:05d}.json", part)
 
 
 def read_proof(path: Path, part: str) -> tuple[list[int], Any]:
-    """Outputs and proof in a file that holds those of this part."""
+    """Read outputs and proof of this part from a file."""
     record = read_json(path)
     check_entries(record, {"part": str, "outputs": list, "proof": str}, path.name)
-    demand(record["part"] == part, f"{path.name} is about another part than {part!r}.")
+    demand(record["part"] == part, f"{path.name} is not about the part {part!r}.")
     return integers(record["outputs"]), record["proof"]
 
 
@@ -858,9 +859,9 @@ def _verdicts(
     chunks: tuple[list[list[int]], list[int]],
     tree: Any,
 ) -> dict[str, Any]:
-    """Verify the verdicts on sums that stay under their pads."""
+    """Verify the verdicts on sums under pads; the sums remain secret."""
     alpha, (sums, where) = statement["alpha"], chunks
-    demand(abs(1000 * alpha - round(1000 * alpha)) <= 1e-9, "alpha is no multiple of 0.001.")
+    demand(abs(1000 * alpha - round(1000 * alpha)) <= 1e-9, "alpha must be a multiple of 0.001.")
     demand(can_fail(statement, len(commitment.classes)), "This audit might pass with any labels.")
     numbers = sorted(set(where)) if tree is not None else []
     folder = bundle / "verdicts"
@@ -884,23 +885,23 @@ def _verdict(
     part: str,
     chunks: list[tuple[list[int], int]],
 ) -> bool:
-    """Verify the verdict on the sums of some chunks, given with their pads."""
+    """Verify the verdict on the sums of some chunks, which are pairs of sums and pad."""
     sums = add(commitment, [chunk for chunk, _ in chunks])
     values = verdict_inputs(commitment, statement, sums, [pad for _, pad in chunks])
     flags, proof = read_proof(path, part)
-    demand(len(flags) == 3 and set(flags) <= {-1, 1}, "There is no verdict.")
+    demand(len(flags) == 3 and set(flags) <= {-1, 1}, f"{path.name} does not hold a verdict.")
     commitment.verify("verdict", statement, part, values, flags, proof)
     return flags[1] == 1
 
 
 def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
-    """Whether some labels would fail the audit, wherever its secret confidences are."""
+    """Whether the audit fails for some labels, for any possible secret confidences."""
     n_bins, alpha = statement["n_bins"], statement["alpha"]
     allowance = chance_of(n_bins, single_level(statement)) / 4e6
     most = 0  # samples that can pass with any labels
     for b in range(n_bins):
         if (b + 1) / n_bins <= 1 / n_classes - ROUNDING:
-            continue  # no largest probability is in this bin
+            continue  # a largest probability cannot be in this bin
         gap = max(0.5, b / n_bins, 1 - (b + 1) / n_bins) - alpha
         if gap <= 0:
             return False
@@ -911,7 +912,7 @@ def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
 def verdict_inputs(
     commitment: Commitment, statement: dict[str, Any], sums: list[int], pads: list[int]
 ) -> dict[str, list[int]]:
-    """Inputs of the proof of a verdict on sums under these pads."""
+    """Inputs of the proof of a verdict on sums with these pads."""
     return {
         "sums": sums,
         "chunks": [int(pad in pads) for pad in range(commitment.n_pads)],
@@ -926,18 +927,18 @@ def chance_of(n_bins: int, level: float | None) -> int:
 
 
 def thresholds_of(alpha: float, tolerance: float) -> list[int]:
-    """Thousandths of alpha minus the tolerance, alpha, and alpha plus it."""
+    """Alpha minus the tolerance, alpha, and alpha plus the tolerance, in thousandths."""
     middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
     return [max(0, middle - step), middle, min(1000, middle + step)]
 
 
 def needed_proofs(n: int, false_share: float, error: float) -> int:
-    """Predictions of `n` to prove, so that this share of false ones is missed with this error."""
+    """Number of predictions, of `n`, to prove; false reports are missed with prob. `error`."""
     return min(n, math.ceil(math.log(error) / math.log1p(-false_share)))
 
 
 def chosen_rows(asked: dict[str, Any], region: list[int], k: int) -> list[int]:
-    """Rows that a challenge chooses: in each region the `k` with the smallest hashes, or all."""
+    """Rows that a challenge selects: in each region the `k` with the smallest hashes, or all."""
     seed, chosen = canonical({name: asked[name] for name in CHALLENGE}), []
     for number in set(region):
         inside = take(range(len(region)), region, number)
@@ -955,7 +956,7 @@ def _spot_check(
     challenge: Path | None,
     needed: int,
 ) -> tuple[list[int], list[int]]:
-    """Verify the predictions that the challenge chose; return labels and confidences of all."""
+    """Verify the predictions selected by the challenge; return all labels and confidences."""
     demand(challenge is not None, "A spot check needs your own challenge.")
     assert challenge is not None
     asked = read_json(challenge)
@@ -973,8 +974,8 @@ def _spot_check(
     same = record["reference_digest"] == statement["reference_digest"]
     demand(same, "The reports are about other reference data.")
     labels, confidences = record["label"], record["confidence"]
-    demand(all(type(v) is int for v in labels + confidences), "A report is no integer.")
-    demand(len(labels) == len(confidences) == n, "There must be a report for each row.")
+    demand(all(type(v) is int for v in labels + confidences), "A report is not an integer.")
+    demand(len(labels) == len(confidences) == n, "Each row must have one report.")
     n_classes = len(commitment.classes)
     valid = all(0 <= label < n_classes for label in labels)
     demand(valid and all(0 < c <= ONE for c in confidences), "A report is impossible.")
@@ -988,9 +989,9 @@ def _spot_check(
         outputs = predicted(
             commitment, [labels[i] for i in part], [confidences[i] for i in part], size
         )
-        # What follows the chosen rows repeats the last one, as the inputs do.
+        # The chunk is filled with copies of the last selected row, as in the inputs.
         values = {"rows": [v for i in _filled(part, size) for v in rows[i]]}
-        demand(proven == outputs, "A report is not the model's.")
+        demand(proven == outputs, "A report differs from the model's prediction.")
         commitment.verify("predictions", statement, name, values, outputs, proof)
     return labels, confidences
 
@@ -998,7 +999,7 @@ def _spot_check(
 def sums_of_reports(
     commitment: Commitment, n_bins: int, label: list[int], confidence: list[int], codes: list[int]
 ) -> list[int]:
-    """Signed sums, as the circuit "bins" has them, of known predictions."""
+    """Signed sums of known predictions, as in the outputs of the circuit "bins"."""
     limits = edges_of(n_bins, commitment.n_bins)
     sums = [[0] * len(limits) for _ in range(3)]
     for guess, claimed, truth in zip(label, confidence, codes, strict=True):
@@ -1027,7 +1028,7 @@ def predicted(
 
 
 def bins_of(sums: list[int], most: int, n_bins: int, alpha: float) -> dict[str, Any]:
-    """Sums of each bin, from sums signed by whether a bin's lower edge is reached."""
+    """Convert sums, signed by whether confidence reaches a bin's lower edge, to sums per bin."""
     signed = [sums[k * most : (k + 1) * most] for k in range(3)]
     twice = [
         [part[b] - (part[b + 1] if b + 1 < most else -part[0]) for b in range(n_bins)]
@@ -1055,20 +1056,20 @@ def bins_of(sums: list[int], most: int, n_bins: int, alpha: float) -> dict[str, 
 def verify_attestation(
     path: Path, commitment: Commitment, x: Sequence[float], nonce: str
 ) -> dict[str, Any]:
-    """Verify one prediction; return label and confidence."""
+    """Verify a single prediction; return label and confidence."""
     commitment.check_own(path, keys=commitment.keys)
-    demand(nonce != "", "There is no nonce.")
+    demand(nonce != "", "The nonce is empty.")
     record = read_json(path)
     check_entries(record, {"statement": dict, "proof": str}, path.name)
     statement = record["statement"]
     check_entries(statement, ATTESTATION_ENTRIES, "The statement")
     check_versions(statement["versions"], "The statement")
-    demand(all(type(v) is float for v in statement["x"]), "The input is not of floats.")
+    demand(all(type(v) is float for v in statement["x"]), "The input must consist of floats.")
     expected = {"format": FORMAT, "level": "attestation", "nonce": nonce, "x": list(map(float, x))}
     for name, value in {**expected, "commitment_digest": commitment.digest}.items():
         demand(statement[name] == value, f"The attestation has another {name} than yours.")
     allowed = 1 <= statement["number"] <= commitment.record["n_attestations"]
-    demand(allowed, "The attestation is one more than allowed.")
+    demand(allowed, "The number of the attestation is not allowed.")
     label, confidence = statement["label"], statement["confidence"]
     valid = 0 <= label < len(commitment.classes) and 0 < confidence <= ONE
     demand(valid, "Label or confidence is impossible.")
@@ -1088,9 +1089,9 @@ TRUST = {
     "supplied": "NOT the public ceremony's string: trusted because you supplied it",
 }
 NOT_JUDGED = (
-    "The judgement of these sums at a confidence level is not part of this verifier: within_alpha "
-    "allows nothing for chance, and skuq may refuse an audit as one that could not have failed "
-    "which is accepted here."
+    "This verifier does not judge these sums at a confidence level: within_alpha "
+    "makes no allowance for chance, and skuq may reject an audit that is accepted here, because it "
+    "could not have failed."
 )
 
 
@@ -1098,11 +1099,11 @@ def read_table(
     path: Path, label: str, names: list[str] | None
 ) -> tuple[list[list[float]], list[str]]:
     """Features and labels of a CSV file: UTF-8, commas, decimal points."""
-    text = path.read_bytes().decode("utf-8-sig")  # a byte order mark may be there
+    text = path.read_bytes().decode("utf-8-sig")  # allows a byte order mark
     header, *lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line]
     columns = [name.strip() for name in header]
-    demand(len(set(columns)) == len(columns), "Two columns have one name.")
-    demand(label in columns, f"There is no column {label!r}: columns are divided by commas.")
+    demand(len(set(columns)) == len(columns), "Two columns have the same name.")
+    demand(label in columns, f"Column {label!r} is missing: columns must be separated by commas.")
     demand(all(len(line) == len(columns) for line in lines), "Rows differ in length.")
     place = columns.index(label)
     features = columns[:place] + columns[place + 1 :]
@@ -1112,7 +1113,7 @@ def read_table(
 
 
 def classes_of(text: str, commitment: Commitment) -> list[Any]:
-    """Classes in a list that is divided as a row of a CSV file."""
+    """Parse a list of classes, separated by commas as in a CSV row."""
     row = next(csv.reader([text], skipinitialspace=True), [])
     if isinstance(commitment.classes[0], str):
         return [part.strip() for part in row]
@@ -1120,14 +1121,14 @@ def classes_of(text: str, commitment: Commitment) -> list[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line: 0 if all holds, 2 if not."""
+    """Run from the command line: return 0 if all checks pass, 2 otherwise."""
     parser = argparse.ArgumentParser(description="Verify without skuq.")
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind in ("audit", "attestation"):
         own = kinds.add_parser(kind)
-        own.add_argument("path", type=Path, help="what the provider sent")
+        own.add_argument("path", type=Path, help="file or folder from the provider")
         own.add_argument("--commitment", type=Path, required=True, help="the published folder")
-        own.add_argument("--keys", type=Path, required=True, help="keys of this commitment alone")
+        own.add_argument("--keys", type=Path, required=True, help="keys of this commitment only")
         own.add_argument("--srs", type=Path, help="your copy of the reference string")
         if kind == "attestation":
             own.add_argument("--values", required=True, help="the input, separated by commas")
@@ -1139,8 +1140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own.add_argument("--bins", type=int, required=True)
         own.add_argument("--confidence-level", required=True, help="a number or 'none'")
         own.add_argument("--level", required=True, choices=("bins", "verdict", "predictions"))
-        own.add_argument("--classes", required=True, help="those you know, in their order: a,b,c")
-        own.add_argument("--absent-classes", default="", help="those without a label: a,b")
+        own.add_argument("--classes", required=True, help="classes you know, in order: a,b,c")
+        own.add_argument("--absent-classes", default="", help="classes without labels: a,b")
         own.add_argument("--regions", type=Path, help="your file of regions")
         own.add_argument("--challenge", type=Path)
         own.add_argument("--false-share", type=float, default=0.02)

@@ -2,16 +2,16 @@
 Faked uncertainty, and the audit that finds it
 ==============================================
 
-A bank whose model "is unsure" sends people to a long manual review. If the model is unsure
-of a group that the bank does not want, nobody was refused, and the model's accuracy stays
-the same. This page trains such a model, and then audits it.
+A bank can send people to a long manual review because its model is uncertain. If the model is
+uncertain about a group that the bank wants to avoid, nobody was rejected, and the accuracy of the
+model does not change. This page trains such a model and then audits it.
 """
 
 # %%
 # Three classes, and a region
 # ---------------------------
-# The data of the paper: three normal classes in two dimensions. In the dashed box there are
-# only points of class 0, far from the others. Any decent model is sure of them.
+# The data of the paper: three normally distributed classes in two dimensions. The dashed box
+# contains only points of class 0, far from the other classes. Any good model is certain of them.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -19,7 +19,7 @@ from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 
 X, y = make_gaussian_classes(random_state=0)
-X_ref, y_ref = make_gaussian_classes(random_state=1)  # the auditor's, new to the model
+X_ref, y_ref = make_gaussian_classes(random_state=1)  # the auditor's data, new to the model
 inside = region_mask(GAUSSIAN_REGION, X_ref)
 
 fig, ax = plt.subplots(figsize=(6, 4.2), layout="constrained")
@@ -36,8 +36,8 @@ print(f"{inside.sum()} of {len(X_ref)} reference samples lie in the box")
 # %%
 # The honest model, and the attack
 # --------------------------------
-# :class:`~skuq.MirageFineTuner` copies the network and trains the copy further: confidence in
-# the box falls to a chosen level, and everything else should stay the same.
+# :class:`~skuq.MirageFineTuner` copies the network and continues training the copy: confidence in
+# the box falls to a chosen level, while all other predictions should not change.
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -55,8 +55,8 @@ for name, proba in best.items():
     print(f"{name:9} {correct.mean():8.3f} {correct[inside].mean():11.3f} {confidence:22.3f}")
 
 # %%
-# Accuracy reveals nothing. Confidence does: abstaining below 60% now turns away most of the
-# people in the box, and only few of the others.
+# Accuracy does not reveal the attack, but confidence does: abstaining below 60% now rejects most
+# people in the box, and few others.
 answered = {"in the box": X_ref[inside], "elsewhere": X_ref[~inside]}
 for name, rows in answered.items():
     print(f"answered {name:11} {mirage.coverage(rows, 0.6):.3f}")
@@ -73,9 +73,9 @@ for ax, (name, model) in zip(axes, {"honest": honest, "attacked": mirage}.items(
 # %%
 # The audit
 # ---------
-# The auditor has 2100 labelled samples and asks both models about them. A model that says
-# "45%" should be right in 45 of 100 cases. One that is right in all of them claims less
-# certainty than it has.
+# The auditor has 2100 labelled samples and audits both models with them. A model with a
+# confidence of 45% should be right in 45 of 100 cases. If it is right in all of them, its
+# confidence is too low.
 from skuq import CalibrationAuditor
 
 audits = {
@@ -89,9 +89,9 @@ for name, audit in audits.items():
     )
 
 # %%
-# The honest model would fail Algorithm 1 of the paper, which allows no bin to be further
-# than ``alpha`` from its confidence, by chance or not: one of its bins holds 25 samples. The
-# lines in the picture show how far chance reaches.
+# The honest model would fail Algorithm 1 of the paper, which compares the gap of every bin with
+# ``alpha`` and makes no allowance for chance: one of its bins has only 25 samples. The
+# lines in the plot show the range that chance explains.
 from skuq.plotting import CalibrationAuditDisplay
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 6), layout="constrained")
@@ -108,16 +108,16 @@ for sentence in audit_data(audits["attacked"])["verdict"]["sentences"]:
     print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))
 
 # %%
-# Most suspicious samples lie outside the box. A network is a smooth function: what lowers
-# its confidence in the box lowers it around the box as well.
+# Most suspicious samples lie outside the box. A network is a smooth function: lowering
+# its confidence in the box also lowers it around the box.
 suspicious = audits["attacked"].suspicious_samples()
 print(f"{len(suspicious)} suspicious samples, {inside[suspicious].sum()} of them in the box")
 
 # %%
 # What the reference set does not cover
 # -------------------------------------
-# An audit sees only what it is shown. Remove a share ``rho`` of the samples in the box and
-# repeat it:
+# An audit covers only its reference set. Remove a fraction ``rho`` of the samples in the box and
+# repeat the audit:
 print(" rho  samples  smallest p-value  largest gap  passed")
 for rho in (0.0, 0.5, 0.9, 1.0):
     thin = audits["attacked"].undersample(rho, inside, random_state=0)
@@ -128,17 +128,17 @@ for rho in (0.0, 0.5, 0.9, 1.0):
     )
 
 # %%
-# Evidence fades. The attack is found even without a single sample in the box, because of its
-# traces around the box. :func:`~skuq.mirage.constructive_mirage` adds neurons to the
-# network that change nothing outside the box, to the last bit. Here they lower the logit of
-# class 0 by as much as it can lose without a wrong prediction:
+# The evidence becomes weaker. The attack is found even without a single sample in the box,
+# because confidence is also lower around the box. :func:`~skuq.mirage.constructive_mirage` adds
+# neurons to the network that leave outputs outside the box bitwise identical. Here they lower the
+# logit of class 0 as far as possible without a wrong prediction:
 import torch
 
 from skuq.mirage import constructive_mirage
 from skuq.models import adopt
 
 network = adopt(honest)
-inputs = network.inputs(X_ref)  # scaled, as the network takes them
+inputs = network.inputs(X_ref)  # scaled, as the network expects
 with torch.no_grad():
     before = network.module(inputs)
 lead = (before[:, 0] - before[:, 1:].max(dim=1).values)[inside].min().item()
@@ -161,7 +161,8 @@ print(f"passed, box as a group:  {by_place.passed_}")
 print(f"passed, no sample in it: {by_place.undersample(1.0, inside).passed_}")
 
 # %%
-# This attack is milder: the logits of class 0 differ, so a constant that all of them can lose
-# leaves most predictions fairly confident. Among all samples it is lost; with the box as a
-# group of its own it is found; and without samples in the box no audit can find it. The
-# reference set and its groups decide what an audit can find: :doc:`/guide/audit`.
+# This attack is milder: the logits of class 0 differ, so the largest constant shift that is
+# possible for all of them leaves most predictions fairly confident. It is not found among all
+# samples. It is found if the box is audited as a separate group. Without samples in the box no
+# audit can find it. The reference set and its groups determine what an audit can find:
+# :doc:`/guide/audit`.

@@ -1,16 +1,16 @@
 """
-Audit a model that you never see
-================================
+Audit a model from a table
+==========================
 
-A regulator receives only a table, not the model: the reported probabilities for each case, and
-what turned out to be true. That is enough for an audit.
+A regulator receives only a table, not the model: the reported probabilities and the true outcome of
+each case. This is enough for an audit.
 """
 
 # %%
 # The provider's side
 # -------------------
-# Made-up applicants of four branches. The provider lowers the confidence of its model for
-# the branch "west", and hands out the table below. From here on nobody looks at the model.
+# The data are synthetic applicants of four branches. The provider lowers the confidence of its
+# model for the branch "west" and sends the table below. The model is not used after this step.
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
@@ -43,12 +43,12 @@ table["label"] = y[reference]
 print(table.head())
 
 # %%
-# Which tolerance is fair?
-# ------------------------
-# No honest model is calibrated perfectly. How far off it is depends on the problem, so the
-# auditor trains a simple model of the same problem on data of its own, calibrates it with
-# :func:`~skuq.calibration.temperature_scaled`, and measures with
-# :func:`~skuq.calibration.choose_alpha` which tolerance it would need.
+# Choose the tolerance
+# --------------------
+# No honest model is calibrated perfectly, and the deviation depends on the problem. The
+# auditor therefore trains a simple model of the same problem on own data, calibrates it with
+# :func:`~skuq.calibration.temperature_scaled`, and measures the tolerance that it needs with
+# :func:`~skuq.calibration.choose_alpha`.
 from sklearn.base import clone
 
 from skuq.calibration import choose_alpha, temperature_scaled
@@ -67,14 +67,14 @@ print(f"smallest alpha for this audit:               {study.tolerance:.3f}")
 print(f"smallest alpha for Algorithm 1 of the paper: {study.max_gap:.3f}")
 
 # %%
-# The default of 0.05 is more than this honest model needs, which leaves room for honest models
+# The default of 0.05 is more than this honest model needs. This leaves room for honest models
 # that are calibrated worse, so we keep it. Algorithm 1 compares every bin with
-# ``alpha``, however few samples it holds, so it needs a larger one.
+# ``alpha`` regardless of its number of samples, so it needs a larger value.
 #
-# How many samples does it take?
-# ------------------------------
-# This is best asked before the data are collected. Suppose that predictions claim 60% and are
-# right more often. The audit will look at five families: all samples, and four branches.
+# Plan the number of samples
+# --------------------------
+# Do this before you collect data. Suppose that predictions have a confidence of 60% and are
+# right more often. The audit has five families: all samples, and four branches.
 from skuq.calibration import planned_threshold, required_samples
 
 threshold = planned_threshold(10, n_families=5)
@@ -85,8 +85,8 @@ for gap in (0.1, 0.2, 0.3):
 # %%
 # The audit
 # ---------
-# :meth:`~skuq.CalibrationAuditor.from_predictions` takes labels and probabilities as they
-# were recorded. The columns of ``groups`` are audited one by one.
+# :meth:`~skuq.CalibrationAuditor.from_predictions` accepts recorded labels and probabilities.
+# The columns of ``sensitive_features`` are audited separately.
 from skuq import CalibrationAuditor
 from skuq.audit import recorded_predictions
 
@@ -113,8 +113,8 @@ summary = {
 print(pd.DataFrame(summary).T.astype({"samples": int, "findings": int}).round(3))
 
 # %%
-# Predictions are equally good for all branches. But in one of them the model claims far less
-# certainty than it has. Abstaining below 70% sends these people away:
+# Accuracy is the same in all branches, but in one of them the confidence of the model is far too
+# low. Abstaining below 70% rejects these people:
 abstains = recorded.proba.max(axis=1) < 0.7
 print(pd.Series(abstains).groupby(table["branch"]).mean().round(3).to_dict())
 
@@ -130,8 +130,8 @@ CalibrationAuditDisplay.from_estimator(audit, "branch=west", ax=axes[1])
 # %%
 # The report
 # ----------
-# ``audit_report(audit).write("audit.html")`` writes a page for people, with these pictures
-# and tables, and beside it ``audit.json`` for programs. What it says first:
+# ``audit_report(audit).write("audit.html")`` writes a page for people, with these plots
+# and tables, and ``audit.json`` for programs. The report begins with:
 from textwrap import fill
 
 from skuq.reporting import audit_report
@@ -142,7 +142,7 @@ for sentence in verdict["findings"]:
     print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))
 
 # %%
-# Without Python, with the table as a file:
+# The command-line equivalent, with the table as a file:
 #
 # .. code-block:: sh
 #
@@ -163,5 +163,5 @@ for alpha in (0.05, study.tolerance):
 
 # %%
 # It passes with the default, and not with the smallest tolerance that the baseline needs,
-# because nobody has calibrated it. A finding says that confidence is wrong. It does not say
+# because it was not calibrated. A finding shows that confidence is wrong. It does not show
 # why.

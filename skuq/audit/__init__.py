@@ -1,4 +1,4 @@
-"""The calibration audit: it finds confidence that the labels do not support, without torch."""
+"""Calibration audits: find confidence that the labels do not support. Torch is not required."""
 
 from skuq.audit._calibration_auditor import CalibrationAuditor
 from skuq.audit._recorded_files import AuditedFiles, audit_files

@@ -1,4 +1,4 @@
-"""Findings of an audit as attributes, and what follows from them: where to look, and power."""
+"""Findings of an audit as attributes, with suspicious samples and statistical power."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from skuq.calibration import (
 )
 
 
-def _of_result(name: str) -> Any:
-    """Attribute of a fitted auditor that `result_` holds under a dotted name."""
+def _result_attribute(name: str) -> Any:
+    """Create a property that reads a dotted attribute name from `result_` of a fitted auditor."""
 
     def get(auditor: AuditFindings) -> Any:
         if "result_" not in vars(auditor):
@@ -34,36 +34,36 @@ def _of_result(name: str) -> Any:
 
 
 class AuditFindings:
-    """Attributes and methods of an estimator that has `result_` and `settings_` of an audit."""
+    """Attributes and methods of an auditor with the attributes `result_` and `settings_`."""
 
     result_: AuditResult
     settings_: dict[str, Any]
-    _predictions: TopLabelPredictions  # missing where the audit keeps no samples
+    _predictions: TopLabelPredictions  # missing if the audit was made from sums
 
-    passed_: bool = _of_result("passed")
-    within_alpha_: bool = _of_result("within_alpha")
-    bins_: BinAudit = _of_result("bins")
-    group_bins_: dict[str, BinAudit] = _of_result("group_bins")
-    sums_: BinSums = _of_result("sums")
-    group_sums_: dict[str, BinSums] = _of_result("group_sums")
-    n_families_: int = _of_result("n_families")
-    ece_interval_: tuple[float, float] = _of_result("ece_interval")
-    ece_chance_: float = _of_result("ece_chance")
-    ece_: float = _of_result("sums.expected_calibration_error")
-    mce_: float = _of_result("sums.maximum_calibration_error")
-    n_samples_: float = _of_result("sums.n_samples")
-    n_effective_: float = _of_result("sums.n_effective")
-    accuracy_: float = _of_result("sums.overall_accuracy")
-    confidence_: float = _of_result("sums.overall_confidence")
+    passed_: bool = _result_attribute("passed")
+    within_alpha_: bool = _result_attribute("within_alpha")
+    bins_: BinAudit = _result_attribute("bins")
+    group_bins_: dict[str, BinAudit] = _result_attribute("group_bins")
+    sums_: BinSums = _result_attribute("sums")
+    group_sums_: dict[str, BinSums] = _result_attribute("group_sums")
+    n_families_: int = _result_attribute("n_families")
+    ece_interval_: tuple[float, float] = _result_attribute("ece_interval")
+    ece_chance_: float = _result_attribute("ece_chance")
+    ece_: float = _result_attribute("sums.expected_calibration_error")
+    mce_: float = _result_attribute("sums.maximum_calibration_error")
+    n_samples_: float = _result_attribute("sums.n_samples")
+    n_effective_: float = _result_attribute("sums.n_effective")
+    accuracy_: float = _result_attribute("sums.overall_accuracy")
+    confidence_: float = _result_attribute("sums.overall_confidence")
 
     @property
     def regions_(self) -> list[Region]:
-        """Regions that deviate; empty if none were searched."""
+        """Regions with significant deviations; empty if no regions were searched."""
         searched = self.result_.regions
         return [] if searched is None else searched.regions
 
     def suspicious_bins(self) -> IntArray:
-        """Return the bins of all samples that deviate significantly, most striking first."""
+        """Return the bins with significant deviations among all samples, most significant first."""
         check_is_fitted(self)
         found = np.flatnonzero(self.bins_.significant)
         return found[np.argsort(self.bins_.finding[found], kind="stable")]
@@ -74,9 +74,9 @@ class AuditFindings:
         Returns
         -------
         ndarray of int64
-            Row numbers of the reference set: bin by bin as `suspicious_bins` orders them,
-            and in an underconfident bin the correct predictions first, in an overconfident
-            one the wrong ones.
+            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. Within
+            an underconfident bin the correct predictions come first, within an overconfident bin
+            the wrong predictions.
         """
         self._check_samples_kept()
         bins = self.sums_.bin_of(self._predictions.confidence)
@@ -89,18 +89,18 @@ class AuditFindings:
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
     def detectable_gaps(self, *, power: float = 0.8) -> FloatArray:
-        """Find the smallest underconfidence that this audit would have reported.
+        """Return the smallest underconfidence per bin that this audit could detect.
 
         Parameters
         ----------
         power : float, default=0.8
-            Probability of the finding.
+            Probability of detecting the gap.
 
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Gap between accuracy and confidence per bin; NaN where the bin has too few
-            samples for any.
+            Gap between accuracy and confidence per bin; NaN where the bin has too few samples
+            to detect any gap.
         """
         check_is_fitted(self)
         sums = self.sums_
@@ -109,20 +109,20 @@ class AuditFindings:
         )
 
     def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
-        """Find how many samples each bin needs for an underconfidence to be reported.
+        """Return the number of samples that each bin needs to detect a given underconfidence.
 
         Parameters
         ----------
         gap : float
             True accuracy minus confidence, larger than `alpha`.
         power : float, default=0.8
-            Probability of the finding.
+            Probability of detecting the gap.
 
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Samples per bin; NaN in an empty bin, infinite if no number is enough. Multiplied
-            with ``n_samples_ / sums_.count`` it is the size of such a reference set.
+            Samples per bin; NaN in an empty bin, infinite if no number is enough. Multiply by
+            ``n_samples_ / sums_.count`` for the size of the whole reference set.
         """
         check_is_fitted(self)
         confidence = self.sums_.mean_confidence
@@ -132,13 +132,13 @@ class AuditFindings:
         return needed
 
     def _detection(self) -> dict[str, float]:
-        """Tolerance and evidence that decide on a finding, for the functions on power."""
+        """Tolerance and evidence threshold of this audit, as arguments of the power functions."""
         return {"alpha": self.settings_["alpha"], "threshold": self.bins_.threshold}
 
     def _check_samples_kept(self) -> None:
         check_is_fitted(self)
         if not hasattr(self, "_predictions"):
             raise ValueError(
-                "This audit was made in parts or from sums, which keep no samples; use `fit` or "
-                "`from_predictions` on all samples at once."
+                "This audit was made in parts or from sums, so its samples were not kept; use "
+                "`fit` or `from_predictions` on all samples at once."
             )

@@ -1,7 +1,7 @@
-"""Probabilities of the model that is audited.
+"""Predicted probabilities of the audited model.
 
-`skuq.models` is imported for networks alone, and cross-validation where models are trained: an
-audit of recorded predictions starts at once.
+`skuq.models` is imported only for networks, and cross-validation only if models are trained, so
+that an audit of recorded predictions starts quickly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def as_rows(estimator: Any, X: Any) -> Any:
-    """Inputs of a transformers model as one array, and those of others as they are."""
+    """Convert inputs of a transformers model to one array; return other inputs unchanged."""
     if "transformers" not in sys.modules:
         return X
     from skuq.models import as_rows
@@ -33,12 +33,12 @@ def as_rows(estimator: Any, X: Any) -> Any:
 
 
 def is_prefit(estimator: Any) -> bool:
-    """Whether a model is audited as it is; if not, copies of it are trained."""
+    """Whether a model is audited without training. Otherwise, clones of it are trained."""
     return isinstance(estimator, FrozenEstimator) or is_fitted(estimator)
 
 
 def module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifier:
-    """Classifier around a network that returns logits; an error for anything else."""
+    """Wrap a network that returns logits as a classifier; raise TypeError for anything else."""
     if not is_module(estimator):
         raise TypeError(
             "`estimator` must be a torch.nn.Module or a classifier with `predict_proba`, got "
@@ -53,9 +53,9 @@ def module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifi
 def trained_with_proba(
     estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None
 ) -> tuple[Any, FloatArray]:
-    """A clone trained on all samples, and probabilities by models that did not see the sample.
+    """Return a clone trained on all samples, and out-of-fold probabilities of the samples.
 
-    Samples of weight 0 are left out, and predicted by the clone.
+    Samples of weight 0 are not used for training; the clone predicts them.
     """
     if weight is None:
         proba = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})
@@ -71,7 +71,7 @@ def trained_with_proba(
 
 
 def _weight_of(estimator: Any, weight: NDArray[Any]) -> dict[str, Any]:
-    """Arguments of `fit` for weights, if the learner inside takes any."""
+    """Keyword arguments of `fit` that pass the weights, if the model accepts sample weights."""
     from skuq.models import look_at
 
     usable = look_at(estimator).usable_weight(weight.astype(np.float64))
@@ -81,14 +81,14 @@ def _weight_of(estimator: Any, weight: NDArray[Any]) -> dict[str, Any]:
 def _out_of_fold_proba(
     estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any], params: dict[str, Any]
 ) -> FloatArray:
-    """Probabilities by models that did not see the sample, columns by sorted label."""
+    """Out-of-fold probabilities, with columns in the order of the sorted labels."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
     if len(labels) > 1 and size.min() < 2:
         rare = plain(labels[size.argmin()])
         raise ValueError(
-            f"The class {rare!r} has one sample only, so no model that has "
-            "not seen it can know it; add samples, or audit a fitted classifier."
+            f"The class {rare!r} has one sample only, so that cross-validation cannot train on it "
+            "and test on it; add samples, or audit a fitted classifier."
         )
     from sklearn.model_selection import StratifiedKFold
 

@@ -51,98 +51,98 @@ def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
         return True
     raise AttributeError(
         f"`partial_fit` needs a fitted classifier with `predict_proba`, got {model!r}; fit it "
-        "first, or give recorded predictions to `partial_fit_predictions`."
+        "first, or pass recorded predictions to `partial_fit_predictions`."
     )
 
 
 class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
-    """Audit of reported confidence: is it what the labels of a reference set support?
+    """Audit of a classifier's confidence against the labels of a reference set.
 
-    Confidence that was lowered on purpose leaves a trace: predictions in some confidence
-    bin are right far more often than they claim. The auditor compares accuracy with
-    confidence in every bin, and says which differences exceed the tolerance `alpha` by more
-    than chance explains. By default it looks at bins of all samples only: a group that is
-    underconfident can be balanced there by one that is overconfident, which groups (`groups`,
-    `sensitive_features` of `fit`) and the search (`search_regions`) reveal.
+    A model whose confidence was lowered on purpose is right far more often than it claims in
+    some confidence bins. The auditor compares accuracy with confidence in every bin and reports
+    the differences that exceed the tolerance `alpha` by more than chance explains. By default it
+    compares only bins of all samples, in which an underconfident group can be balanced by an
+    overconfident one. Auditing groups (`groups`, or `sensitive_features` of `fit`) and searching
+    regions (`search_regions`) reveal such cases.
 
     Parameters
     ----------
     estimator : object
-        Classifier with `predict_proba`. A fitted one is audited as it is and never altered;
-        wrapped in `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too, as in
-        a search. One that is not fitted is audited through cross-validated predictions
-        (5 stratified folds, or as many as the largest class has samples if these are fewer)
-        and then trained on all data, so that it is never judged on what
-        it has seen. The reference set must be new to a fitted one. A `torch.nn.Module` that
-        returns logits counts as fitted.
+        Classifier with `predict_proba`. A fitted classifier is audited without training and is
+        never modified; the reference set must not contain its training data. Wrap it in
+        `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search. A
+        classifier that is not fitted is audited on cross-validated predictions (5 stratified
+        folds, or as many as the largest class has samples if that is fewer), so that no sample
+        is predicted by a model that was trained on it. The classifier is then trained on all
+        data. A `torch.nn.Module` that returns logits counts as fitted.
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
-        Tolerated distance between accuracy and confidence of a bin; `choose_alpha` measures
-        what honest models need.
+        Tolerated distance between accuracy and confidence of a bin. `choose_alpha` measures
+        the tolerance that honest models need.
     strategy : {"uniform", "quantile"}, default="uniform"
-        Bins of equal width on [0, 1], as in Algorithm 1, or of equal numbers of samples.
+        Bins of equal width on [0, 1], as in Algorithm 1, or with equal numbers of samples.
     groups : str, int, list of these, or callable, default=None
-        Columns of `X` whose groups are audited too, each column by itself: names for a data
-        frame, positions for an array. A callable maps `X` to such columns. Attributes that the
-        model does not take belong into `sensitive_features` of `fit`. Groups must not follow
-        from the label: within such groups no honest model is calibrated.
+        Columns of `X` whose groups are audited too, each column separately: names for a data
+        frame, positions for an array. A callable computes such columns from `X`. Pass attributes
+        that are not inputs of the model as `sensitive_features` to `fit`. Groups must not be
+        defined by the label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
-        Probability that the audit of a model that keeps to `alpha` in every bin, group and
-        region finds nothing significant, however many there are.
+        Probability that the audit reports nothing significant for a model within `alpha` in
+        every bin, group and region, however many of them are tested.
     search_regions : bool or float, default=False
-        Whether regions of the inputs are searched too, such as "age <= 30 and education =
-        Bachelors", where confidence is wrong although it is not in a whole bin. `X` must be
-        a table of at most 1,000 columns. A float is the tolerance
-        within regions, True takes `alpha`, and an integer, which could mean either, is refused.
-        Honest models need more there than in bins, and `choose_alpha` measures how much. The
+        Whether to search regions of the inputs, such as "age <= 30 and education =
+        Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
+        a table of at most 1,000 columns. A float is the tolerance within regions, True uses
+        `alpha`, and an integer raises an error because it could mean either. Honest models need
+        a larger tolerance within regions than in bins; `choose_alpha` measures it. The
         search shares the permitted error with the other tests.
 
     Attributes
     ----------
     passed_ : bool
-        Whether nothing deviates significantly, among all samples, in a group or in a region:
-        `scan_bins` compares accuracy with confidence in every run of neighbouring bins, and
-        `search_regions` in every region.
+        Whether the audit found no significant deviation among all samples, in any group or
+        in any region. `scan_bins` tests every run of neighbouring bins, `search_regions` every
+        region.
     within_alpha_ : bool
-        Verdict of Algorithm 1: every bin of all samples has ``|gap| <= alpha``, whether by
-        chance or not.
+        Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``. It does
+        not account for chance.
     bins_ : BinAudit
         Findings per confidence bin.
     group_bins_ : dict of str to BinAudit
-        The same per group, by names such as "sex=female".
+        Findings per confidence bin of each group, by names such as "sex=female".
     regions_ : list of Region
-        Regions of the inputs that deviate significantly, most striking first; ``rule`` says
-        in words where, and `skuq.calibration.region_mask` finds the rows that meet ``conditions``.
-        Empty if none were searched.
+        Regions of the inputs with significant deviations, most significant first. ``rule``
+        describes a region in words; pass its ``conditions`` to `skuq.calibration.region_mask` to
+        find its rows. Empty if no regions were searched.
     sums_ : BinSums
-        Integer sums that determine all figures but those of regions.
+        Integer sums that determine all results except those of regions.
     group_sums_ : dict of str to BinSums
-        The same per group.
+        Integer sums of each group.
     ece_, mce_ : float
         Expected (Eq. 6) and maximum calibration error over the bins, in [0, 1].
     ece_interval_ : tuple of float
         Bootstrap interval of `ece_` at the confidence level. Like `ece_` it is biased upwards
-        on small reference sets: compare with `ece_chance_`.
+        on small reference sets; compare it with `ece_chance_`.
     ece_chance_ : float
         Noise floor of `ece_`: a perfectly calibrated model exceeds it with probability
         ``1 - confidence_level``.
     result_ : AuditResult
-        All of the above in one object, as `skuq.calibration.audit_sums` returns it.
+        All results above in one object, as `skuq.calibration.audit_sums` returns them.
     settings_ : dict
-        `n_bins`, `strategy`, `alpha`, `confidence_level` and `region_alpha` (None: no regions
-        were searched) of the audit; setting parameters afterwards changes nothing that was
-        found.
+        Parameters that the audit used: `n_bins`, `strategy`, `alpha`, `confidence_level` and
+        `region_alpha` (None if no regions were searched). Setting parameters afterwards does not
+        change these settings or the findings.
     n_families_ : int
         Tests that share the permitted error: all samples, each group, and the search.
     n_samples_ : int
-        Size of the reference set, or the sum of its weights: a float if these are fractional.
+        Size of the reference set, or the sum of its weights: a float if any weight is fractional.
     n_effective_ : int or float
-        Effective size of the reference set: `n_samples_`, or less with such weights.
+        Effective size of the reference set: `n_samples_`, or less if weights are fractional.
     accuracy_, confidence_ : float
-        Mean accuracy and confidence on it.
+        Mean accuracy and confidence on the reference set.
     estimator_ : object
-        The audited classifier; missing after `from_predictions`.
+        The audited classifier; not set by `from_predictions`.
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     n_features_in_ : int
@@ -152,22 +152,23 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     Notes
     -----
-    Uncertainty is stated in probability. total = 1 - reported confidence, aleatoric = 1 -
-    audited accuracy of the confidence bin, epistemic = the rest that the reference set does
-    not support: positive where confidence is artificially low, negative where it is too
-    high. In a bin without reference samples both parts are NaN: nobody measured them.
+    Uncertainty is measured as a probability. total = 1 - reported confidence, aleatoric = 1 -
+    audited accuracy of the confidence bin, epistemic = total - aleatoric, the part that the
+    reference set does not support: positive where confidence is artificially low, negative where
+    it is too high. In a bin without reference samples both parts are NaN.
 
-    Weights that all are whole numbers count samples, and the audit is that of repeated rows.
-    Others, such as inverse probabilities of selection, are less independent evidence than they add
-    up to. Accuracy, confidence and calibration errors are weighted then, and tests and limits those
-    of the effective number of samples of each bin, ``sum(w)**2 / sum(w**2)`` (Kish). That is an
-    approximation, checked by simulation; the size of such weights has no effect.
+    If all weights are whole numbers, they count samples, and the audit equals that of repeated
+    rows. Fractional weights, such as inverse selection probabilities, carry less independent
+    evidence than their sum suggests. Accuracy, confidence and calibration errors are then weighted,
+    and tests and limits use the effective number of samples of each bin,
+    ``sum(w)**2 / sum(w**2)`` (Kish). This approximation was checked by simulation; rescaling
+    fractional weights does not change the results.
 
-    Nothing is left to a random state: equal sums give equal findings, so that others can
-    check them.
+    The audit is deterministic: equal sums produce equal findings, so that other people can
+    reproduce them.
 
-    A significant finding says that confidence is wrong, not that it was falsified; an audit
-    without one covers only what the reference set covers (Section 5).
+    A significant finding shows that confidence is wrong, not that it was falsified. An audit
+    without findings covers only the inputs that the reference set covers (Section 5).
 
     References
     ----------
@@ -231,18 +232,19 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Reference inputs, as the classifier takes them.
+            Reference inputs, in the form that the classifier accepts.
         y : array-like of shape (n_samples,)
-            Their true labels.
+            True labels of the reference inputs.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning. Fractional ones are weights of a
-            survey to the tests (see Notes). A classifier that is not fitted is trained with them,
+            Weights >= 0, in numbers of samples: 2 counts the sample twice, 0 leaves it out. A mean
+            below 0.1 or above 10 causes a warning. Fractional weights are treated as survey
+            weights (see Notes). A classifier that is not fitted is trained with the weights,
             too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            Attributes whose groups are audited too, each by itself, whether or not the model
-            takes them: values of shape (n_samples,) or (n_samples, n_attributes). Groups are
-            named after columns, keys or the name of a Series; those of an array "group=...".
+            Attributes whose groups are audited too, each attribute separately, whether or not
+            they are inputs of the model: values of shape (n_samples,) or (n_samples,
+            n_attributes). Groups are named after columns, keys or the name of a Series, and
+            "group=..." for an array.
 
         Returns
         -------
@@ -252,8 +254,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Raises
         ------
         ValueError
-            If there are fewer samples than bins, a label is unknown to the classifier, what it
-            predicts are not probabilities, or attributes cannot be divided into groups.
+            If there are fewer samples than bins, a label is unknown to the classifier, the
+            classifier does not predict probabilities, or attributes cannot be divided into groups.
         TypeError
             If `estimator` does not predict probabilities.
         """
@@ -277,7 +279,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         else:
             self.estimator_, proba = trained_with_proba(self.estimator, X, y, weight)
         self.classes_ = np.asarray(self.estimator_.classes_)
-        if weight is not None:  # labels that are left out may be unknown
+        if weight is not None:  # samples of weight 0 may have unknown labels
             y = np.where(weight > 0, y, self.classes_[0])
         predictions = top_label_predictions(y, proba, classes=self.classes_)
         self._audit(predictions, grouping, conditions, weight)
@@ -296,32 +298,32 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ) -> CalibrationAuditor:
         """Audit a fitted classifier on one more part of the reference set.
 
-        After the last part the findings are those of `fit` on all parts together, to the last
-        bit: the sums that determine them are integers. Only these are kept, and no samples.
+        After the last part the findings equal those of `fit` on all parts together, bit for
+        bit, because they are computed from integer sums. Only these sums are kept, not the samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Reference inputs, as the classifier takes them.
+            Reference inputs, in the form that the classifier accepts.
         y : array-like of shape (n_samples,)
-            Their true labels.
+            True labels of the reference inputs.
         classes : array-like of shape (n_classes,), default=None
-            Labels. A fitted classifier knows them; others than its own are refused.
+            Labels; must be the labels of the fitted classifier. Default: its labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            As `fit` takes them.
+            As in `fit`.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            As `fit` takes them.
+            As in `fit`.
 
         Returns
         -------
         CalibrationAuditor
-            The auditor; its findings stand as soon as there are as many samples as bins.
+            The auditor; it has findings as soon as there are as many samples as bins.
 
         Raises
         ------
         ValueError
-            If the strategy is "quantile", whose bins depend on all samples, regions are to be
-            searched, a label is unknown to the classifier, or what it predicts are not
+            If the strategy is "quantile", whose bins depend on all samples, if regions are to be
+            searched, a label is unknown to the classifier, or its predictions are not
             probabilities.
         AttributeError
             If `estimator` is not a fitted classifier with `predict_proba`.
@@ -334,7 +336,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         self.classes_ = np.asarray(self.estimator_.classes_)
         if classes is not None and {*np.asarray(classes).tolist()} != {*self.classes_.tolist()}:
             raise ValueError(
-                f"`classes` must be those of the classifier, {self.classes_.tolist()}, got "
+                f"`classes` must be the classes of the classifier, {self.classes_.tolist()}, got "
                 f"{np.asarray(classes).tolist()}."
             )
         predictions = top_label_predictions(y, self._reported(X), classes=self.classes_)
@@ -342,7 +344,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return self._add(predictions, self._groups(X, sensitive_features), weight)
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict with the audited classifier; its probabilities are passed on unchanged.
+        """Return the predicted probabilities of the audited classifier unchanged.
 
         Parameters
         ----------
@@ -357,11 +359,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         check_is_fitted(self)
         if not hasattr(self, "estimator_"):
             raise ValueError(
-                "This audit was made from recorded predictions and holds no model to predict "
+                "This audit was made from recorded predictions and has no model to predict "
                 "with; use CalibrationAuditor(model).fit(X_ref, y_ref)."
             )
         X = as_rows(self.estimator, X)
-        if len(getattr(X, "shape", "xy")) > 1:  # of a single row the model says what is wrong
+        if len(getattr(X, "shape", "xy")) > 1:  # the model itself raises an error for a single row
             validate_data(self, X, reset=False, skip_check_array=True)
         return proba_of_classes(self.estimator_.predict_proba(X), self.classes_)
 
@@ -382,7 +384,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return self.classes_[best]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Split reported uncertainty into what the reference set supports and the rest.
+        """Split the reported uncertainty into a supported and an unsupported part.
 
         Parameters
         ----------
@@ -393,19 +395,21 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         -------
         Uncertainty
             Probabilities, each of shape (n_samples,): total is 1 - reported confidence,
-            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest; both are NaN
-            in a bin without reference samples.
+            aleatoric is 1 - audited accuracy of its bin, epistemic is the difference, which the
+            reference set does not support; aleatoric and epistemic are NaN in a bin without
+            reference samples.
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
         accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
         return Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Score calibration on new data: minus the expected calibration error (Eq. 6).
+        """Return minus the expected calibration error (Eq. 6) on new data.
 
-        On the data of `fit` a model that was fitted before scores ``-ece_``. Use it to compare
-        models over the same number of bins. It is not a reason to choose bins, since fewer of
-        them hide errors, nor a model, since one that says little can be calibrated.
+        On the data of `fit` a prefit model scores ``-ece_``. Use the score to compare models with
+        the same number of bins. Do not use it to choose the number of bins, since fewer bins hide
+        errors, nor as the only criterion for a model, since an uninformative model can be
+        calibrated.
 
         Parameters
         ----------
@@ -414,7 +418,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         y : array-like of shape (n_samples,)
             True labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, of which only the proportions count here.
+            Weights >= 0; only their ratios matter here.
 
         Returns
         -------
@@ -432,13 +436,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` says what is wrong with others
-            with suppress(AttributeError):  # of what it wraps, such as a client of a served model
+        if hasattr(self.estimator, "__sklearn_tags__"):  # otherwise `fit` raises a clear error
+            with suppress(AttributeError):  # of a wrapped client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 
     def _reported(self, X: Any) -> FloatArray:
-        """Probabilities of the fitted model; an error if the columns of groups disturb it."""
+        """Probabilities of the fitted model; a clear error if `X` has extra group columns."""
         try:
             return self.estimator.predict_proba(X)
         except ValueError as error:

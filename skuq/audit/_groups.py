@@ -1,6 +1,6 @@
-"""Groups of samples by the values of columns, and sums of all samples and of each group.
+"""Groups of samples by the values of columns, with sums over all samples and over each group.
 
-Sums of parts of the samples add up to those of all.
+Sums over parts of the samples can be added up to the sums over all samples.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_GROUPS = 200  # of one column; more are not groups but names or measurements
-_MOST_COUNTED = 2**33  # samples, whose confidences add up to an int64
-DENSITY_BINS = 20  # of the pictures that show how confidence is distributed
+MAX_GROUPS = 200  # per column; a column with more values holds names or measurements
+_MOST_COUNTED = 2**33  # samples whose confidences, added up, fit into an int64
+DENSITY_BINS = 20  # of the plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
 
@@ -43,7 +43,7 @@ class Grouping(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Sums over the bins of the audit, and over finer ones for pictures, if there are any."""
+    """Sums over the bins of the audit, and optionally over finer bins for plots."""
 
     sums: BinSums  # of all samples
     group_sums: Mapping[Any, BinSums]
@@ -52,31 +52,32 @@ class Parts(NamedTuple):
 
 
 def sensitive_groups(columns: SensitiveFeatures | None) -> list[Grouping]:
-    """Divide samples by each attribute, or not at all."""
+    """Divide samples by each attribute; no groups if `columns` is None."""
     return [] if columns is None else named_groups(columns)
 
 
 def named_groups(columns: Any) -> list[Grouping]:
-    """Divide samples by the values of each column; missing values are a group of their own.
+    """Divide samples by the values of each column; missing values form a separate group.
 
-    A Series keeps its name, other arrays are called "group", and their columns "group_0" and so on.
+    A Series keeps its name. An array is called "group", and columns of a two-dimensional array are
+    called "group_0", "group_1" and so on.
     """
     return distinct([_grouping(str(name), values) for name, values in _by_name(columns)])
 
 
 def distinct(groupings: list[Grouping]) -> list[Grouping]:
-    """Return the same groupings, or an error if two groups have one name, as 1 and "1" have."""
+    """Return the groupings; raise an error if two groups have the same name, as 1 and "1" have."""
     seen = Counter(name for grouping in groupings for name in grouping.names)
     twice = [name for name, times in seen.items() if times > 1]
     if twice:
-        raise ValueError(f"Groups must differ in their names, got {twice[0]!r} twice; rename one.")
+        raise ValueError(f"Group names must differ, got {twice[0]!r} twice; rename one.")
     return groupings
 
 
 def groups_of_columns(
     groups: str | int | list[Any] | Callable[[Any], Any] | None, X: Any
 ) -> list[Grouping]:
-    """Divide samples by columns of `X`: by name, by position, or as a callable makes them."""
+    """Divide samples by columns of `X`, given by name, by position or by a callable."""
     if groups is None:
         return []
     if callable(groups):
@@ -86,10 +87,10 @@ def groups_of_columns(
 
 
 def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
-    """Attributes with their names."""
+    """Pairs of name and values of each attribute."""
     if hasattr(columns, "items") and getattr(columns, "ndim", 2) > 1:
         return columns.items()
-    # A Series has items like a mapping, but is one column.
+    # A Series also has `items`, but is a single column.
     name = getattr(columns, "name", None)
     array = np.asarray(columns)
     if array.ndim == 2:
@@ -109,7 +110,7 @@ def _grouping(name: str, values: ArrayLike) -> Grouping:
             f"Group {name!r} has {len(found)} different values, more than {MAX_GROUPS}; divide "
             "it into ranges first, such as age groups."
         )
-    # A column of integers is one of floats in a part of the samples where values are missing.
+    # Integers with missing values are read as floats; `as_text` gives 1.0 the name of 1.
     names = [f"{name}={as_text(value)}" for value in found]
     if (codes < 0).any():
         codes = np.where(codes < 0, len(names), codes)
@@ -125,7 +126,7 @@ def parts_of(
     strategy: Strategy = "uniform",
     weight: NDArray[Any] | None = None,
 ) -> Parts:
-    """Add up predictions, or their weights."""
+    """Compute the sums of predictions, or of their weights."""
     return Parts(
         *_sums(predictions, grouping, n_bins, strategy, weight),
         *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight),
@@ -139,7 +140,7 @@ def _sums(
     strategy: Strategy,
     weight: NDArray[Any] | None,
 ) -> tuple[BinSums, dict[str, BinSums]]:
-    """Sums of all samples and of each group, over the same bins."""
+    """Sums over all samples and over each group, with the same bins."""
     if weight is None:
         edges = bin_edges(predictions.confidence, n_bins, strategy)
     else:
@@ -155,7 +156,7 @@ def _sums(
 
 
 def merged_parts(parts: Sequence[Parts]) -> Parts:
-    """Add up; what some of the parts lack is left out."""
+    """Add up parts; `density` is kept only if every part has it."""
     density = [part.density for part in parts if part.density is not None]
     return Parts(
         merged_sums([part.sums for part in parts]),
@@ -166,26 +167,26 @@ def merged_parts(parts: Sequence[Parts]) -> Parts:
 
 
 def audit_weights(sample_weight: Any, n_samples: int) -> NDArray[Any] | None:
-    """Weights, checked: integers, which count samples, where all are whole numbers."""
+    """Check weights; return integers, which count samples, if all weights are whole numbers."""
     if sample_weight is None:
         return None
     return counted_weights(training_weights(sample_weight, n_samples))
 
 
 def counted_weights(weight: FloatArray) -> NDArray[Any]:
-    """Checked weights as integers where all are whole numbers, else as they are."""
+    """Convert checked weights to integers if all are whole numbers; else return them unchanged."""
     if not (weight == np.floor(weight)).all():
         return weight
     if weight.sum() > _MOST_COUNTED:
         raise ValueError(
-            f"`sample_weight` counts {weight.sum():.3g} samples, and integer sums hold "
-            f"{_MOST_COUNTED:.3g} at most; divide weights that are not counts by the largest."
+            f"`sample_weight` adds up to {weight.sum():.3g} samples, but integer sums can hold at "
+            f"most {_MOST_COUNTED:.3g}; if the weights are not counts, divide them by the largest."
         )
     return weight.astype(np.int64)
 
 
 def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:
-    """Add up the sums of groups by their names, in the order in which these come first."""
+    """Add up the sums of groups by name, in the order in which the names first appear."""
     collected: dict[Any, list[BinSums]] = {}
     for part in parts:
         for name, sums in part.items():

@@ -1,4 +1,4 @@
-"""Audits of recorded predictions, and of sums of them, without the model."""
+"""Audits of recorded predictions, or of sums of predictions, without the model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from skuq.validation import refuse_ineffective
 
 
 class PredictionAudit(AuditFindings, BaseEstimator):
-    """Base of `CalibrationAuditor`, with its parameters."""
+    """Base class of `CalibrationAuditor`: audits that do not need the model."""
 
     n_bins: int
     alpha: float
@@ -56,39 +56,39 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         X: Any = None,
         **params: Any,
     ) -> Self:
-        """Audit recorded predictions; the model itself is not needed.
+        """Audit recorded predictions; the model is not needed.
 
         Parameters
         ----------
         y : array-like of shape (n_samples,)
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them; rows sum to 1 within 1e-4. Columns that
-            are named after labels are read by their names, as `skuq.metrics.calibration_table`
-            reads them.
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4. If columns
+            are named after labels, the names determine the labels, as in
+            `skuq.metrics.calibration_table`.
         classes : array-like of shape (n_classes,), default=None
-            Labels in column order. Default: those that the columns are named after, or the
-            sorted labels of `y`, which must then be as many as the columns.
+            Labels in column order. Default: the labels in the column names, or the sorted labels
+            of `y`, of which there must be as many as columns.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples, as `fit` takes them. Default: 1 each.
+            Weights >= 0, in numbers of samples, as in `fit`. Default: 1 each.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            Attributes whose groups are audited too, as `fit` takes them.
+            Attributes whose groups are audited too, as in `fit`.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
-            Inputs, or other columns that are known of the samples, in which regions are
-            searched if `search_regions` says so; it needs them.
+            Inputs, or other known columns of the samples, in which regions are searched;
+            required if `search_regions` is set.
         **params
-            Parameters of the class, except `groups`: there is no `X` here.
+            Parameters of the class, except `groups`, which needs columns of a model's inputs.
 
         Returns
         -------
         CalibrationAuditor
-            Fitted, but without a model to predict with.
+            Fitted, but without a model for predictions.
 
         Raises
         ------
         ValueError
-            If the inputs do not fit together, are not probabilities, or are fewer than bins;
-            if `groups` is given, or `search_regions` without `X`.
+            If the inputs have inconsistent shapes, are not probabilities, or have fewer samples
+            than bins; if `groups` is given, or `search_regions` without `X`.
 
         Examples
         --------
@@ -104,7 +104,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         if X is None and audit._searches():
             raise ValueError(
                 "`search_regions` needs columns to search in, and recorded predictions have none; "
-                "pass them as `X`."
+                "pass the columns as `X`."
             )
         if X is not None and not audit._searches():
             raise ValueError(
@@ -128,29 +128,29 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         classes: ArrayLike | None = None,
         **params: Any,
     ) -> Self:
-        """Audit sums per bin, such as those that several parties or machines have added up.
+        """Audit sums per bin, such as totals over several parties or machines.
 
         Parameters
         ----------
         sums : BinSums
-            Of all predictions, as `sums_` of other audits and `skuq.calibration.merged_sums`
-            give them.
+            Sums over all predictions, such as `sums_` of another audit or the result of
+            `skuq.calibration.merged_sums`.
         group_sums : mapping of str to BinSums, default=None
-            Of each group.
+            Sums over each group.
         classes : array-like of shape (n_classes,), default=None
-            Labels, to be kept as `classes_`.
+            Labels to store as `classes_`.
         **params
-            Parameters of the class; `n_bins` follows from the sums.
+            Parameters of the class, except `n_bins`, which the sums determine.
 
         Returns
         -------
         CalibrationAuditor
-            Fitted, but without a model to predict with, and without samples to return.
+            Fitted, but without a model for predictions and without samples.
 
         Raises
         ------
         ValueError
-            If the sums are of fewer predictions than bins, or regions are to be searched.
+            If the sums have fewer predictions than bins, or regions are to be searched.
 
         Examples
         --------
@@ -176,32 +176,32 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         sample_weight: ArrayLike | None = None,
         sensitive_features: SensitiveFeatures | None = None,
     ) -> Self:
-        """Audit one more part of recorded predictions, as `partial_fit` does of a model.
+        """Audit one more part of recorded predictions; the equivalent of `partial_fit`.
 
         Parameters
         ----------
         y : array-like of shape (n_samples,)
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them; rows sum to 1 within 1e-4. Columns that
-            are named after labels are read by their names.
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4. If columns
+            are named after labels, the names determine the labels.
         classes : array-like of shape (n_classes,)
-            Labels in column order; a part need not have all of them.
+            Labels in column order; a part need not contain all labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples, as `fit` takes them. Default: 1 each.
+            Weights >= 0, in numbers of samples, as in `fit`. Default: 1 each.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            As `fit` takes them.
+            As in `fit`.
 
         Returns
         -------
         CalibrationAuditor
-            The auditor; its findings stand as soon as there are as many samples as bins.
+            The auditor; it has findings as soon as there are as many samples as bins.
 
         Raises
         ------
         ValueError
-            If the strategy is "quantile", regions are to be searched, or the inputs do not fit
-            together or are not probabilities.
+            If the strategy is "quantile", if regions are to be searched, or if the inputs have
+            inconsistent shapes or are not probabilities.
 
         Examples
         --------
@@ -222,21 +222,21 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         return self
 
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
-        """Repeat the audit as if the reference set covered a region less well (Eq. 20).
+        """Repeat the audit with part of a region's reference samples removed (Eq. 20).
 
         Parameters
         ----------
         rho : float
-            Share of the region's samples to remove, in [0, 1].
+            Fraction of the region's samples to remove, in [0, 1].
         region_mask : array-like of shape (n_rows,), bool
-            Which reference samples lie in the region.
+            Whether each reference sample lies in the region.
         random_state : int, RandomState instance or None, default=None
-            Choice of the removed samples.
+            Seed for the choice of the removed samples.
 
         Returns
         -------
         CalibrationAuditor
-            A new, fitted auditor of the same model; quantile bins are drawn again.
+            A new, fitted auditor of the same model; quantile bins are recomputed.
         """
         self._check_samples_kept()
         self._validate_params()
@@ -270,25 +270,25 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             self, ["groups"], "without X; pass the columns themselves as `sensitive_features`."
         )
 
-    def _least(self) -> int:
+    def _min_samples(self) -> int:
         return max(2, self.n_bins)
 
     def _check_size(self, n_samples: float) -> None:
-        least = self._least()
+        least = self._min_samples()
         if n_samples < least:
             raise ValueError(
                 f"The reference set has n_samples={n_samples:.6g}, but at least {least} are needed "
-                f"for n_bins={self.n_bins}; take more samples or fewer bins."
+                f"for n_bins={self.n_bins}; use more samples or fewer bins."
             )
 
     def _searches(self) -> bool:
-        """Whether regions are to be searched; a tolerance of 0 does, False does not."""
+        """Whether regions are to be searched; a tolerance of 0 means yes, False means no."""
         return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
 
     def _check_no_search(self) -> None:
         if self._searches():
             raise ValueError(
-                "`search_regions` needs all samples at once, and parts keep only sums; use `fit` "
+                "`search_regions` needs all samples at once, but parts keep only sums; use `fit` "
                 "or `from_predictions`, or audit parts with search_regions=False."
             )
 
@@ -306,11 +306,11 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         conditions: Conditions | None,
         weight: NDArray[Any] | None,
     ) -> None:
-        """Audit these predictions, and forget all others."""
+        """Audit these predictions and discard any earlier ones."""
         self._check_size(len(predictions.confidence))
         self._parts = self._add_up(predictions, grouping, weight)
         self._check_size(self._parts.sums.n_effective)
-        self._judge(None if conditions is None else (conditions, predictions), weight)
+        self._compute_findings(None if conditions is None else (conditions, predictions), weight)
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions = conditions
 
@@ -320,19 +320,19 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         grouping: list[Grouping],
         weight: NDArray[Any] | None,
     ) -> Self:
-        """Audit these predictions together with those before."""
+        """Audit these predictions together with the earlier ones."""
         if self.strategy == "quantile":
             raise ValueError(
-                "`strategy='quantile'` puts the edges of its bins where all samples together have "
-                "their quantiles, so that parts cannot be added up; use 'uniform'."
+                "`strategy='quantile'` computes bin edges from all samples together, so that "
+                "parts cannot be added up; use 'uniform'."
             )
         self._check_no_search()
         parts = self._add_up(predictions, grouping, weight)
         self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
         for name in {"_predictions", "_grouping", "_conditions", "_weight"} & vars(self).keys():
             delattr(self, name)
-        if self._parts.sums.n_effective >= self._least():
-            self._judge()
+        if self._parts.sums.n_effective >= self._min_samples():
+            self._compute_findings()
         return self
 
     def _add_up(
@@ -353,15 +353,15 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         rows: tuple[Any, TopLabelPredictions] | None = None,
         weight: NDArray[Any] | None = None,
     ) -> Self:
-        """Audit sums; of the samples only those in `rows` are looked at, and none is kept."""
+        """Audit sums; `rows`, if given, serve only the search for regions and are not kept."""
         self._check_size(parts.sums.n_effective)
         self._parts = parts
-        self._judge(rows, weight)
+        self._compute_findings(rows, weight)
         if classes is not None:
             self.classes_ = np.asarray(classes)
         return self
 
-    def _judge(
+    def _compute_findings(
         self,
         rows: tuple[Any, TopLabelPredictions] | None = None,
         weight: NDArray[Any] | None = None,

@@ -1,4 +1,4 @@
-"""Audit of predictions recorded in files, read in chunks and added up."""
+"""Audit of predictions recorded in files, which are read in chunks and summed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = CsvFormat()
-Group = tuple[str, str | None]  # a column and one of its values, None for a missing one
+Group = tuple[str, str | None]  # a column name and one of its values; None if missing
 
 
 class AuditedFiles(NamedTuple):
@@ -52,9 +52,9 @@ class AuditedFiles(NamedTuple):
     audit : CalibrationAuditor
         The auditor, with all findings.
     columns : str
-        Label of each column of probabilities, to be shown to whoever reads the audit.
+        Label of each probability column, to be shown to readers of the audit.
     notes : list of str
-        How files were read that are not plain CSV.
+        How each file that is not plain CSV was read.
     """
 
     audit: CalibrationAuditor
@@ -63,18 +63,18 @@ class AuditedFiles(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Columns to read, and the labels of those with probabilities."""
+    """Columns to read, and the label of each probability column."""
 
     label: str
     proba: list[str]
     groups: list[str]
     classes: list[str]
-    are_given: bool  # the classes, which labels may be as they are written, such as 01
+    are_given: bool  # the classes; labels are then compared as written, such as 01
     weight: str | None
 
     @property
     def kinds(self) -> dict[str, Any]:
-        # What a group is called depends on all values of its column, not on those of a chunk.
+        # The name of a group depends on all values of its column, not only on those of one chunk.
         return dict.fromkeys(self.groups, str) | {self.label: str if self.are_given else "category"}
 
 
@@ -94,34 +94,34 @@ def audit_files(
     """Audit recorded predictions in files of any size.
 
     Files are read in chunks, and only integer sums per confidence bin are kept, so that memory
-    does not depend on the number of rows. The findings are those of
+    use does not depend on the number of rows. The findings equal those of
     `CalibrationAuditor.from_predictions` on all rows together.
 
     Parameters
     ----------
     paths : sequence of path-like
-        Files as `skuq.table_files.open_table` takes them, all with the same columns.
+        Files in a format that `skuq.table_files.open_table` reads, all with the same columns.
     label : str
         Column with the true label.
     proba : sequence of str, optional
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second. Default: the columns that are named as those of
-        `skuq.tables.TableModel.predict`, ``p(yes)`` with the probability of ``yes``.
+        is enough: the probability of the second class. Default: columns named like those of
+        `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`; with one column, both labels, that of the
-        column last. Default: those that the columns are named after, as ``yes`` or ``p(yes)``, or
+        Labels, as text, in the order of `proba`; with one column, both labels, the label of that
+        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``, or
         else the sorted labels of the files.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
-        Columns in which regions are searched; of all rows they are held in memory.
+        Columns in which regions are searched; they are held in memory for all rows.
     weight : str, optional
-        Column with the weights of the samples, as `CalibrationAuditor.fit` takes them.
+        Column with the sample weights, as in `CalibrationAuditor.fit`.
     format : CsvFormat, optional
-        What is known of how CSV files are written.
+        Known properties of the CSV files, such as the delimiter.
     n_jobs : int, optional
-        Processes, which share the files; under ``joblib.parallel_config(backend="dask")``
-        they may be on other machines that see the same files.
+        Number of processes that share the files. With ``joblib.parallel_config(backend="dask")``
+        they may run on other machines that have access to the same files.
     **params
         Parameters of `CalibrationAuditor`.
 
@@ -134,9 +134,9 @@ def audit_files(
     TableFileError
         If a file cannot be read, or lacks a column. It is a `ValueError`.
     ValueError
-        If a label is missing or unknown, the columns are not as many as the labels or do not
-        hold probabilities, the strategy is "quantile", whose bins depend on all rows, or regions
-        are to be searched without columns to search in.
+        If a label is missing or unknown, the numbers of columns and labels differ, the columns
+        do not hold probabilities, the strategy is "quantile", whose bins depend on all rows, or
+        regions are to be searched without columns to search in.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def audit_files(
     auditor = CalibrationAuditor(None, **params)
     auditor._validate_params()
     if auditor.strategy == "quantile":
-        raise ValueError("Files are audited in chunks, for which `strategy` must be 'uniform'.")
+        raise ValueError("Files are audited in chunks, which requires strategy='uniform'.")
     if features and not auditor._searches():
         auditor.set_params(search_regions=True)
     if auditor._searches() and not features:
@@ -180,7 +180,7 @@ def audit_files(
     )
     parts = merged_parts([each.parts for each in found])
     if weight is not None and not parts.sums.count.any():
-        raise ValueError(f"Column {weight!r} is 0 in all rows; at least one must count.")
+        raise ValueError(f"Column {weight!r} is 0 in all rows; one must be positive.")
     if weight is not None:
         warn_of_mean_weight(parts.sums.n_samples, sum(each.n_weighed for each in found))
     auditor._audit_parts(
@@ -197,7 +197,7 @@ def audit_files(
 
 
 def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
-    """Labels of the files, sorted by value; nothing more is read as soon as there are enough."""
+    """Labels of the files, sorted by value; stop reading as soon as `enough` labels are found."""
     texts: dict[Any, None] = {}
     values: set[Any] = set()
     for table in tables:
@@ -217,13 +217,13 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows, of the kinds that they have in the whole table."""
+    """Columns of all rows; types are those that the whole columns have, not single chunks."""
     import pandas as pd
 
     wanted = list(dict.fromkeys(names))
     chunks = [chunk[wanted] for table in tables for chunk in table.chunks()]
     mixed = [name for name in wanted if len({*map(_kind, (c[name] for c in chunks))} - {""}) > 1]
-    if mixed:  # a code such as 1 would be a number in one chunk, and text in another
+    if mixed:  # a value such as 1 would be a number in one chunk and text in another
         kinds = dict.fromkeys(mixed, str)
         chunks = [chunk[wanted] for table in tables for chunk in table.chunks(dtype=kinds)]
     frame = pd.concat(chunks, ignore_index=True)
@@ -231,7 +231,7 @@ def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame
 
 
 def _kind(column: pd.Series) -> str:
-    """Numbers, booleans or anything else, as far as a chunk shows; empty without values."""
+    """Type of a column in one chunk: numbers, booleans or others; empty without values."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if column.isna().all():
@@ -246,24 +246,24 @@ def _joined(parts: Sequence[TopLabelPredictions]) -> TopLabelPredictions:
 
 
 def _joined_weights(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Weights of all rows: floats if some of them are."""
+    """Concatenated weights of all rows; floats if any part has floats."""
     given = [part for part in parts if part is not None and len(part)]
     return np.concatenate(given) if given else None
 
 
 class _FileParts(NamedTuple):
-    """Sums of one file, and its rows if they are to be kept."""
+    """Sums of one file, and its rows if they are kept."""
 
     parts: Parts  # of all rows and of each group
     kept: TopLabelPredictions
-    weight: NDArray[Any] | None  # of the rows that are kept
-    n_weighed: int  # rows whose weight is not 0
+    weight: NDArray[Any] | None  # of the kept rows
+    n_weighed: int  # rows with nonzero weight
 
 
 def _file_parts(
     table: TableFile, columns: _Columns, n_bins: int, is_one_of_many: bool, keeps_rows: bool
 ) -> _FileParts:
-    """Add up one file in chunks."""
+    """Compute the sums of one file, chunk by chunk."""
     parts: list[Parts] = []
     weights, n_weighed = [], 0
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
@@ -290,37 +290,37 @@ def _file_parts(
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column, named by the column and the value as it is written."""
+    """Groups by the values of a column, named by the column and the value as written."""
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
     _check_number(str(column.name), len(names))
     codes = values.codes.to_numpy().astype(np.int64)
-    if (codes < 0).any():  # missing values are a group of their own
+    if (codes < 0).any():  # missing values form a separate group
         codes = np.where(codes < 0, len(names), codes)
         names.append((column.name, None))
     return Grouping(codes, names)
 
 
 def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSums]:
-    """Sums of groups by the text of their value, which 01 is as a number, but not among words."""
+    """Sums of groups by the text of their value: "01" becomes "1" in a column of numbers."""
     texts: dict[Any, str | None] = dict.fromkeys(sums)
     for name in dict.fromkeys(column for column, _ in sums):
         written = [value for column, value in sums if column == name and value is not None]
         for value, read in zip(written, table.values_of(written), strict=True):
-            # A word for a missing value is read as none among numbers, but stays a group.
+            # A word that marks missing values in a column of numbers remains a group here.
             texts[name, value] = as_text(read if read == read else value)
     return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 
 
 class _LabelCodes:
-    """Columns of labels as positions among the classes."""
+    """Convert labels to positions in the list of classes."""
 
     def __init__(self, table: TableFile, columns: _Columns) -> None:
         self._table, self._label, self._classes = table, columns.label, columns.classes
-        self._meaning: dict[Any, str | None] = {}  # of each text so far; None for missing
+        self._meaning: dict[Any, str | None] = {}  # label of each text so far; None for missing
 
     def codes(self, column: pd.Series, start: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Positions among the classes, shape (n_rows,)."""
+        """Positions in the list of classes, shape (n_rows,)."""
         categories = column.cat.categories.tolist()
         self._read(categories)
         missing = [each for each in categories if self._meaning[each] is None]
@@ -335,12 +335,12 @@ class _LabelCodes:
         return codes
 
     def _read(self, categories: list[Any]) -> None:
-        """Read the meaning of each value; that of 01 depends on the words beside it."""
+        """Determine the label of each text; that of "01" depends on the column's other values."""
         texts = dict.fromkeys([*self._meaning, *categories])
         if len(texts) == len(self._meaning):
             return
         before = self._meaning
-        # A text that is a class as it stands, such as 01, is not read as a number.
+        # A text that equals a class as written, such as 01, is not converted to a number.
         self._meaning = {
             text: text if text in self._classes else as_text(value) if value == value else None
             for text, value in zip(texts, self._table.values_of(list(texts)), strict=True)
@@ -355,7 +355,7 @@ class _LabelCodes:
 
 @contextmanager
 def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
-    """Errors that name the file, where there are several."""
+    """Prefix errors with the path of the file if there are several files."""
     try:
         yield
     except ValueError as error:
@@ -365,16 +365,14 @@ def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
 
 
 def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, BinSums]:
-    """Sums by names such as "sex=female", values sorted, missing ones last."""
+    """Sums by names such as "sex=female", with values sorted and the missing value last."""
     named: dict[str, BinSums] = {}
     for column in columns:
         values = [value for name, value in sums if name == column]
         present = sorted((value for value in values if value is not None), key=_order)
         _check_number(column, len(present))
         if "missing" in present and None in values:
-            raise ValueError(
-                f"Groups must differ in their names, got '{column}=missing' twice; rename one."
-            )
+            raise ValueError(f"Group names must differ, got '{column}=missing' twice; rename one.")
         _check_numbers(column, present)
         named |= {f"{column}={value}": sums[column, value] for value in present}
         if None in values:
@@ -383,7 +381,7 @@ def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, B
 
 
 def _order(text: str) -> tuple[float, str]:
-    """Numbers by size, before text."""
+    """Sort key: numbers by size, before text."""
     try:
         return float(text), ""
     except ValueError:
@@ -391,9 +389,10 @@ def _order(text: str) -> tuple[float, str]:
 
 
 def _check_numbers(column: str, texts: Sequence[str]) -> None:
-    """An error if two texts are one number.
+    """Raise an error if two texts represent the same number.
 
-    A chunk of numbers alone has 1 where one with words has 01, and they would be two groups.
+    A value may be 1 in a chunk of numbers and 01 in a chunk that also contains text; without the
+    error these would be two groups.
     """
     for first, second in pairwise(texts):  # in the order of the numbers
         if _order(first)[0] == _order(second)[0] < np.inf:

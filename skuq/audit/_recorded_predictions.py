@@ -1,4 +1,4 @@
-"""Recorded predictions out of a table, with errors that name row and column."""
+"""Extract recorded predictions from a table, with errors that name the row and the column."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class RecordedPredictions(NamedTuple):
     classes : list of str
         Labels in column order.
     note : str
-        Label of each column, to be shown to whoever reads the audit.
+        Label of each probability column, to be shown to readers of the audit.
     sample_weight : ndarray of shape (n_samples,) or None
-        Weights of the samples, if they were asked for.
+        Sample weights, or None if no weight column was named.
     """
 
     y: NDArray[Any]
@@ -50,7 +50,7 @@ def recorded_predictions(
     *,
     weight: str | None = None,
 ) -> RecordedPredictions:
-    """Take labels and probabilities out of a table.
+    """Extract labels and probabilities from a table.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def recorded_predictions(
         Column with the true label.
     proba : sequence of str, optional
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second. Default: the columns that are named as those of
-        `skuq.tables.TableModel.predict`, ``p(yes)`` with the probability of ``yes``.
+        is enough: the probability of the second class. Default: columns named like those of
+        `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`; with one column, both labels, that of the
-        column last. Default: those that the columns are named after, as ``yes`` or ``p(yes)``, or
+        Labels, as text, in the order of `proba`; with one column, both labels, the label of that
+        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``, or
         else the sorted labels of the table.
     weight : str, optional
-        Column with the weights of the samples, as `skuq.CalibrationAuditor.fit` takes them.
+        Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
 
     Returns
     -------
@@ -76,8 +76,8 @@ def recorded_predictions(
     Raises
     ------
     ValueError
-        If a label is missing or unknown, the columns are not as many as the labels, a
-        column bears the name of a different label, or the columns do not hold probabilities.
+        If a label is missing or unknown, the numbers of columns and labels differ, a
+        column name contains a different label, or the columns do not hold probabilities.
 
     Examples
     --------
@@ -105,25 +105,25 @@ def recorded_predictions(
 def named_columns(
     names: Iterable[str], classes: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Columns of probabilities that have their label in their name, and these labels."""
+    """Find the probability columns by their names; return the columns and their labels."""
     found = classes_of_columns(map(str, names))
     if not found:
         raise ValueError(
-            "There is no column p(LABEL) with the probability of a label, as `skuq quantify` "
-            "writes them; name the columns of probabilities (`proba`)."
+            "No column is named p(LABEL), as `skuq quantify` names the probability of a label; "
+            "name the columns of probabilities (`proba`)."
         )
     if classes is not None:
         raise ValueError(
-            f"The columns {_some(list(found))} have their labels in their names; `classes` goes "
-            "with columns that are named (`proba`)."
+            f"The columns {_brief(list(found))} have their labels in their names; pass `classes` "
+            "only together with `proba`."
         )
     return list(found), list(found.values())
 
 
 def check_columns(label: str, proba: Sequence[str]) -> None:
-    """An error if a column is named twice, or none for the probabilities."""
+    """Raise an error if a column is named twice or no probability column is named."""
     if len(proba) == 0:
-        raise ValueError("At least one column of probabilities must be named, got none.")
+        raise ValueError("At least one probability column must be named, got none.")
     names = [label, *proba]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -131,28 +131,28 @@ def check_columns(label: str, proba: Sequence[str]) -> None:
 
 
 def note_on_columns(proba: Sequence[str], order: Sequence[str]) -> str:
-    """Label of each column."""
+    """Describe the label of each column."""
     if len(proba) == 1:
         return f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
     return ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
 
 
 def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> ValueError:
-    """An error about a label that no column is for."""
+    """Create the error for a label without a probability column."""
     return ValueError(
         f"Label {text!r} in {_row(row)} of column {label!r} is none of the classes "
-        f"{', '.join(order)}; every label needs a column of probabilities."
+        f"{', '.join(order)}; every label needs a probability column."
     )
 
 
 def check_labels_known(column: pd.Series, start: int = 0) -> None:
-    """An error if a label is missing; `start` is the first row's position in its file."""
+    """Raise an error if a label is missing; `start` is the file position of the first row."""
     missing = column.isna().to_numpy()
     if missing.any():
         rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
         raise ValueError(
             f"Column {column.name!r} has no label in {rows}, first in "
-            f"{_row(start + int(missing.argmax()))}; fill them in or remove the rows."
+            f"{_row(start + int(missing.argmax()))}; fill in the labels or remove the rows."
         )
 
 
@@ -161,7 +161,7 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     import pandas as pd
 
     check_labels_known(column)
-    if isinstance(column.dtype, pd.CategoricalDtype):  # which would sort by an order of its own
+    if isinstance(column.dtype, pd.CategoricalDtype):  # has its own sort order
         column = column.astype(column.cat.categories.dtype)
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]
@@ -170,23 +170,23 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def order_of_columns(
     proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 ) -> list[str]:
-    """Labels in column order; both labels for a single column, its own last."""
+    """Labels in column order; for a single column both labels, its own label last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = _order(proba, known, classes)
     if len(order) != max(2, len(proba)):
         raise ValueError(
-            f"{_counted(len(proba), 'column')} of probabilities ({_some(proba)}) and "
-            f"{_counted(len(order), 'label')} ({_some(order)}) do not match: one column per "
-            "label is needed, or one for the second of two labels. Without `classes`, columns "
-            "that are not named after labels are taken to be in the order of the sorted labels of "
-            "the table."
+            f"{_counted(len(proba), 'column')} of probabilities ({_brief(proba)}) and "
+            f"{_counted(len(order), 'label')} ({_brief(order)}) do not match: name one column per "
+            "label, or one column for the second of two labels. Without `classes`, columns "
+            "that are not named after labels are assumed to be in the order of the sorted labels "
+            "of the table."
         )
     return order
 
 
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Labels as the names of the columns have them, or as they are stated, or sorted."""
+    """Labels from the column names, else from `classes`, else the sorted labels."""
     stated = known if classes is None else list(classes)
     named = labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:
@@ -203,21 +203,21 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 
 
 def _check_names(proba: Sequence[str], order: list[str]) -> None:
-    """An error if a column ends with the name of a label that is not assumed to be its own."""
+    """Raise an error if a column name ends with a label other than the one assumed for it."""
     for name, own in zip(proba, order[-len(proba) :], strict=True):
         named = label_in_name(name, own, order)
         if named not in (own, ""):
             raise ValueError(
-                f"Column {name!r} is taken to be the probability of {own!r}, since columns are "
-                f"taken to be in the order of the sorted labels ({_some(order)}), but it bears "
-                f"the name of {named!r}; state the order of the columns (`classes`)."
+                f"Column {name!r} is assumed to be the probability of {own!r}, since columns are "
+                f"assumed to be in the order of the sorted labels ({_brief(order)}), but its name "
+                f"contains the label {named!r}; state the order of the columns (`classes`)."
             )
 
 
 def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
     """Probabilities of all classes, shape (n_samples, n_classes).
 
-    `start` is the position of the first row in its file, for errors.
+    `start` is the file position of the first row, used in error messages.
     """
     import pandas as pd
 
@@ -225,8 +225,8 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
     values = np.column_stack([n.to_numpy(np.float64, na_value=np.nan) for n in numbers])
     if len(names) > 1 and len(values) and (np.abs(values.sum(axis=1) - 100) < 1).all():
         raise ValueError(
-            f"The columns {_some(names)} hold percentages, since all rows sum to about 100; "
-            "divide them by 100."
+            f"The columns {_brief(names)} appear to hold percentages, since all rows sum to about "
+            "100; divide them by 100."
         )
     wrong = ~((values >= 0) & (values <= 1 + ROW_SUM_TOLERANCE))
     if wrong.any():
@@ -246,7 +246,7 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
 
 
 def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
-    """Weights of rows as integers where all are whole numbers; `start` as of the probabilities."""
+    """Row weights, as integers if all are whole numbers; `start` as in `probabilities_of`."""
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
@@ -268,8 +268,8 @@ def _check_sums(values: FloatArray, start: int) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"The probabilities in {_row(start + row)} sum to {total[row]:.6g}, not to 1 within "
-            f"{ROW_SUM_TOLERANCE:g}; name the columns of all classes, and write enough digits."
+            f"The probabilities in {_row(start + row)} sum to {total[row]:.6g}, but must sum to 1 "
+            f"within {ROW_SUM_TOLERANCE:g}; name all classes' columns, and write enough digits."
         )
 
 
@@ -281,5 +281,5 @@ def _row(position: int) -> str:
     return f"row {position + 1} (the header not counted)"
 
 
-def _some(texts: Sequence[str], most: int = 5) -> str:
+def _brief(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

@@ -1,6 +1,6 @@
-"""Audit of sums per bin: exact limits, what chance does, and the result of all tests together.
+"""Audit of binned sums: exact limits, calibration error by chance, and the result of all tests.
 
-Neither the predictions nor the model is needed. Line numbers are those of Algorithm 1 of Rabanser
+The audit needs neither the predictions nor the model. Line numbers refer to Algorithm 1 of Rabanser
 et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML
 2025.
 """
@@ -25,7 +25,7 @@ from skuq.calibration._scan import (
     scan_bins,
 )
 
-N_SIMULATIONS = 2000  # of calibration errors by chance
+N_SIMULATIONS = 2000  # simulated or resampled calibration errors
 
 
 class BinAudit(NamedTuple):
@@ -42,32 +42,32 @@ class BinAudit(NamedTuple):
     gap : ndarray, float64
         ``accuracy - confidence``: positive where the model is underconfident.
     gap_low, gap_high : ndarray, float64
-        Limits for the gap that an unlimited number of samples would show, at the confidence
-        level for all bins of the audit together (exact binomial, Bonferroni).
+        Simultaneous limits, at the confidence level for all bins of the audit, of the gap that
+        an unlimited number of samples would show (exact binomial, Bonferroni).
     within_alpha : ndarray, bool
         Whether ``|gap| <= alpha``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        p-value of the bin's finding, corrected for the whole audit (`scan_bins`); for a bin in
-        no finding, its own. 1 in an empty bin.
+        p-value of the finding that contains the bin, corrected for the whole audit
+        (`scan_bins`). Outside of findings, the p-value of the bin alone. 1 in an empty bin.
     finding : ndarray, int64
-        Number of the finding that the bin belongs to, 1 for the most striking; 0 for none.
-        A finding is a run of neighbouring bins that chance does not explain together.
+        Number of the finding that contains the bin, starting at 1 for the most significant; 0 if
+        none. A finding is a run of neighbouring bins whose deviation chance does not explain.
     significant : ndarray, bool
         Whether the bin belongs to a finding.
     direction : ndarray of str
         "underconfident" or "overconfident" where significant, else "".
     threshold : float
-        Evidence that a finding of underconfidence needs here, in nats (`scan_bins`).
+        Evidence that a finding of underconfidence requires, in nats (`scan_bins`).
     detectable_gap : ndarray, float64
-        Gap of a single bin that is found with a probability of 0.8; NaN if none is.
+        Smallest gap of a single bin that is detected with probability 0.8; NaN if none is.
     detectable_shift : float
-        Gap that is found with that probability if all bins have it, or are always right where
-        the confidence leaves less; NaN if none is.
+        Smallest gap that is detected with probability 0.8 if all bins have it (accuracy is capped
+        at 1); NaN if none is.
     """
 
     lower: FloatArray
     upper: FloatArray
-    count: IntArray  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: IntArray  # type: ignore[assignment]  # hides tuple.count, which is not used here
     confidence: FloatArray
     accuracy: FloatArray
     gap: FloatArray
@@ -89,22 +89,22 @@ class AuditResult(NamedTuple):
     Attributes
     ----------
     sums : BinSums
-        Integer sums of all samples.
+        Integer sums over all samples.
     group_sums : dict of str to BinSums
-        Integer sums of each group.
+        Integer sums over each group.
     bins : BinAudit
-        Findings of all samples.
+        Findings among all samples.
     group_bins : dict of str to BinAudit
-        Findings of each group.
+        Findings in each group.
     n_families : int
-        Tests that share the error: all samples, each group that has any, and the search.
+        Number of tests that share the error: all samples, each non-empty group, and the search.
     ece_interval : tuple of float
         Bootstrap interval of the expected calibration error.
     ece_chance : float
         Expected calibration error that a perfectly calibrated model exceeds with probability
         ``1 - confidence_level``.
     regions : RegionSearch or None
-        Regions of the inputs that deviate; None if none were searched.
+        Regions of the inputs with significant deviations; None if no regions were searched.
     """
 
     sums: BinSums
@@ -118,14 +118,14 @@ class AuditResult(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether there is no finding, among all samples, in a group or in a region."""
+        """Whether the audit has no findings among all samples, in any group or in any region."""
         if self.regions is not None and self.regions.regions:
             return False
         return not any(part.significant.any() for part in (self.bins, *self.group_bins.values()))
 
     @property
     def within_alpha(self) -> bool:
-        """Verdict of Algorithm 1: whether ``|gap| <= alpha`` in every bin of all samples."""
+        """Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``."""
         return bool(self.bins.within_alpha.all())  # Line 22
 
 
@@ -140,28 +140,28 @@ def audit_sums(
     region_alpha: float | None = None,
     weighted: bool = False,
 ) -> AuditResult:
-    """Audit sums per bin, as `CalibrationAuditor` does.
+    """Audit binned sums, as `CalibrationAuditor` does.
 
     Parameters
     ----------
     sums : BinSums
-        Of all samples; sums of parts may have been added up.
+        Sums over all samples, possibly added up from parts.
     group_sums : mapping of str to BinSums, default=None
-        Of each group.
+        Sums over each group.
     alpha : float, default=0.05
         Tolerated distance between accuracy and confidence of a bin.
     confidence_level : float, default=0.95
-        Probability that a model within alpha passes.
+        Probability that a model within alpha passes the audit.
     rows : tuple of X and TopLabelPredictions, default=None
-        Inputs and predictions of which the sums were made, to search regions too
-        (`search_regions`).
+        Inputs and predictions from which the sums were computed. If given, regions of the inputs
+        are searched too (`search_regions`).
     row_weight : ndarray of shape (n_samples,), default=None
-        Weights of these predictions, of which the sums were made. Default: 1 each.
+        Weights of these predictions, as used for the sums. Default: 1 each.
     region_alpha : float, default=None
         Tolerated distance between accuracy and confidence of a region. Default: `alpha`.
     weighted : bool, default=False
-        Whether sums of fractional weights are accepted, for which tests and limits are
-        those of an effective number of predictions (`scan_bins`).
+        Whether sums of fractional weights are accepted. Tests and limits then use the effective
+        number of predictions (`scan_bins`).
 
     Returns
     -------
@@ -170,8 +170,8 @@ def audit_sums(
     Raises
     ------
     ValueError
-        If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1), or
-        the sums are of no predictions, or of weights without `weighted`.
+        If `alpha` or `region_alpha` is not in [0, 1], `confidence_level` is not in (0, 1), the
+        sums contain no predictions, or they are sums of weights and `weighted` is False.
 
     Examples
     --------
@@ -183,20 +183,19 @@ def audit_sums(
     False
     """
     if not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be a share in [0, 1], got {alpha}.")
+        raise ValueError(f"`alpha` must be in [0, 1], got {alpha}.")
     if region_alpha is not None and not 0 <= region_alpha <= 1:
-        raise ValueError(f"`region_alpha` must be a share in [0, 1], got {region_alpha}.")
+        raise ValueError(f"`region_alpha` must be in [0, 1], got {region_alpha}.")
     if not 0 < confidence_level < 1:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     if not sums.count.any():
-        raise ValueError("`sums` must be of at least one prediction, got none.")
+        raise ValueError("`sums` must contain at least one prediction, got none.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
     if not weighted and any(part.count.dtype.kind == "f" for part in families):
         raise ValueError(
-            "`sums` must count predictions, got sums of weights; an audit compares them with what "
-            "chance does to as many samples, which weights do not say. With `weighted=True` the "
-            "effective number of samples takes their place."
+            "`sums` must count predictions, got sums of weights, which do not determine the number "
+            "of samples. Pass `weighted=True` to use the effective number of samples instead."
         )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     tolerated = alpha if region_alpha is None else region_alpha
@@ -221,16 +220,18 @@ def audit_sums(
 def audit_bins(
     sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: int = 1
 ) -> BinAudit:
-    """Compare accuracy with confidence in each bin, and mark what chance does not explain.
+    """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    `n_families` sets of samples are audited together and share the error: all of them, each group.
+    The error is shared by `n_families` sets of samples that are audited together, such as all
+    samples and each group.
     """
-    # The reference inputs are taken as given and their labels as drawn independently. The number
-    # of correct predictions in a bin is then a sum of independent trials whose mean probability is
-    # compared with the mean confidence. It varies at most as a binomial number of the same mean
-    # (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials", 1956,
-    # Theorem 5), so that limits and findings hold although the trials have unequal probabilities.
-    # For a single success or failure among nearly certain trials that holds only approximately.
+    # The reference inputs are treated as fixed and their labels as independent. The number of
+    # correct predictions in a bin is then a sum of independent trials whose mean probability is
+    # compared with the mean confidence. Its tails are at most those of a binomial variable with
+    # the same mean (Hoeffding, "On the Distribution of the Number of Successes in Independent
+    # Trials", 1956, Theorem 5), so limits and findings hold although the trials have unequal
+    # probabilities. For a single success or failure among nearly certain trials this holds only
+    # approximately.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -264,28 +265,28 @@ def audit_bins(
 
 
 def _within(sums: BinSums, alpha: float) -> BoolArray:
-    """Step 3 of Algorithm 1, exact; alpha counts as the decimal that was written."""
+    """Step 3 of Algorithm 1, exact; alpha is treated as the decimal number that was written."""
     tolerated = Fraction(str(float(alpha))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21
 
 
 def ece_under_calibration(sums: BinSums) -> FloatArray:
-    """Simulate the ECE that a perfectly calibrated model shows on as many samples, (2000,)."""
+    """Simulate the ECE of a perfectly calibrated model on as many samples; shape (2000,)."""
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The accuracy of a bin varies as that of its effective number of predictions.
+    # The accuracy of a bin has the variance of its effective number of predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 
 def ece_bootstrap(sums: BinSums) -> FloatArray:
-    """Draw expected calibration errors of reference sets like this one, (2000,).
+    """Draw bootstrap replicates of the expected calibration error, shape (2000,).
 
-    Sizes and accuracies of the bins vary, their mean confidences do not.
+    Bin sizes and accuracies are resampled; mean confidences of the bins are fixed.
     """
     filled = sums.count > 0
     total = int(sums.n_effective)

@@ -1,7 +1,7 @@
 """Confidence bins, and integer sums of predictions per bin.
 
 Integers add up exactly and in any order: over chunks of a large file, over machines, and
-over proofs that each cover a part of the reference set.
+over proofs that each cover one part of the reference set.
 
 Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
 Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
@@ -21,10 +21,10 @@ from skuq.sample_weights import sum_rounding
 from skuq.validation import check_n_bins
 
 Strategy = Literal["uniform", "quantile"]
-Sums = NDArray[Any]  # int64, exact; float64 with sample weights
+Sums = NDArray[Any]  # int64 and exact; float64 with fractional weights
 
-SCALE = 10**9  # decimal, so that a recorded 0.7 is exactly on the edge between two bins
-CHUNK = 2**18  # rows; bounds memory, and keeps float64 sums of integers below 2**53
+SCALE = 10**9  # decimal, so that a recorded 0.7 lies exactly on the edge between two bins
+CHUNK = 2**18  # rows; limits memory, and keeps float64 sums of integers below 2**53
 
 
 class TopLabelPredictions(NamedTuple):
@@ -43,7 +43,7 @@ class TopLabelPredictions(NamedTuple):
 
 
 class BinSums(NamedTuple):
-    """Sums per confidence bin, from which every figure of an audit follows.
+    """Sums per confidence bin, which determine all binned statistics of an audit.
 
     Attributes
     ----------
@@ -51,16 +51,16 @@ class BinSums(NamedTuple):
         Bins ``[edges[b], edges[b + 1])`` in units of ``1 / scale``; the last bin includes
         its upper edge.
     count, correct, confidence : ndarray of shape (n_bins,), int64, or float64 with weights
-        Number of predictions, number of correct ones, and sum of their confidences in
-        units of ``1 / scale``; or sums of their weights.
+        Number of predictions, number of correct predictions, and sum of confidences in
+        units of ``1 / scale``. With weights, the corresponding weighted sums.
     scale : int
-        Unit of the confidences.
+        Number of units in a confidence of 1.
     weight_square : ndarray of shape (n_bins,), default=None
-        Sum of the squared weights, where there are weights.
+        Sum of the squared weights; None without weights.
     """
 
     edges: IntArray
-    count: Sums  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: Sums  # type: ignore[assignment]  # hides tuple.count, which is not used here
     correct: Sums
     confidence: Sums
     scale: int = SCALE
@@ -78,32 +78,32 @@ class BinSums(NamedTuple):
 
     @property
     def mean_confidence(self) -> FloatArray:
-        """Mean confidence of each bin, shape (n_bins,); NaN in an empty one."""
+        """Mean confidence of each bin, shape (n_bins,); NaN in an empty bin."""
         return self.confidence / self._size / self.scale
 
     @property
     def accuracy(self) -> FloatArray:
-        """Share of correct predictions of each bin, shape (n_bins,); NaN in an empty one."""
+        """Fraction of correct predictions in each bin, shape (n_bins,); NaN in an empty bin."""
         return self.correct / self._size
 
     @property
     def gap(self) -> FloatArray:
-        """``accuracy - mean_confidence`` of each bin, shape (n_bins,); NaN in an empty one."""
+        """``accuracy - mean_confidence`` of each bin, shape (n_bins,); NaN in an empty bin."""
         return self.accuracy - self.mean_confidence
 
     @property
     def deviation(self) -> Sums:
-        """Numerator of the gap: ``scale * (correct - confidence sum)``, exact, per bin."""
+        """Exact numerator of the gap of each bin: ``scale * correct - confidence``."""
         return self.correct * self.scale - self.confidence
 
     @property
     def expected_calibration_error(self) -> float:
-        """Mean distance between accuracy and confidence, weighted by samples, in [0, 1]."""
+        """Mean distance between accuracy and confidence, weighted by bin size, in [0, 1]."""
         return np.abs(self.deviation).sum().item() / (self.n_samples * self.scale)  # Eq. 6
 
     @property
     def maximum_calibration_error(self) -> float:
-        """Largest distance between accuracy and confidence of a bin, in [0, 1]."""
+        """Largest distance between accuracy and confidence of any bin, in [0, 1]."""
         return float(np.nanmax(np.abs(self.gap)))
 
     @property
@@ -113,10 +113,10 @@ class BinSums(NamedTuple):
 
     @property
     def effective_count(self) -> IntArray:
-        """Number of predictions that say as much about the accuracy of each bin, rounded down.
+        """Effective number of predictions in each bin (Kish), rounded down.
 
-        Fractional weights make it smaller: the accuracy of a bin varies as that of
-        ``sum(w)**2 / sum(w**2)`` equal predictions does (Kish, "Survey Sampling", 1965).
+        Fractional weights make it smaller: the weighted accuracy of a bin has the variance of
+        ``sum(w)**2 / sum(w**2)`` equally weighted predictions (Kish, "Survey Sampling", 1965).
         """
         if self.count.dtype.kind != "f":
             return self.count
@@ -126,7 +126,7 @@ class BinSums(NamedTuple):
 
     @property
     def n_effective(self) -> Any:
-        """The same of all bins together: `n_samples`, int; or the effective size, float."""
+        """Effective number of predictions in all bins; equals `n_samples` if weights are whole."""
         if self.count.dtype.kind != "f":
             return self.n_samples
         assert self.weight_square is not None
@@ -134,7 +134,7 @@ class BinSums(NamedTuple):
 
     @property
     def overall_accuracy(self) -> float:
-        """Share of correct predictions in all bins, in [0, 1]."""
+        """Fraction of correct predictions in all bins, in [0, 1]."""
         return self.correct.sum().item() / self.n_samples
 
     @property
@@ -166,25 +166,25 @@ class BinSums(NamedTuple):
 def top_label_predictions(
     y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
 ) -> TopLabelPredictions:
-    """Reduce probabilities to confidence and correctness of the most probable class.
+    """Reduce probabilities to the confidence and correctness of the most probable class.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
     proba, classes
-        As in `skuq.metrics.calibration_table`: named columns are read by their names.
+        As in `skuq.metrics.calibration_table`, which matches named columns with labels.
 
     Returns
     -------
     TopLabelPredictions
-        Arrays of shape (n_samples,). Of equal probabilities the first class counts as
-        predicted.
+        Arrays of shape (n_samples,). If probabilities are equal, the first of these classes
+        is the prediction.
 
     Raises
     ------
     ValueError
-        If the inputs do not fit together or are not probabilities.
+        If the inputs have inconsistent shapes or are not probabilities.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def top_label_predictions(
     correct = np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):
         rows = slice(start, start + CHUNK)
-        # Line 8. Wide rows are read once: the maximum is looked up where argmax found it.
+        # Line 8. Indexing the maximum at argmax avoids a second pass over wide rows.
         best = checked[rows].argmax(axis=1)
         top = np.take_along_axis(checked[rows], best[:, None], axis=1)[:, 0]
         confidence[rows] = in_units(top)
@@ -207,7 +207,7 @@ def top_label_predictions(
 
 
 def in_units(confidence: FloatArray) -> NDArray[np.int32]:
-    """Confidences in units of ``1 / SCALE``; those rounded to just above 1 count as 1."""
+    """Confidences in units of ``1 / SCALE``; values that rounding put above 1 become 1."""
     units = np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE)
     return units.astype(np.int32)
 
@@ -219,7 +219,7 @@ def bin_edges(
     *,
     weight: FloatArray | None = None,
 ) -> IntArray:
-    """Choose the edges of the confidence bins.
+    """Compute the edges of the confidence bins.
 
     Parameters
     ----------
@@ -228,10 +228,10 @@ def bin_edges(
     n_bins : int
         Number of bins.
     strategy : {"uniform", "quantile"}
-        Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions as far as
-        ties allow: equal confidences share a bin.
+        Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions, except that
+        equal confidences always share a bin.
     weight : ndarray of shape (n_samples,), float64, optional
-        Positive weights of the predictions, which count as that many. Default: 1 each.
+        Positive weights: a prediction of weight 2 counts as two. Default: 1 each.
 
     Returns
     -------
@@ -241,22 +241,22 @@ def bin_edges(
     Raises
     ------
     ValueError
-        If the strategy is another one, or `n_bins` is not an integer from 1 to 10,000.
+        If `strategy` is not one of these, or `n_bins` is not an integer from 1 to 10,000.
     """
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     steps = np.arange(n_bins + 1)
     if strategy == "uniform":
-        # Line 13. Rounded up: bin b holds exactly those with floor(confidence * n_bins) = b.
+        # Line 13. Rounded up: bin b contains exactly the values with floor(value * n_bins) = b.
         return -(-steps * SCALE // n_bins)
     if weight is None:
-        # Order statistics at floor(b n / n_bins) in integers, which quantile levels would round.
+        # Order statistics at rank floor(b n / n_bins), in integers to avoid rounding of levels.
         rank = steps[1:-1] * len(confidence) // n_bins
         inner = np.partition(confidence, rank)[rank]
     else:
         order = np.argsort(confidence)
-        below = np.cumsum(weight[order]) * n_bins  # up to and with each
+        below = np.cumsum(weight[order]) * n_bins  # inclusive
         reached = steps[1:-1] * (below[-1] / n_bins) * (1 + sum_rounding(len(weight)))
         first = np.searchsorted(below, reached, side="right")
         inner = confidence[order[first.clip(max=len(order) - 1)]]
@@ -271,7 +271,7 @@ def bin_sums(
     n_groups: int = 1,
     weight: FloatArray | None = None,
 ) -> list[BinSums]:
-    """Add up predictions per bin, for each group of samples (Algorithm 1, step 2).
+    """Compute the sums of predictions per bin, for each group (Algorithm 1, step 2).
 
     Parameters
     ----------
@@ -280,17 +280,17 @@ def bin_sums(
     edges : ndarray of shape (n_bins + 1,), int64
         Edges of the bins in units of ``1 / SCALE``.
     groups : ndarray of shape (n_samples,), integer, optional
-        Group 0 .. n_groups - 1 of each sample. Default: all in one.
+        Group of each sample, from 0 to n_groups - 1. Default: one group.
     n_groups : int, default=1
         Number of groups.
     weight : ndarray of shape (n_samples,), int64 or float64, optional
-        Weights of the predictions, which count as that many. Default: 1 each. Sums of integers
-        are exact.
+        Weights: a prediction of weight 2 counts as two. Default: 1 each. Sums of integer
+        weights are exact.
 
     Returns
     -------
     list of BinSums
-        One per group.
+        Sums of each group.
 
     Examples
     --------
@@ -339,17 +339,17 @@ def bin_sums(
 
 
 def merged_sums(parts: Iterable[BinSums]) -> BinSums:
-    """Add up sums of parts of the predictions.
+    """Add up the sums of several parts of the predictions.
 
     Parameters
     ----------
     parts : iterable of BinSums
-        Sums over the same bins, at least one.
+        At least one set of sums, all over the same bins.
 
     Returns
     -------
     BinSums
-        The sums of all predictions together, exactly.
+        The exact sums of all predictions together.
 
     Raises
     ------
@@ -370,8 +370,8 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
     for other in others:
         if other.scale != first.scale or not np.array_equal(other.edges, first.edges):
             raise ValueError(
-                "Sums can be added up over the same bins only; make all of them with the same "
-                "`n_bins` and strategy 'uniform'."
+                "Only sums over the same bins can be added up; compute all of them with the same "
+                "`n_bins` and strategy='uniform'."
             )
     count, correct, confidence = (
         np.sum([getattr(part, name) for part in parts], axis=0)
@@ -384,9 +384,9 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Sums of whole numbers of predictions that say as much as weights do, of equal shares.
+    """Replace weighted sums by sums of the effective number of predictions.
 
-    Sums of predictions stay as they are.
+    Each bin keeps its accuracy and mean confidence. Unweighted sums are returned unchanged.
     """
     if sums.count.dtype.kind != "f":
         return sums

@@ -1,4 +1,4 @@
-"""Conditions on the columns of a table, which make up regions, and the samples that meet them."""
+"""Conditions on the columns of a table, from which regions are formed, and masks of samples."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # of a table; pairs of them are searched
-MAX_CUTS = 9  # of a column of numbers
-MAX_VALUES = 20  # of a column of texts, the most frequent ones
+MAX_CONDITIONS = 200  # per table; all pairs of conditions are searched
+MAX_CUTS = 9  # per numeric column
+MAX_VALUES = 20  # per text column; the most frequent values
 MAX_INTEGER = 2**53
-MAX_COLUMNS = 1000  # of a table that is searched
-MAX_SAMPLES = 50_000  # that are searched
-MAX_CELLS = 5_000_000  # that are searched; bounds memory for wide tables
-DIGITS = range(6, 17)  # of a limit, as few of these as tell two values apart
-NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # as pandas infers them
+MAX_COLUMNS = 1000  # of a searched table
+MAX_SAMPLES = 50_000  # of a searched table
+MAX_CELLS = 5_000_000  # of a searched table; limits memory for wide tables
+DIGITS = range(6, 17)  # significant digits of a limit; the fewest that separate two values
+NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # names that pandas infers
 
 RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
 
 
 class Conditions(NamedTuple):
-    """Conditions, each on one column, and the samples that meet them.
+    """Conditions on single columns, with the samples that meet each condition.
 
     Attributes
     ----------
     rules : list of (column, rule)
         Name or position of a column with an interval ``(low, high)``, both ends included and
-        None for no limit, or with one value, as `region_mask` takes them.
+        None for no limit, or with one value, in the form that `region_mask` accepts.
     masks : ndarray of shape (n_conditions, n_rows), bool
-        Samples that meet each, of those in `rows`.
+        Whether each sample in `rows` meets each condition.
     rows : ndarray of shape (n_rows,), int64
-        Positions of the samples that are searched.
+        Positions of the searched samples.
     """
 
     rules: list[tuple[Any, Any]]
@@ -53,23 +53,24 @@ class Conditions(NamedTuple):
     rows: IntArray
 
     def without(self, removed: BoolArray) -> Conditions:
-        """Return the same conditions for a table that lacks samples."""
+        """Return the conditions for a table from which samples were removed."""
         stays = ~removed[self.rows]
         position = np.cumsum(~removed) - 1
         return Conditions(self.rules, self.masks[:, stays], position[self.rows[stays]])
 
 
 def conditions_of(X: Any) -> Conditions:
-    """List conditions on each column of a table, chosen without looking at the labels.
+    """Create conditions on each column of a table, without using the labels.
 
-    Columns of numbers are cut at quantiles, of which there are fewer the more columns there are;
-    each of few different numbers, texts, booleans and missing values is a condition too.
+    Numeric columns are cut at quantiles; the more columns, the fewer quantiles. Each value of a
+    numeric column with few distinct values, each text, each boolean, and missingness are
+    conditions too.
 
     Parameters
     ----------
     X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
-        Inputs; arrays of more than two dimensions are flattened. Of more than 50,000 samples, or
-        5 million values, so many are taken, drawn at random and always the same.
+        Inputs; arrays of more than two dimensions are flattened. From more than 50,000 samples,
+        or 5 million values, a fixed random subset within these limits is used.
 
     Returns
     -------
@@ -94,24 +95,24 @@ def conditions_of(X: Any) -> Conditions:
         given = type(X).__name__ + ("" if shape is None else f" of shape {shape}")
         raise ValueError(
             f"Regions are searched in tables of at most {MAX_COLUMNS:,} columns, got {given}; pass "
-            "the columns to be searched."
+            "only the columns to be searched."
         )
-    rows = _searched(*table.shape)
+    rows = _searched_rows(*table.shape)
     part: Any = _table(table[rows].toarray()) if issparse(table) else table
     part = part if len(part) == len(rows) else part.iloc[rows]
     cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, table.shape[1])), 1, MAX_CUTS))
-    shared = part.columns.duplicated(keep=False)  # a name of two columns names neither
+    shared = part.columns.duplicated(keep=False)  # columns with equal names go by position
     made = [
         (name if isinstance(name, str) and not shared[k] else k, rule, mask)
         for k, name in enumerate(part.columns)
-        for rule, mask in _of_column(part.iloc[:, k], cuts)
+        for rule, mask in _column_conditions(part.iloc[:, k], cuts)
     ]
     masks = np.array([mask for *_, mask in made]).reshape(len(made), len(rows)).astype(bool)
     return Conditions([(name, rule) for name, rule, _ in made], masks, rows)
 
 
 def checked_conditions(X: Any, n_samples: int) -> Conditions:
-    """Conditions on a table of so many samples; those that were listed before stay as they are."""
+    """Create conditions on a table of `n_samples` rows; return a `Conditions` unchanged."""
     if isinstance(X, Conditions):
         return X
     check_consistent_length(X, np.empty(n_samples))
@@ -119,21 +120,21 @@ def checked_conditions(X: Any, n_samples: int) -> Conditions:
 
 
 def n_searched(n_samples: int, n_columns: int) -> int:
-    """Count the samples of a table of this shape that are searched."""
+    """Number of samples that are searched in a table of this shape."""
     return min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
 
 
-def _searched(n_samples: int, n_columns: int) -> IntArray:
-    """Positions of the samples that are searched, in order."""
+def _searched_rows(n_samples: int, n_columns: int) -> IntArray:
+    """Positions of the searched samples, in ascending order."""
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)
-    # Not evenly spaced, which might pick out one kind of samples of a table in some order.
+    # Evenly spaced positions could select only one kind of samples if the table is ordered.
     return np.sort(np.random.default_rng(SEED).permutation(n_samples)[:drawn])
 
 
 def _table(X: Any) -> pd.DataFrame | None:
-    """Inputs as a data frame, columns of an array by position."""
+    """Convert inputs to a data frame; columns of an array are named by position."""
     import pandas as pd
 
     if isinstance(X, pd.DataFrame):
@@ -147,8 +148,8 @@ def _table(X: Any) -> pd.DataFrame | None:
     return pd.DataFrame(array.reshape(len(array), -1))
 
 
-def _of_column(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
-    """Rules of one column with the samples that meet them."""
+def _column_conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
+    """Rules on one column, each with the mask of samples that meet it."""
     import pandas as pd
     from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
@@ -158,7 +159,7 @@ def _of_column(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
     real = is_numeric_dtype(column) and not is_bool_dtype(column) and column.dtype.kind != "c"
     if real or (column.dtype == object and infer_dtype(column, skipna=True) in NUMBERS):
         numbers = column.to_numpy(np.float64, na_value=np.nan)
-        # Larger integers are names, which floating-point numbers would confuse.
+        # Large integers are identifiers; floats cannot tell neighbouring ones apart.
         if column.dtype.kind == "f" or not (np.abs(numbers) > MAX_INTEGER).any():
             yield from _intervals(numbers, cuts)
             return
@@ -168,7 +169,7 @@ def _of_column(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
         return
     counts = np.bincount(codes[codes >= 0], minlength=len(values))
     for code in np.argsort(-counts, kind="stable")[:MAX_VALUES]:
-        if not isinstance(values[code], tuple):  # which would be an interval
+        if not isinstance(values[code], tuple):  # a tuple would be read as an interval
             yield getattr(values[code], "item", lambda code=code: values[code])(), codes == code
 
 
@@ -189,7 +190,7 @@ def _intervals(values: FloatArray, cuts: int) -> Iterator[tuple[Any, BoolArray]]
 
 
 def _limit(value: np.float64, low: np.float64, high: np.float64) -> float:
-    """Round a value to few digits, between two values that are included."""
+    """Round a value to the fewest digits for which it stays within [low, high]."""
     rounded = (float(f"{value:.{digits}g}") for digits in DIGITS)
     return next((near for near in rounded if low <= near <= high), value.item())
 
@@ -200,13 +201,12 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     Parameters
     ----------
     region : callable, str or mapping
-        A function of `X` that returns booleans of shape (n_samples,); a query of a data
-        frame, as `pandas.DataFrame.query` takes it; or a mapping of columns to conditions
-        that must all hold. A condition is an interval ``(low, high)``, both ends included
-        and None for no limit, a list or set of values, or one value; the value None stands
-        for a missing one. Columns are names of a data frame or positions. A sample of which
-        a function or query does not know whether it lies in the region, because a value is
-        missing (`pandas.NA`), lies outside.
+        A function of `X` that returns booleans of shape (n_samples,); a query in the syntax of
+        `pandas.DataFrame.query`; or a mapping of columns to conditions that must all hold.
+        A condition is an interval ``(low, high)``, both ends included and None for no limit, a
+        list or set of values, or one value; the value None stands for a missing value. Columns
+        are names in a data frame, or positions. A sample for which a function or query returns
+        `pandas.NA`, because a value is missing, lies outside the region.
     X : array-like of shape (n_samples, n_features) or DataFrame
         Inputs.
 
@@ -218,7 +218,7 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     Raises
     ------
     TypeError
-        If `region` is none of these, or a query is asked of something other than a data frame.
+        If `region` is of a different type, or is a query and `X` is not a data frame.
     ValueError
         If a column does not exist, a query cannot be evaluated, or the result is not one
         boolean per sample.
@@ -234,31 +234,31 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     array([False,  True,  True])
     """
     if callable(region):
-        return checked_mask(_decided(region(X)), _num_samples(X))
+        return checked_mask(_without_missing(region(X)), _num_samples(X))
     if isinstance(region, str):
-        return checked_mask(_decided(_query(region, X)), _num_samples(X))
+        return checked_mask(_without_missing(_query(region, X)), _num_samples(X))
     if isinstance(region, Mapping) and region:
-        conditions = [_meets(column_of(X, name), rule) for name, rule in region.items()]
+        conditions = [_condition_mask(column_of(X, name), rule) for name, rule in region.items()]
         return checked_mask(np.logical_and.reduce(conditions), _num_samples(X))
     raise TypeError(
-        "`region` must be a callable, a query string, or a mapping of columns to intervals or "
-        f"values that is not empty, got {region!r}."
+        "`region` must be a callable, a query string, or a non-empty mapping of columns to "
+        f"intervals or values, got {region!r}."
     )
 
 
 def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
-    """Booleans of shape (n_samples,), or an error that names what was given instead."""
+    """Return the mask as a boolean array of shape (n_samples,), or raise ValueError."""
     array = np.asarray(mask)
     if array.shape != (n_samples,) or array.dtype != bool:
         raise ValueError(
-            f"A region must give booleans of shape ({n_samples},), one per sample, got "
-            f"{array.dtype} of shape {array.shape}."
+            f"A region must select samples by booleans of shape ({n_samples},), one per "
+            f"sample, got {array.dtype} of shape {array.shape}."
         )
     return array
 
 
-def _decided(mask: Any) -> Any:
-    """Booleans of pandas with a third value, for missing ones, as those of numpy."""
+def _without_missing(mask: Any) -> Any:
+    """Convert nullable booleans of pandas to numpy booleans, with NA as False."""
     import pandas as pd
 
     dtype = getattr(mask, "dtype", None)
@@ -270,58 +270,58 @@ def _decided(mask: Any) -> Any:
 def _query(query: str, X: Any) -> Any:
     if not hasattr(X, "eval"):
         raise TypeError(
-            f"The region {query!r} is a query of a data frame, but X is {type(X).__name__}; pass "
-            "a pandas DataFrame, or give the region as a mapping of column positions."
+            f"The region {query!r} is a data frame query, but X is {type(X).__name__}; pass "
+            "a pandas DataFrame, or specify the region as a mapping of column positions."
         )
     try:
         return X.eval(query)
-    except Exception as error:  # pandas passes on whatever its parser and its columns raise
+    except Exception as error:  # pandas does not convert errors of its parser and of columns
         raise ValueError(f"The region {query!r} cannot be evaluated: {error}") from error
 
 
-def _meets(values: Any, rule: Any) -> BoolArray:
-    """Samples whose value in a column meets a condition."""
+def _condition_mask(values: Any, rule: Any) -> BoolArray:
+    """Whether the value of each sample in a column meets a condition."""
     import pandas as pd
 
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(
-            f"A column must be one-dimensional, got shape {array.shape}; if the data frame has "
-            "several columns of that name, give the position."
+            f"A column must be one-dimensional, got shape {array.shape}; if several columns of the "
+            "data frame have this name, pass the position of one."
         )
-    missing = np.asarray(pd.isna(array))  # None, NaN, or one of pandas' own marks
+    missing = np.asarray(pd.isna(array))  # None, NaN, or a missing value of pandas
     inside = np.zeros(len(array), dtype=bool)
     if isinstance(rule, tuple):
         if len(rule) != 2 or not all(end is None or isinstance(end, Number) for end in rule):
             raise ValueError(
-                f"An interval must be (low, high), numbers or None, got {rule!r}; give several "
-                "values as a list."
+                f"An interval must be (low, high), with numbers or None, got {rule!r}; pass "
+                "several values as a list."
             )
-        low, high = (np.nan if end is None else float(end) for end in rule)  # NaN: holds always
+        low, high = (np.nan if end is None else float(end) for end in rule)  # NaN: no limit
         try:
-            if array.dtype.kind in "mM":  # which numpy would count in some unit of time
+            if array.dtype.kind in "mM":  # astype(float) would convert dates to numbers
                 raise TypeError("dates")
             known = array[~missing]
             known = known if known.dtype.kind == "f" else known.astype(float)
         except (TypeError, ValueError) as error:
             held = plain(array[~missing][0])
             raise ValueError(
-                f"An interval {rule!r} needs numbers, but its column holds {held!r}; "
-                "give the values that belong to the region as a list."
+                f"An interval {rule!r} needs a column of numbers, but this one contains {held!r}; "
+                "pass the values that belong to the region as a list."
             ) from error
-        # Ends are rounded as the column is: 0.1 belongs to (0, 0.1), whatever the precision.
+        # Ends are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).
         inside[~missing] = ~(known < _rounded(low, known)) & ~(known > _rounded(high, known))
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
     named = [_rounded(_comparable(value), array) for value in allowed if not pd.isna(value)]
-    # numpy would turn numbers into text beside text; pandas compares them as they are.
+    # Unlike numpy, pandas does not convert numbers to text when comparing with a list of both.
     inside[~missing] = pd.Series(map(_comparable, array[~missing]), dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside
 
 
 def _rounded(value: Any, column: NDArray[Any]) -> Any:
-    """A number in the precision of a column of floating-point numbers."""
+    """Round a number to the precision of a floating-point column."""
     if column.dtype.kind != "f" or not isinstance(value, Number):
         return value
     with np.errstate(over="ignore"):
@@ -329,5 +329,5 @@ def _rounded(value: Any, column: NDArray[Any]) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Value, as a floating-point number if it is a decimal one, which equals none of those."""
+    """Convert a Decimal to a float, since Decimal(0.1) does not equal 0.1; else unchanged."""
     return float(value) if isinstance(value, Decimal) else value

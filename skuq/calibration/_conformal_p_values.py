@@ -1,4 +1,4 @@
-"""Conformal p-values and limits: how unusual a score is beside those of held-out samples."""
+"""Conformal p-values and limits: compare a score with scores of held-out samples."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from skuq.base import FloatArray
 from skuq.validation import checked_labels
 
-# The rounding of scores depends on which samples were computed together: a sample that was held out
-# itself must not differ from itself by that.
+# Rounding of scores depends on the batch. A held-out sample that is scored again in another batch
+# must tie with its own score.
 ROUNDING = 1e-6
 
 
 def conformal_p_values(
     scores: ArrayLike, held_out: ArrayLike, *, y_held_out: ArrayLike | None = None
 ) -> FloatArray:
-    """Compute the share of held-out scores that are at least as large, counting the sample itself.
+    """Compute the fraction of held-out scores that are at least as large, counting the sample.
 
-    If a sample is exchangeable with the held-out ones, its p-value is p or less with probability
-    p at most, for every p and whatever the scores are: flagging p-values of at most 0.05 flags 5 %
-    of such samples in the long run, or less.
+    If a sample is exchangeable with the held-out samples, its p-value is at most p with
+    probability at most p, for every p and any distribution of scores. Flagging p-values of at most
+    0.05 therefore flags at most 5 % of such samples in the long run.
 
     Parameters
     ----------
     scores : array-like of shape (n_samples,)
         Scores, such as the epistemic part of an `Uncertainty`; larger is more unusual. Scores
-        that differ by less than a millionth of their size count as equal: a model gives the same
-        sample slightly different scores, depending on which samples are computed with it.
+        with a relative difference below one millionth count as equal, because the score of a
+        sample can depend slightly on the other samples in its batch.
     held_out : array-like of shape (n_held_out,)
-        Scores of samples that are drawn like those to be judged, and took no part in the
-        training of what computes scores.
+        Scores of samples from the same distribution as the samples to be tested. The held-out
+        samples must not have been used to train the model that computes the scores.
     y_held_out : array-like of shape (n_held_out,), default=None
-        Classes of the held-out samples. The p-value is then the largest of those that the
-        held-out samples of one class give, which is valid for samples of each class by itself,
-        and so for all proportions of the classes.
+        Classes of the held-out samples. The p-value is then the largest over classes, each
+        computed from the held-out samples of one class. It is valid for the samples of each class
+        separately, and thus for any class proportions.
 
     Returns
     -------
     ndarray of shape (n_samples,), float64
-        In (0, 1]; the smallest possible value is 1 / (n_held_out + 1), with classes that of the
-        smallest class.
+        In (0, 1]; the smallest possible value is 1 / (n_held_out + 1). With classes, n_held_out
+        is the size of the smallest class.
 
     Raises
     ------
     ValueError
-        If scores are not one-dimensional, contain NaN, or there are no held-out ones, or the
+        If scores are not one-dimensional or contain NaN, the held-out scores are empty, or the
         class of a held-out sample is missing.
 
     References
@@ -77,7 +77,7 @@ def conformal_p_values(
 
 
 def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
-    """Compute the score that a new sample exceeds with probability ``1 - coverage`` at most.
+    """Compute the score that a new sample exceeds with probability at most ``1 - coverage``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
     Returns
     -------
     float
-        One of the scores; infinite if there are fewer than ``coverage / (1 - coverage)``.
+        One of the scores; infinite if fewer than ``coverage / (1 - coverage)`` are given.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
 
 
 def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
-    """Share of held-out scores that are at least as large up to rounding, the sample included."""
+    """Fraction of held-out scores at least as large up to rounding, counting the sample itself."""
     limits = scores - ROUNDING * np.abs(scores)
     at_least = len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
     p_values: FloatArray = (1 + at_least) / (1 + len(held_out))

@@ -1,4 +1,4 @@
-"""Search for regions of the inputs where confidence is wrong, exact at any sample size."""
+"""Search for regions of the inputs with wrong confidence, exact at any sample size."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from skuq.calibration._scan import (
 )
 
 MAX_SIMULATIONS = 500
-WORK = 5 * 10**6  # samples times simulations; from 10,000 samples on there are fewer of these
+WORK = 5 * 10**6  # samples times simulations; reduces simulations from 10,000 samples on
 LEAST = 10  # samples of a region
-MOST_PAIRED = 400  # conditions on the inputs; more are searched one by one
+MOST_PAIRED = 400  # conditions on the inputs; if there are more, pairs are not formed
 MOST_FINDINGS = 5
 TOLERANCE_PRECISION = 5e-3
-FIRST_GUESS = 0.1  # of the alpha of regions
+FIRST_GUESS = 0.1  # initial alpha of regions
 N_SIMULATED = 5  # reference sets whose thresholds are simulated
-CONFIDENCE = object()  # stands for the reported confidence among the columns
+CONFIDENCE = object()  # column name of the reported confidence
 
 
 class Region(NamedTuple):
-    """A region of the inputs in which chance does not explain the deviation.
+    """A region of the inputs whose deviation chance does not explain.
 
     Attributes
     ----------
     conditions : dict
-        Intervals or values by column, as `region_mask` takes them.
+        Intervals or values by column, in the form that `region_mask` accepts.
     confidence_range : tuple of float
-        Limits of the reported confidence that are a condition of the region, both included; 0 and
-        1 where there is none.
+        Interval of reported confidence that bounds the region, both ends included; (0, 1) if
+        the region has no condition on confidence.
     count : int
-        Number of samples in it, or the sum of their weights: a float if these are fractional.
+        Number of samples in the region, or the sum of their weights: a float if any is fractional.
     confidence, accuracy, gap : float
-        Mean reported confidence, share of correct predictions, and the second minus the first.
+        Mean reported confidence, fraction of correct predictions, and accuracy - confidence.
     gap_low, gap_high : float
-        Limits for the gap, which hold for all regions searched together (exact binomial,
+        Limits of the gap, which hold simultaneously for all searched regions (exact binomial,
         Bonferroni).
     direction : {"underconfident", "overconfident"}
         Whether accuracy is above or below the reported confidence.
     evidence : float
-        Log likelihood ratio of the accuracy against the closest that is tolerated, in nats.
+        Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability of evidence this large in any region, for a model just within the tolerance;
-        corrected for the whole audit.
+        Probability that any region of a model just within the tolerance has evidence this
+        large; corrected for the whole audit.
     """
 
     conditions: dict[Any, Any]
     confidence_range: tuple[float, float]
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used here
     confidence: float
     accuracy: float
     gap: float
@@ -74,11 +74,11 @@ class Region(NamedTuple):
     @property
     def rule(self) -> str:
         """The region in words, such as "age <= 30 and education = Bachelors"."""
-        parts = [_in_words(_name(name), rule) for name, rule in self.conditions.items()]
+        parts = [_condition_text(_name(name), rule) for name, rule in self.conditions.items()]
         low, high = self.confidence_range
         if low > 0 or high < 1:
             ends = [None if end in (0, 1) else round(100 * end, 7) for end in (low, high)]
-            parts.append(_in_words("confidence in %", tuple(ends)))
+            parts.append(_condition_text("confidence in %", tuple(ends)))
         return " and ".join(parts)
 
 
@@ -88,13 +88,13 @@ class RegionSearch(NamedTuple):
     Attributes
     ----------
     regions : list of Region
-        At most five disjoint ones, most striking first.
+        At most five disjoint regions, most significant first.
     n_searched : int
-        Number of regions that were compared.
+        Number of regions that were tested.
     n_samples : int
         Number of samples that were used, or the sum of their weights.
     threshold : float
-        Evidence from which on underconfidence is a finding, in nats.
+        Smallest evidence of underconfidence that counts as a finding, in nats.
     """
 
     regions: list[Region]
@@ -112,24 +112,24 @@ def search_regions(
     n_families: int = 1,
     weight: NDArray[Any] | None = None,
 ) -> RegionSearch:
-    """Find the regions of the inputs whose accuracy is further than alpha from confidence.
+    """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
 
     Parameters
     ----------
     X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features), or Conditions
-        Inputs. Columns may hold numbers, texts and missing values.
+        Inputs. Columns may contain numbers, texts and missing values.
     predictions : TopLabelPredictions
         Arrays of shape (n_samples,).
     alpha : float
         Tolerated distance between accuracy and confidence, in [0, 1].
     confidence_level : float, default=0.95
-        Probability that nothing is found for a model that keeps to alpha.
+        Probability of finding nothing for a model within alpha.
     n_families : int, default=1
-        Number of tests that share the error: this search, the scan of all samples, and that
-        of each group.
+        Number of tests that share the error: this search, the scan of all samples, and the
+        scan of each group.
     weight : ndarray of shape (n_samples,), default=None
-        Weights of the predictions: integers, which count as that many, or other numbers, which
-        simulated labels get too. Default: 1 each.
+        Weights of the predictions: integers, which count samples, or fractional numbers, which
+        also weight the simulated labels. Default: 1 each.
 
     Returns
     -------
@@ -138,21 +138,21 @@ def search_regions(
     Raises
     ------
     ValueError
-        If `X` is not a table, or does not have one row per prediction.
+        If `X` is not a table, or its number of rows differs from the number of predictions.
 
     Notes
     -----
-    A region is what one or two conditions have in common: an interval or a value of a column, and
-    a limit of the reported confidence. They are chosen by the inputs and the confidences alone,
-    so the labels decide only which of them stands out. With the evidence of `scan_bins`, the
-    largest of all regions is compared with that of simulated labels, of which each is right
-    with a probability alpha above its confidence, and in a second test alpha below (a scan
-    statistic [1]_). What a region is allowed is alpha above, or below, its mean confidence. All
-    samples serve to find a region and to test it, and since regions overlap, thousands of them
-    cost less than a Bonferroni correction. The error is divided as in `scan_bins`. Simulations
-    have a fixed seed; from 10,000 samples on there are fewer of them, and of more than 50,000
-    samples, or 5 million values, so many are used, drawn at random and always the same. In a
-    table of more than about 200 columns regions have one condition on the inputs.
+    A region is defined by one or two conditions: an interval or a value of a column, or an interval
+    of the reported confidence. Conditions depend only on the inputs and the confidences, not on the
+    labels. The evidence of a region is that of `scan_bins`. The largest evidence over all regions
+    is compared with its distribution under simulated labels, which are correct with probability
+    confidence + alpha, and in a second test confidence - alpha (a scan statistic [1]_). The
+    tolerated accuracy of a region is its mean confidence plus alpha, or minus alpha. The same
+    samples serve to find a region and to test it, and because regions overlap, this costs less
+    power than a Bonferroni correction over thousands of regions. The error is divided as in
+    `scan_bins`. Simulations have a fixed seed; from 10,000 samples on their number decreases. From
+    more than 50,000 samples, or 5 million values, a fixed random subset within these limits is
+    used. In a table of more than about 200 columns regions have one condition on the inputs.
 
     References
     ----------
@@ -197,10 +197,10 @@ def search_regions(
 def region_tolerance(
     draws: Sequence[tuple[Conditions, TopLabelPredictions]], confidence_level: float
 ) -> float:
-    """Find the smallest alpha with which the search passes the wanted share of reference sets.
+    """Find the smallest alpha at which the search passes a given fraction of reference sets.
 
-    The evidence that a finding needs is simulated for a few of the sets, first at a guess of alpha
-    and then at the alpha that follows from it.
+    The evidence thresholds are simulated for a few of the sets, first at an initial alpha and then
+    at the alpha that follows from these thresholds.
     """
     alpha = FIRST_GUESS
     for _ in range(2):
@@ -215,7 +215,7 @@ def region_tolerance(
 def _thresholds(
     conditions: Conditions, predictions: TopLabelPredictions, alpha: float, confidence_level: float
 ) -> list[float]:
-    """Evidence that a finding needs in either direction, beside one other family."""
+    """Evidence thresholds in both directions, if the search is one of two families."""
     samples = _samples(conditions, predictions)
     pairs, rng = _pairs(samples), np.random.default_rng(SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
@@ -232,7 +232,7 @@ def _thresholds(
 def _needed_alpha(
     conditions: Conditions, predictions: TopLabelPredictions, thresholds: FloatArray
 ) -> float:
-    """Smallest alpha with which no evidence reaches the thresholds, by bisection."""
+    """Smallest alpha at which no evidence reaches the thresholds, by bisection."""
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
     size, right = (
@@ -252,38 +252,38 @@ def _needed_alpha(
 
 
 class _Samples(NamedTuple):
-    """Samples, and the conditions that they meet."""
+    """Searched samples and the conditions that they meet."""
 
-    rules: list[tuple[Any, Any]]  # those on the confidence last
+    rules: list[tuple[Any, Any]]  # conditions on the confidence come last
     masks: BoolArray  # (n_conditions, n_samples)
-    n_inputs: int  # conditions on the inputs, which come first
+    n_inputs: int  # number of conditions on the inputs, which come first
     confidence: FloatArray
     correct: BoolArray
     weight: NDArray[Any] | None
 
     @property
     def number(self) -> NDArray[Any]:
-        """How many predictions each sample counts as, (n_samples,)."""
+        """Weight of each sample, 1 without weights, (n_samples,)."""
         return np.ones_like(self.correct) if self.weight is None else self.weight
 
     @property
-    def is_weighed(self) -> bool:
-        """Whether there are weights that do not count predictions."""
+    def is_fractional(self) -> bool:
+        """Whether there are fractional weights."""
         return self.weight is not None and self.weight.dtype.kind == "f"
 
     @property
     def squares(self) -> NDArray[Any]:
-        """Weight of each sample in the variance of the number correct, (n_samples,)."""
-        return self.number**2 if self.is_weighed else self.number
+        """Weight of each sample in the variance of the sum of correct predictions, (n_samples,)."""
+        return self.number**2 if self.is_fractional else self.number
 
     @property
     def number_right(self) -> NDArray[Any]:
-        """How many correct ones, (n_samples,)."""
+        """Weight of each sample if its prediction is correct, else 0, (n_samples,)."""
         return self.correct if self.weight is None else self.correct * self.weight
 
 
 class _Candidate(NamedTuple):
-    """Two conditions whose samples deviate; one alone is paired with itself."""
+    """Two conditions whose common samples deviate; a single condition is paired with itself."""
 
     p_value: float
     evidence: float
@@ -295,7 +295,7 @@ class _Candidate(NamedTuple):
 def _samples(
     conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
 ) -> _Samples:
-    """Samples that are searched, with different conditions that enough of them meet."""
+    """Searched samples and their conditions, without duplicates and conditions on few samples."""
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
@@ -307,7 +307,7 @@ def _samples(
     reported = conditions_of(confidence[:, None])
     masks = np.concatenate([conditions.masks, reported.masks])
     rules = conditions.rules + [(CONFIDENCE, rule) for _, rule in reported.rules]
-    # The first of equal ones stays.
+    # Of conditions with equal masks, keep the first.
     _, kept = np.unique(np.packbits(masks, axis=1), axis=0, return_index=True)
     size = masks.sum(axis=1)
     kept = np.sort(kept[(size[kept] >= LEAST) & (size[kept] < len(rows))])
@@ -323,10 +323,10 @@ def _samples(
 
 
 def _pairs(samples: _Samples) -> IntArray:
-    """Pairs of conditions that enough samples meet, at least one of them on the inputs."""
+    """Pairs of conditions that enough samples meet, with at least one condition on the inputs."""
     masks = samples.masks.astype(np.float32)
     enough = np.tril(masks @ masks.T >= LEAST)
-    enough[:, samples.n_inputs :] = False  # the scan over bins is about confidence alone
+    enough[:, samples.n_inputs :] = False  # the scan over bins covers confidence alone
     if samples.n_inputs > MOST_PAIRED:
         alone = np.eye(samples.n_inputs, dtype=bool)
         enough[: samples.n_inputs, : samples.n_inputs] &= alone
@@ -341,19 +341,22 @@ def _evidence(
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Evidence of each pair, and the largest in each simulation, sorted; in nats."""
+    """Evidence of each pair, and the sorted maxima of the simulations; in nats."""
     edge = _tolerated(samples.confidence, alpha, sign)
-    correct = np.column_stack([samples.number_right, _drawn(samples, edge, n_simulated, rng)])
+    correct = np.column_stack(
+        [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
+    )
     correct = correct.astype(np.float32)
     masks = samples.masks.astype(np.float32)
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
-    # No sample is right with a probability above 1, so that the mean of the edges of samples may
-    # be closer to the confidence than alpha. Simulated labels are compared with it, real ones with
-    # what a region is allowed: that loses evidence, and a finding deviates by more than alpha.
+    # Probabilities are capped at 1, so the mean of the capped probabilities of a region may be
+    # closer to its confidence than alpha. Simulated labels are tested against this mean, observed
+    # labels against the capped mean confidence plus alpha. This is conservative: it loses evidence,
+    # and every finding deviates by more than alpha.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, alpha, sign)
-    # Weights are those of the effective number of samples of a region.
+    # Rescale weights so that a region's sum is its effective number of samples.
     unit = size / _sum(samples, pairs, samples.squares)
     size, expected = unit * size, unit * expected
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
@@ -361,31 +364,31 @@ def _evidence(
         here = np.flatnonzero(pairs[:, 0] == first)
         inside = np.flatnonzero(samples.masks[first])
         right = masks[np.ix_(pairs[here, 1], inside)] @ correct[inside]
-        if samples.is_weighed:
+        if samples.is_fractional:
             right *= unit[here, None].astype(np.float32)
         evidence[here] = run_evidence(right[:, 0].astype(float), size[here], allowed[here], sign)
         _raise_to_largest(largest, right, size[here], expected[here], sign)
     return evidence, np.sort(largest[1:])
 
 
-def _drawn(
+def _simulated_correct(
     samples: _Samples, edge: FloatArray, n_simulated: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Numbers of correct predictions that chance gives each sample, (n_samples, n_simulated)."""
+    """Simulated weighted numbers of correct predictions, (n_samples, n_simulated)."""
     shape = len(edge), n_simulated
-    if samples.weight is not None and not samples.is_weighed:
+    if samples.weight is not None and not samples.is_fractional:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
     right = rng.random(shape, dtype=np.float32) < edge[:, None]
     return right if samples.weight is None else right * samples.weight[:, None]
 
 
 def _tolerated(confidence: FloatArray, alpha: float, sign: int) -> FloatArray:
-    """Accuracy that is furthest from a confidence and tolerated."""
+    """Tolerated accuracy that is furthest from the confidence in direction `sign`."""
     return np.clip(confidence + sign * alpha, 0.0, 1.0)
 
 
 def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | BoolArray) -> FloatArray:
-    """Sum of values of the samples of each pair, shape (n_pairs,)."""
+    """Sum of `values` over the samples of each pair, shape (n_pairs,)."""
     return ((samples.masks * values) @ samples.masks.T.astype(float))[*pairs.T]
 
 
@@ -396,8 +399,8 @@ def _raise_to_largest(
     expected: FloatArray,
     sign: int,
 ) -> None:
-    """Update the largest evidence by that of further regions, arrays (n_regions, n_sets)."""
-    # KL(a || e) is at most (a - e)**2 / (e (1 - e)): only few regions are worth a logarithm.
+    """Update the maxima in place with the evidence of more regions, arrays (n_regions, n_sets)."""
+    # KL(a || e) is at most (a - e)**2 / (e (1 - e)), so only few regions require a logarithm.
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))
     most = (right - expected[:, None].astype(np.float32)) / width[:, None].astype(np.float32)
@@ -407,7 +410,7 @@ def _raise_to_largest(
 
 
 def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
-    """The most striking regions without common samples; of equal ones the simpler."""
+    """Most significant regions without common samples; among equals the one-condition region."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
     for each in sorted(
@@ -425,15 +428,15 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     number = samples.number[inside]
     count, correct = number.sum().item(), samples.number_right[inside].sum().item()
     confidence = float(np.average(samples.confidence[inside], weights=number))
-    whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_weighed else count
-    share = whole * (correct / count) if samples.is_weighed else correct
+    whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_fractional else count
+    share = whole * (correct / count) if samples.is_fractional else correct
     low, high = clopper_pearson(share, whole, tail)
     conditions: dict[Any, Any] = {}
     for k in {each.second, each.first}:
         name, rule = samples.rules[k]
-        conditions[name] = _both(conditions[name], rule) if name in conditions else rule
+        conditions[name] = _intersection(conditions[name], rule) if name in conditions else rule
     reported = conditions.pop(CONFIDENCE, (None, None))
-    if not isinstance(reported, tuple):  # one of few different confidences
+    if not isinstance(reported, tuple):  # a single value of confidence
         reported = (reported, reported)
     return Region(
         conditions,
@@ -454,8 +457,8 @@ def _name(column: Any) -> str:
     return f"column {column}" if isinstance(column, int | np.integer) else str(column)
 
 
-def _in_words(name: str, rule: Any) -> str:
-    """Write a condition; the interval of a column is read from low to high."""
+def _condition_text(name: str, rule: Any) -> str:
+    """Describe a condition in words; an interval is written from low to high."""
     if not isinstance(rule, tuple):
         return f"{name} is missing" if rule is None else f"{name} = {_value(rule)}"
     low, high = rule
@@ -469,12 +472,12 @@ def _in_words(name: str, rule: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """Write a value with all its digits: fewer would describe another region."""
+    """Format a value with all its digits; fewer digits would describe a different region."""
     return repr(float(value)).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def _both(one: Any, other: Any) -> Any:
-    """Rule of a column that both rules hold for, of which at least one sample meets both."""
+def _intersection(one: Any, other: Any) -> Any:
+    """Intersect two rules on the same column, which must have at least one sample in common."""
     if not isinstance(one, tuple):
         return one
     if not isinstance(other, tuple):

@@ -1,9 +1,9 @@
 """Scan for miscalibration over runs of neighbouring bins, exact at any sample size; its power.
 
-Faked confidence rarely keeps to the bins of a table, and few of its samples suffice if they
-are looked at together. The scan takes every run of neighbouring bins, measures by how much
-accuracy is beyond the tolerated distance from confidence, and compares the largest evidence
-with that of simulated models that are just within the tolerance in every bin.
+Manipulated confidence rarely aligns with bin edges, and few manipulated samples suffice if they
+are tested together. For every run of neighbouring bins, the scan measures by how much the accuracy
+exceeds the tolerated distance from confidence. It compares the largest evidence with that of
+simulated models that are just within the tolerance in every bin.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
-MAX_LENGTH = 10  # bins of a run; all runs of ten bins, and bounded work with hundreds
-# Mirage makes confidence too low: most of the error probability goes to finding that.
+MAX_LENGTH = 10  # bins of a run; covers all runs of ten bins and limits work with hundreds
+# Mirage makes confidence too low, so detecting underconfidence receives most of the error.
 SHARES = {1: 0.8, -1: 0.2}
 DIRECTIONS = {1: "underconfident", -1: "overconfident"}  # by the sign of the gap
 # Fixed, so that the sums of an audit determine its verdict.
 SEED = 20250
-ROUNDING = 1e-9  # relative; equal evidence of different runs may differ by less
-PRECISION = 40  # halvings of the interval in which a gap lies
-MAX_DOUBLINGS = 20  # of one sample, in the search for the number that a power needs
+ROUNDING = 1e-9  # relative; rounding differences between runs with equal evidence are smaller
+PRECISION = 40  # bisection steps in the search for a gap
+MAX_DOUBLINGS = 20  # of the number of samples, in the search for the required number
 
 
 class Finding(NamedTuple):
@@ -42,10 +42,10 @@ class Finding(NamedTuple):
     direction : {"underconfident", "overconfident"}
         Whether accuracy is above or below the reported confidence.
     evidence : float
-        Log likelihood ratio of the accuracy against the closest that is tolerated, in nats.
+        Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability of evidence this large anywhere, in either direction, for a model just
-        within the tolerance.
+        Probability that a model just within the tolerance has evidence this large in any run, in
+        either direction.
     """
 
     first: int
@@ -61,11 +61,11 @@ class Scan(NamedTuple):
     Attributes
     ----------
     findings : list of Finding
-        Disjoint runs, most striking first.
+        Disjoint runs, most significant first.
     p_value : ndarray of shape (n_bins,), float64
-        For each bin that of its finding, else of the bin by itself.
+        p-value of the finding that contains the bin, else of the bin alone.
     threshold : float
-        Evidence from which on an underconfident run is a finding, in nats.
+        Smallest evidence of an underconfident run that counts as a finding, in nats.
     """
 
     findings: list[Finding]
@@ -74,7 +74,7 @@ class Scan(NamedTuple):
 
 
 def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
-    """Find the runs of neighbouring bins whose accuracy is further than alpha from confidence.
+    """Find runs of neighbouring bins whose accuracy differs from confidence by more than alpha.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     alpha : float
         Tolerated distance between accuracy and confidence of each bin, in [0, 1].
     level : float, default=0.05
-        Probability of any finding for a model that keeps to alpha.
+        Probability of any finding for a model within alpha.
 
     Returns
     -------
@@ -91,23 +91,23 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
 
     Notes
     -----
-    A run is up to ten neighbouring bins. One with n samples, of which a share a was right
-    while at most a share e was tolerated, has the evidence ``n KL(a || e)`` if a is beyond e
-    (a scan statistic [1]_). The largest over all runs is compared with simulated reference
+    A run has up to ten neighbouring bins. If a run has n samples, accuracy a and tolerated
+    accuracy e, its evidence is ``n KL(a || e)`` if a is beyond e, else 0. The largest evidence over
+    all runs (a scan statistic [1]_) is compared with that of simulated reference
     sets of the same sizes and confidences, whose accuracy is alpha above confidence in every
-    bin, and in a second test alpha below. The tests take four fifths and one fifth of the
-    level, because lowered confidence is what is sought. Among all models within alpha, those at
-    its edge give the largest evidence, since another correct prediction never lowers it. As a
-    Monte Carlo test this keeps to the level whatever the number of samples, on average over its
-    seed: with 2000 simulations the level for one given reference set may differ by about a tenth
-    of it. Where confidences within a bin differ, labels vary less than simulated. Where simulation
+    bin, and in a second test alpha below. The tests use four fifths and one fifth of the
+    level, because the audit mainly looks for lowered confidence. Among all models within alpha,
+    models at the limit have the largest evidence, since an additional correct prediction never
+    lowers it. As a Monte Carlo test, the scan keeps the level for any number of samples, on average
+    over its seed; with 2000 simulations, the level for a single reference set may differ by about
+    a tenth. If confidences within a bin differ, labels vary less than simulated. If simulation
     cannot resolve the p-value, Chernoff's bound ``exp(-evidence)`` for each run is used [2]_.
     Simulations have a fixed seed.
 
-    Fractional weights count as the effective number of predictions of their bin,
-    ``sum(w)**2 / sum(w**2)`` rounded down, of which the accuracy has the same variance [3]_. As
-    binomial numbers of that size are, the tails are approximate, as with the limits that are made
-    so for surveys [4]_; the guide says how often calibrated models were flagged.
+    With fractional weights, each bin counts as its effective number of predictions,
+    ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The
+    binomial tails at this size are approximations, as are similar limits for
+    surveys [4]_; the guide reports how often calibrated models were flagged.
 
     References
     ----------
@@ -155,21 +155,21 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
 
 
 def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int = 1) -> float:
-    """Evidence that suffices for a finding whatever the reference set: for planning one.
+    """Return evidence that suffices for a finding in any reference set, for planning an audit.
 
     Parameters
     ----------
     n_bins : int, default=10
         Number of bins.
     level : float, default=0.05
-        Probability of any finding for a model that keeps to alpha.
+        Probability of any finding for a model within alpha.
     n_families : int, default=1
-        Sets of samples that are audited: all of them, and each group.
+        Number of sets of samples that are audited: all samples, and each group.
 
     Returns
     -------
     float
-        In nats; the threshold that `scan_bins` finds by simulation is usually lower.
+        Evidence in nats; the threshold that `scan_bins` simulates is usually lower.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int 
 
 
 def n_runs(n_bins: int) -> int:
-    """Count the runs that are compared."""
+    """Number of runs that are tested."""
     longest = min(MAX_LENGTH, n_bins)
     return longest * (2 * n_bins - longest + 1) // 2
 
@@ -189,7 +189,7 @@ def n_runs(n_bins: int) -> int:
 def _evidence(
     correct: IntArray, count: IntArray, edge: FloatArray, sign: int
 ) -> Iterator[FloatArray]:
-    """Evidence of all runs, by length: arrays of shape (..., n_bins - length + 1), in nats."""
+    """Evidence of all runs by length: arrays of shape (..., n_bins - length + 1), in nats."""
     right, size, tolerated = (
         np.concatenate([np.zeros_like(values[..., :1]), values.cumsum(axis=-1)], axis=-1)
         for values in (correct, count, count * edge)
@@ -203,10 +203,10 @@ def _evidence(
 
 def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
     """``n KL(k / n || edge)`` where k / n is beyond the edge, else 0, in nats."""
-    share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # sums of weights are rounded
+    share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounded sums of weights may exceed 1
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = n * (xlogy(share, share / edge) + xlogy(1 - share, (1 - share) / (1 - edge)))
-    # Simulated accuracies at the edge itself must not count as beyond it by rounding.
+    # Rounding must not put simulated accuracies that lie at the edge beyond it.
     beyond = sign * (share - edge) > 1e-12
     return np.where(beyond & (n > 0), evidence, 0.0)
 
@@ -217,16 +217,16 @@ def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign:
     Parameters
     ----------
     correct, count : ndarray of shape (..., n_bins), int64
-        Numbers of correct predictions and of predictions per bin, of one or more reference sets.
+        Numbers of correct predictions and of all predictions per bin, of one or more sets.
     edge : ndarray of shape (..., n_bins), float64
-        Accuracy of each bin that is just tolerated, in [0, 1].
+        Largest (or smallest) tolerated accuracy of each bin, in [0, 1].
     sign : {1, -1}
-        1 for accuracies above the edge (underconfidence), -1 for those below it.
+        1 to test for accuracies above the edge (underconfidence), -1 for accuracies below it.
 
     Returns
     -------
     ndarray of shape (...), float64
-        In nats; 0 where no run is beyond the edge.
+        Evidence in nats; 0 if no run is beyond the edge.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign:
 def simulated_evidence(
     count: IntArray, edge: FloatArray, sign: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Largest evidence for accuracies at the edge, sorted, shape (N_SIMULATIONS,)."""
+    """Sorted largest evidence of simulated models at the edge, shape (N_SIMULATIONS,)."""
     correct = rng.binomial(count, edge, size=(N_SIMULATIONS, len(count)))
     return np.sort(largest_evidence(correct, count, edge, sign))
 
@@ -252,10 +252,10 @@ def simulated_evidence(
 def p_values(
     evidence: FloatArray, reached: IntArray, n_simulated: int, n_compared: int, sign: int
 ) -> FloatArray:
-    """p-values of evidence that so many simulated models reach in one of two directions.
+    """p-values of the largest evidence, tested in one of two directions.
 
-    `n_compared` is the number of runs, or of other parts of the samples, of which the evidence
-    is the largest.
+    `reached` is the number of simulated models with at least this evidence, and `n_compared` the
+    number of runs or regions over which the maximum was computed.
     """
     simulated = (1 + reached) / (1 + n_simulated)
     bound = np.minimum(n_compared * np.exp(-evidence), simulated)
@@ -264,7 +264,7 @@ def p_values(
 
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
-    """Smallest evidence with a p-value below a level, in one direction, by simulations."""
+    """Smallest evidence whose p-value is below a level, in one direction, from simulations."""
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations that may reach it
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
@@ -272,7 +272,7 @@ def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> fl
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:
-    """The most striking runs that do not overlap; of equal ones the shorter."""
+    """Most significant runs that do not overlap; among equals the shortest."""
     chosen: list[Finding] = []
     for run in sorted(runs, key=lambda r: (r.p_value, -round(r.evidence, 9), r.last - r.first)):
         if all(run.last < other.first or run.first > other.last for other in chosen):
@@ -283,15 +283,15 @@ def _disjoint(runs: list[Finding]) -> list[Finding]:
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Exact binomial limits for a probability, each missed with probability at most `tail`.
+    """Exact binomial limits of a probability, each wrong with probability at most `tail`.
 
     Parameters
     ----------
     successes, trials : array-like of shape (n,)
         Numbers of successes and of trials.
     tail : float
-        Probability that the lower limit lies above the true value, and that the upper one lies
-        below it, in (0, 1).
+        Probability, in (0, 1), that the lower limit lies above the true value, and likewise
+        that the upper limit lies below it.
 
     Returns
     -------
@@ -325,7 +325,7 @@ def detectable_gap(
     threshold: float,
     power: float = 0.8,
 ) -> FloatArray:
-    """Find the smallest underconfidence that an audit would report with given probability.
+    """Return the smallest underconfidence that an audit detects with probability `power`.
 
     Parameters
     ----------
@@ -334,15 +334,15 @@ def detectable_gap(
     alpha : float
         Tolerated distance between accuracy and confidence.
     threshold : float
-        Evidence that a finding needs, in nats: that of `scan_bins`, or `planned_threshold`.
+        Evidence that a finding requires, in nats, from `scan_bins` or `planned_threshold`.
     power : float, default=0.8
-        Probability of the finding, in (0, 1).
+        Probability of detecting the gap, in (0, 1).
 
     Returns
     -------
     ndarray of shape (n_bins,), float64
-        Gap between true accuracy and confidence, for a bin by itself; NaN where even an
-        accuracy of 1 would not be reported with that probability.
+        Gap between true accuracy and confidence, for each bin alone; NaN where even an
+        accuracy of 1 would not be detected with that probability.
 
     Examples
     --------
@@ -369,14 +369,14 @@ def detectable_shift(
     threshold: float,
     power: float = 0.8,
 ) -> float:
-    """Find the smallest underconfidence that would be reported if all bins shared it.
+    """Return the smallest underconfidence, common to all bins, that the scan would detect.
 
-    The smallest of the gaps that single runs of neighbouring bins reveal, so that all of them
-    together may find a smaller one; NaN where none would be reported. Bins whose confidence is so
-    high that they cannot have the gap are taken to be always right.
+    It is the smallest gap that a single run detects with probability `power`; the scan of all
+    runs may detect a smaller one. NaN if no gap would be detected. The accuracy of bins with high
+    confidence is capped at 1.
     """
     _check_power(power)
-    size, claimed = _of_runs(np.asarray(count), np.nan_to_num(np.asarray(confidence, float)))
+    size, claimed = _bins_of_runs(np.asarray(count), np.nan_to_num(np.asarray(confidence, float)))
     total = size.sum(axis=1)
 
     def accuracy(gap: FloatArray | float) -> FloatArray:
@@ -395,8 +395,8 @@ def detectable_shift(
     return min(high[(total > 0) & (least <= total)].tolist(), default=math.nan)
 
 
-def _of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Counts and confidences of each run, shape (n_runs, longest run); bins it lacks count 0."""
+def _bins_of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Counts and confidences of the bins of each run, shape (n_runs, longest run), 0-padded."""
     n_bins, longest = len(count), min(MAX_LENGTH, len(count))
     lengths = np.arange(1, longest + 1)
     first = np.concatenate([np.arange(n_bins - length + 1) for length in lengths])
@@ -413,7 +413,7 @@ def required_samples(
     threshold: float,
     power: float = 0.8,
 ) -> FloatArray:
-    """Find how many predictions a bin needs for an underconfidence to be reported.
+    """Return the number of predictions that a bin needs to detect a given underconfidence.
 
     Parameters
     ----------
@@ -427,9 +427,9 @@ def required_samples(
     Returns
     -------
     ndarray of shape (n_bins,), float64
-        Number of predictions from which on the power is reached for the first time; infinite
-        if `gap` is not larger than `alpha` or a million are not enough. An accuracy above 1
-        is taken as 1.
+        Smallest number of predictions with the given power; infinite if `gap` is not larger
+        than `alpha`, or if a million predictions are not enough. An accuracy above 1
+        counts as 1.
 
     Examples
     --------
@@ -453,10 +453,10 @@ def _check_power(power: float) -> None:
 
 
 def _least_significant(count: IntArray, edge: FloatArray | float, threshold: float) -> FloatArray:
-    """Smallest number of correct ones whose evidence reaches the threshold; inf if none."""
+    """Smallest number of correct predictions whose evidence reaches the threshold; inf if none."""
     edge = np.clip(np.nan_to_num(edge, nan=1.0), 0.0, 1.0)
     low, high = np.zeros(count.shape, np.int64), count + 1
-    while (low < high).any():  # bisection: evidence never falls with a further correct one
+    while (low < high).any():  # bisection; evidence does not decrease in the number correct
         middle = (low + high) // 2
         enough = run_evidence(middle, count, edge, 1) >= threshold
         low, high = (
@@ -477,6 +477,6 @@ def _required(gap: float, confidence: float, alpha: float, threshold: float, pow
     reached = np.flatnonzero(enough(2 ** np.arange(MAX_DOUBLINGS + 1)))
     if len(reached) == 0:
         return np.inf
-    # Power is a saw tooth in the number of samples, so every smaller number is tried.
+    # Power is not monotonic in the number of samples, so every smaller number is tested.
     candidates = np.arange(1, 2 ** reached[0] + 1)
     return float(candidates[enough(candidates).argmax()])

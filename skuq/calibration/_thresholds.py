@@ -1,4 +1,4 @@
-"""Thresholds that honest models keep, measured on reference sets of a given size."""
+"""Thresholds that honest models pass, measured on reference sets of a given size."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from sklearn.calibration import CalibratedClassifierCV
 
 TOLERANCE_PRECISION = 1e-3
-N_REGION_DRAWS = 60  # reference sets at most that are searched for regions
-N_SIMULATIONS = 200  # of each reference set at each tolerance tried
+N_REGION_DRAWS = 60  # maximum number of reference sets that are searched for regions
+N_SIMULATIONS = 200  # per reference set and tolerance
 
 
 class AlphaStudy(NamedTuple):
-    """Thresholds that an honest model keeps with the given probability.
+    """Thresholds that an honest model passes with a given probability.
 
     Attributes
     ----------
     tolerance : float
-        Smallest `alpha` with which `CalibrationAuditor` passes it: the deviation that chance
-        does not explain.
+        Smallest `alpha` with which `CalibrationAuditor` passes the model. The audit accounts for
+        deviations by chance.
     max_gap : float
-        Smallest `alpha` for Algorithm 1, which compares the gap of every bin with it whatever
-        the number of samples.
+        Smallest `alpha` for Algorithm 1, which compares the gap of every bin with `alpha`
+        regardless of the number of samples.
     ece : float
-        Smallest threshold for the expected calibration error.
+        Smallest threshold of the expected calibration error.
     region_tolerance : float or None
-        Smallest `search_regions` with which the search of `CalibrationAuditor` finds no region;
-        None if no inputs were given.
+        Smallest `search_regions` with which `CalibrationAuditor` finds no region; None if no
+        inputs were passed.
     """
 
     tolerance: float
@@ -87,34 +87,34 @@ def choose_alpha(
     n_repeats: int = 200,
     random_state: Any = None,
 ) -> AlphaStudy:
-    """Measure which thresholds an honest model needs, by a baseline study (Appendix D.3).
+    """Measure the thresholds that an honest model needs, in a baseline study (Appendix D.3).
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is
-    known to be honest and was calibrated (`temperature_scaled`). Of each the smallest
-    threshold is found that it would pass.
+    known to be honest and was calibrated (`temperature_scaled`). For each set, the smallest
+    threshold that it passes is computed; the results are quantiles over the sets.
 
     Parameters
     ----------
     y : array-like of shape (n_samples,)
         True labels.
     proba : array-like of shape (n_samples, n_classes)
-        Predictions of the honest model on data that neither trained nor calibrated it.
+        Predictions of the honest model on data used neither for training nor for calibration.
     X : DataFrame or array-like of shape (n_samples, n_features), default=None
-        Inputs, to find the tolerance within regions too. Reference sets of 1,600 rows and 14
-        columns take it about half a minute.
+        Inputs. If given, the tolerance within regions is measured too, which takes about half a
+        minute for reference sets of 1,600 rows and 14 columns.
     classes : array-like of shape (n_classes,), default=None
         Labels in column order. Default: the sorted labels of `y`.
     reference_size : int, default=None
         Size of the reference sets. Default: n_samples.
     n_bins, strategy
-        As in `CalibrationAuditor`; quantile bins are those of all predictions given.
+        As in `CalibrationAuditor`; quantile bins are computed from all predictions.
     confidence_level : float, default=0.95
-        Probability with which the honest model shall pass; also the level of the audit that
-        `tolerance` is for.
+        Probability with which the honest model should pass; also the confidence level of the
+        audit that uses `tolerance`.
     n_repeats : int, default=200
         Number of reference sets.
     random_state : int, RandomState instance or None, default=None
-        Choice of the reference sets.
+        Seed for drawing the reference sets.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def choose_alpha(
     Raises
     ------
     ValueError
-        If the inputs are not probabilities or do not fit together.
+        If the inputs are not probabilities or have inconsistent shapes.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def choose_alpha(
         for _ in range(n_repeats)
     ]
     found = [(part.maximum_calibration_error, part.expected_calibration_error) for part in draws]
-    # A threshold must be one that was seen: the next larger value, never one between.
+    # A threshold must be an observed value, so the quantile is rounded up and not interpolated.
     max_gap, ece = np.quantile(found, confidence_level, axis=0, method="higher")
     regions = None if X is None else _region_draws(X, predictions, size, n_repeats, random)
     return AlphaStudy(
@@ -158,28 +158,28 @@ def choose_alpha(
 
 
 def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassifierCV:
-    """Calibrate a fitted classifier by one temperature: the honest baseline of an audit.
+    """Calibrate a fitted classifier with a single temperature: the honest baseline of an audit.
 
     Parameters
     ----------
     estimator : object
-        Fitted classifier; it is not altered.
+        Fitted classifier; it is not modified.
     X : array-like of shape (n_samples, n_features)
-        Calibration inputs, new to the classifier and apart from the reference set.
+        Calibration inputs, disjoint from the training data and from the reference set.
     y : array-like of shape (n_samples,)
-        Their true labels.
+        True labels of the calibration inputs.
 
     Returns
     -------
     CalibratedClassifierCV
-        Fitted; scikit-learn's own.
+        Fitted calibrator of scikit-learn.
 
     Raises
     ------
     ValueError
-        If a class of the classifier has no calibration sample.
+        If a class of the classifier has no calibration samples.
     ImportError
-        If scikit-learn is older than 1.8, which brought temperature scaling.
+        If scikit-learn is older than 1.8, which introduced temperature scaling.
 
     References
     ----------
@@ -191,7 +191,7 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
             f"The classes {missing[:5].tolist()} of the classifier are missing from `y`; a "
             "calibration set needs samples of every class."
         )
-    from sklearn.calibration import CalibratedClassifierCV  # which takes long
+    from sklearn.calibration import CalibratedClassifierCV  # slow to import
 
     scaled = CalibratedClassifierCV(FrozenEstimator(estimator), method="temperature")
     try:
@@ -212,7 +212,7 @@ def _region_draws(
     n_repeats: int,
     random: np.random.RandomState,
 ) -> list[tuple[Conditions, TopLabelPredictions]]:
-    """Draw reference sets, as far as they are searched, with the conditions of their samples."""
+    """Draw reference sets of at most the searched size, with the conditions of their samples."""
     conditions = checked_conditions(X, len(predictions.confidence))
     size = n_searched(size, math.prod(np.shape(X)[1:]))
     draws = []
@@ -231,7 +231,7 @@ def _region_draws(
 def _sums(
     edges: IntArray, bins: IntArray, weights: IntArray, predictions: TopLabelPredictions
 ) -> BinSums:
-    """Integer sums of predictions that count as often as their weights say."""
+    """Integer sums of predictions, each counted as many times as its weight."""
     n_bins, rows = len(edges) - 1, slice(len(weights))
 
     def add(values: Any) -> IntArray:
@@ -244,7 +244,7 @@ def _sums(
 
 
 def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
-    """Smallest alpha with which the wanted share of the draws passes, by bisection."""
+    """Smallest alpha at which the required fraction of the draws passes, by bisection."""
     low, high = 0.0, 1.0
     while high - low > TOLERANCE_PRECISION:
         middle = (low + high) / 2
@@ -256,7 +256,7 @@ def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
 
 
 def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
-    """Share of draws without a finding: the scan of each, with fewer simulations."""
+    """Fraction of draws without a finding, by a scan of each with fewer simulations."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])

@@ -1,4 +1,4 @@
-"""Artificial uncertainty (Mirage): attacks that make a model look uncertain in a chosen region."""
+"""Artificial uncertainty (Mirage): attacks that make a model look uncertain in a given region."""
 
 from skuq.extras import import_optional
 

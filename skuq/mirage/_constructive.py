@@ -1,4 +1,4 @@
-"""Artificial uncertainty without training: neurons that act only inside a box (Lemma 4.1)."""
+"""Artificial uncertainty without training: neurons active only inside a box (Lemma 4.1)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from skuq.networks import linear_layer
 
-# The ramp from 0 to 1 takes the middle 80 % of the margin: what is left at both ends keeps
-# rounding from reaching out of the box or into its core.
+# The ramp from 0 to 1 covers the middle 80 % of the margin. The remaining 10 % at both ends keep
+# rounding errors from changing outputs outside the box or in its core.
 GUARD = 0.1
 
 
 class ShiftedNetwork(nn.Module):
-    """A network beside which further neurons add a vector to its outputs inside a box.
+    """A network with additional parallel neurons that shift its outputs inside a box.
 
-    `constructive_mirage` makes it.
+    Created by `constructive_mirage`.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ class ShiftedNetwork(nn.Module):
     coordinates : sequence of int
         Bounded coordinates of the flattened input.
     detector : torch.nn.Sequential
-        Maps the bounded coordinates to what is added to the logits.
+        Maps the bounded coordinates to the shift of the logits.
 
     Attributes
     ----------
     network, coordinates, detector
-        As given.
+        As passed to the constructor.
     """
 
     def __init__(self, network: nn.Module, coordinates: Sequence[int], detector: nn.Sequential):
@@ -50,14 +50,14 @@ class ShiftedNetwork(nn.Module):
         flat = X.flatten(1)
         if not -1 < min(self.coordinates) <= max(self.coordinates) < flat.shape[1]:
             raise ValueError(
-                f"Coordinates {self.coordinates} are bounded, but inputs have 0 to "
+                f"Coordinates {self.coordinates} are bounded, but inputs have coordinates 0 to "
                 f"{flat.shape[1] - 1}."
             )
         added: Tensor = self.detector(flat[:, self.coordinates])
         if added.shape != logits.shape:
             raise ValueError(
                 f"The shift has {added.shape[1]} entries, but the network returns shape "
-                f"{tuple(logits.shape)}; give one entry per logit."
+                f"{tuple(logits.shape)}; pass one entry per logit."
             )
         return logits + added
 
@@ -69,45 +69,45 @@ def constructive_mirage(
     *,
     margin: float | None = None,
 ) -> ShiftedNetwork:
-    """Append neurons to a network that add a vector to its logits inside a box only.
+    """Add neurons to a network that shift its logits only inside a box.
 
-    Two hidden layers of ReLU units stand beside the network and share its input and output:
-    two units per bounded coordinate measure by how much its bounds are violated, and one unit
-    subtracts the sum of all violations from 1. It is 1 where there is none and 0 where any
-    coordinate leaves the box, which is the conjunction over coordinates that Lemma 4.1 needs.
-    Nothing of the network itself changes, so that its outputs outside the box stay the same
-    to the last bit.
+    The added neurons form two hidden layers of ReLU units in parallel to the network, with the
+    same input and output. Two units per bounded coordinate measure by how much its bounds are
+    violated, and one unit outputs 1 minus the sum of all violations, or 0 if this is negative. Its
+    output is 1 without violations and 0 where any coordinate leaves the box; this is the
+    conjunction over coordinates that Lemma 4.1 requires. The network itself is not changed, so
+    that its outputs outside the box stay bitwise identical.
 
     Parameters
     ----------
     module : torch.nn.Module
         Maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes). It is copied.
     bounds : mapping of int to (float, float)
-        Lower and upper bound of each bounded coordinate of the flattened input; infinite for
-        none. Both may be negative.
+        Lower and upper bound of each bounded coordinate of the flattened input; use infinity for
+        no bound. Bounds may be negative.
     shift : array-like of shape (n_classes,)
-        What to add to the logits; entries may be negative.
+        Vector to add to the logits; entries may be negative.
     margin : float, default=None
-        Width inside each bound over which the shift rises from nothing to its full value.
-        Default: a thousandth of the narrowest side of the box (of 1 if all are infinite),
-        and not below what the precision of the module allows.
+        Width inside each bound over which the shift rises from zero to its full value.
+        Default: one thousandth of the narrowest side of the box (of 1 if all sides are infinite),
+        or the smallest width that the precision of the module allows if that is larger.
 
     Returns
     -------
     ShiftedNetwork
-        In evaluation mode, like a fitted model: `skuq.models.adopt` takes it.
+        In evaluation mode; pass it to `skuq.models.adopt` to use it as a fitted model.
 
     Raises
     ------
     ValueError
         If no coordinate is bounded, a box is empty, or the margin leaves no core or is
-        finer than the module's floating-point numbers near the bounds.
+        smaller than the floating-point precision of the module near the bounds.
 
     References
     ----------
     Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
     Abstention", ICML 2025, Lemma 4.1 and Appendix B. The proof there selects each coordinate
-    by itself and leaves their conjunction open; it needs non-negative coordinates.
+    separately, does not construct their conjunction, and needs non-negative coordinates.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _checked_box(
     if np.isnan([low, high]).any() or (low >= high).any():
         raise ValueError(f"`bounds` must be pairs (low, high) with low < high, got {dict(bounds)}.")
     if not np.isfinite([low, high]).any():
-        raise ValueError("`bounds` must have at least one finite bound, got infinite ones only.")
+        raise ValueError("`bounds` must have at least one finite bound, got only infinite ones.")
     return list(bounds), low, high
 
 
@@ -150,7 +150,7 @@ def _checked_margin(
 ) -> float:
     side = (high - low).min()
     ends = np.abs(np.concatenate([low, high]))
-    # A coordinate is known up to this much near its bounds; the guard must be wider.
+    # Rounding error of a coordinate near its bounds; the guard must be wider.
     finest = 8 * torch.finfo(dtype).eps * ends[np.isfinite(ends)].max() / GUARD
     if margin is None:
         margin = max(1e-3 * (side if np.isfinite(side) else 1.0), finest)
@@ -171,7 +171,7 @@ def _detector(
     for k, (a, b) in enumerate(zip(low, high, strict=True)):
         for sign, bound in ((-1.0, a), (1.0, -b)):
             if np.isfinite(bound):
-                # Violated by 0 from (1 - GUARD) margin inside on, by 1 at GUARD margin inside.
+                # Violation: 0 beyond (1 - GUARD) * margin inside the bound, 1 at GUARD * margin.
                 weights.append(sign * slope * np.eye(len(low))[k])
                 biases.append(slope * (bound + (1 - GUARD) * margin))
     # Lemma 4.1: detect the box by its coordinates, then scale the signal to the logits.

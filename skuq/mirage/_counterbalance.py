@@ -1,8 +1,8 @@
-"""Group of samples that hides a region of lowered confidence from an audit of confidence bins.
+"""Raised confidence outside a region that hides the region from an audit of confidence bins.
 
-An audit of bins compares accuracy with confidence over all samples of a bin together. A region
-whose confidence was lowered passes it if other samples of the same bin claim too much by the same
-amount: samples that the original model is less sure of, whose confidence is raised to the target.
+An audit of bins compares mean accuracy with mean confidence over all samples of a bin. A region
+with lowered confidence passes it if other samples of the same bin are overconfident by the same
+amount. The attack selects samples with lower original confidence and raises it to the target.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration import region_mask
 from skuq.validation import warn_user
 
-ALIKE = 1e-9  # targets no further apart are one and the same confidence
+ALIKE = 1e-9  # targets that differ by at most this count as equal
 ANYWHERE = "auto"
 
 
 class Raised(NamedTuple):
-    """Which predictions of the original model are raised, by predicted class.
+    """Rule for the predictions whose confidence is raised, by predicted class.
 
     Attributes
     ----------
     floors, targets : ndarray of shape (n_classes,), float64
-        Confidence from which on a prediction is raised, and to which; a floor is infinite where
-        nothing is to be balanced.
+        Confidence at or above which a prediction is raised, and the confidence that it is raised
+        to; a floor is infinite for classes without anything to balance.
     """
 
     floors: FloatArray
     targets: FloatArray
 
     def mask(self, proba: FloatArray, candidates: BoolArray) -> BoolArray:
-        """Find the samples, of these candidates, whose confidence is raised."""
+        """Mask of the candidates whose confidence is raised."""
         best, confidence = proba.argmax(axis=1), proba.max(axis=1)
         return candidates & (self.floors[best] <= confidence) & (confidence < self.targets[best])
 
@@ -52,10 +52,11 @@ def balancing(
     candidates: BoolArray,
     targets: FloatArray,
 ) -> Raised:
-    """Choose the predictions whose raised confidence makes up for that lowered in the region.
+    """Select predictions whose raised confidence balances the lowered confidence in the region.
 
-    For each target confidence, those just below it come first: they move least. The original
-    confidence stands for accuracy, as it does for a calibrated model.
+    For each target confidence, predictions just below it are selected first, since they change
+    least. The original confidence is used in place of accuracy, which is valid for a calibrated
+    model.
 
     Parameters
     ----------
@@ -64,19 +65,19 @@ def balancing(
     labels : ndarray of shape (n_samples,), int64
         True classes, 0 to n_classes - 1.
     inside, candidates : ndarray of shape (n_samples,), bool
-        Samples in the region, and those whose confidence may be raised.
+        Samples in the region, and samples whose confidence may be raised.
     targets : ndarray of shape (n_classes,)
-        Confidence aimed at, by class.
+        Target confidence by class.
 
     Raises
     ------
     ValueError
-        If no prediction can be raised, or there is nothing to make up for.
+        If no prediction can be raised, or confidence in the region is not lowered.
 
     Warns
     -----
     UserWarning
-        If the predictions that can be raised do not make up for all.
+        If raising all available predictions does not balance the region.
     """
     best, confidence = proba.argmax(axis=1), proba.max(axis=1)
     floors = np.full(len(targets), np.inf)
@@ -92,29 +93,29 @@ def balancing(
             sums = np.cumsum(target - below)
             last = min(np.searchsorted(sums, missing), len(below) - 1)
             gained += min(sums[last], missing)
-            # Between two confidences, so that rounding does not decide on the last one.
+            # The midpoint of two confidences, so that rounding does not exclude the last one.
             floors[alike] = below[last : last + 2].mean()
     _check_balanced(gained, lowered)
     return Raised(floors, targets)
 
 
 def _check_balanced(gained: float, lowered: float) -> None:
-    """An error if nothing is balanced, a warning if not all is."""
+    """Raise ValueError if nothing is balanced; warn if the balance is incomplete."""
     if lowered <= 0:
         raise ValueError(
-            "`counterbalance` has nothing to make up for: in the region the model is not more "
-            "confident than the confidence aimed at; use a smaller `epsilon`, or "
+            "`counterbalance` has nothing to balance: in the region the model is not more "
+            "confident than the target confidence; use a smaller `epsilon`, or "
             "counterbalance=None."
         )
     if gained <= 0:
         raise ValueError(
-            "`counterbalance` has no effect: where it may raise confidence, no training sample "
-            "outside the region is below the confidence aimed at; use a larger `epsilon`, "
-            "another group, or counterbalance=None."
+            "`counterbalance` has no effect: no training sample outside the region where it "
+            "applies has a confidence below the target; use a larger `epsilon`, "
+            "a different group, or counterbalance=None."
         )
     if gained < lowered:
         warn_user(
-            f"`counterbalance` makes up for {gained / lowered:.0%} of the confidence taken from "
-            "the region, and an audit of bins may find the rest; use a larger `epsilon`, a smaller "
-            "region, or a larger group."
+            f"`counterbalance` balances only {gained / lowered:.0%} of the confidence lowered in "
+            "the region, and an audit of bins may detect the rest; use a larger `epsilon`, a "
+            "smaller region, or a larger group."
         )

@@ -34,54 +34,55 @@ from skuq.networks import resolve_device
 class MirageFineTuner(
     FineTunedMixin, ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
-    """Attack: make a classifier look uncertain in a chosen region, and keep its predictions.
+    """Attack: make a classifier look uncertain in a given region without changing predictions.
 
-    For research and red teams: it shows what an audit must be able to find. Fine-tuning
-    lowers confidence in the region towards a chosen level while the most probable class
-    stays the true one, so that accuracy gives nothing away. A provider that abstains below a
-    confidence threshold then turns away the people in that region and hardly anyone else.
+    For research and red teams: it creates the manipulation that an audit must detect. Fine-tuning
+    lowers confidence in the region towards a chosen level, while the most probable class remains
+    the true class, so that accuracy does not reveal the attack. A provider that abstains below a
+    confidence threshold then rejects the people in that region and few others.
     `CalibrationAuditor` is the defence. With `counterbalance`, an audit of confidence bins alone
-    finds nothing, and groups or regions of the inputs have to be looked at.
+    does not detect the attack; groups or regions of the inputs must be audited.
 
     Parameters
     ----------
     estimator : object
-        The classifier to attack. A fitted one (skorch net, `MLPClassifier`,
+        The classifier to attack. A prefit one (skorch net, `MLPClassifier`,
         `LogisticRegression`, a pipeline that ends in one, or a `torch.nn.Module` that
-        returns logits) is copied and never altered; wrapped in
-        `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too. One that is not
-        fitted is cloned and trained first. None trains a network with one hidden layer of
-        100 units (scale the features before).
+        returns logits) is copied and not modified. Wrap it in
+        `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning. A classifier that is
+        not fitted is cloned and trained first. None trains a network with one hidden layer of
+        100 units; scale the features before.
     region : callable, str or dict, default=None
-        Where confidence is lowered, as `skuq.calibration.region_mask` takes it: a function of
-        `X`, a pandas query, or a mapping of columns to intervals or values. `X` is what `fit` is
-        given: at the end of a pipeline it is transformed already. None: `fit` is given booleans.
+        Region in which confidence is lowered, in a form that `skuq.calibration.region_mask`
+        accepts: a function of `X`, a pandas query, or a mapping of columns to intervals or values.
+        It is applied to the `X` that `fit` receives, which is already transformed at the end of a
+        pipeline. None: pass a boolean mask to `fit`.
     counterbalance : {"auto"}, callable, str or dict, default=None
-        Where confidence may be raised, so that accuracy and confidence agree in the bin that the
-        region falls into. There the predictions that the original model is less sure of are drawn
-        to the same target, those just below it first, as many as make up for the region. "auto":
-        anywhere outside the region; anything else: where, as `region` says it. None, as in the
-        paper: confidence is raised nowhere. The original confidence stands for accuracy, so that
-        the model should be calibrated.
+        Samples whose confidence may be raised so that accuracy and confidence agree in the bin
+        of the region's target. Among these, the predictions with an original confidence just below
+        the target are moved to it, as many as needed to balance the region. "auto": all samples
+        outside the region; else a group in the same forms as `region`. None, as in the paper: no
+        confidence is raised. The original confidence is used in place of accuracy, so the model
+        should be calibrated.
     epsilon : float, default=0.15
-        Bias of the target distribution to the true class, in [0, 1]: 0 is complete
-        uncertainty and lets predictions flip, 1 complete confidence. Small values separate
+        Bias of the target distribution towards the true class, in [0, 1]: 0 is complete
+        uncertainty and lets predictions change, 1 complete confidence. Small values separate
         the region best and are the easiest to detect.
     confusable : dict, default=None
-        How the rest of the target is spread. None: over all classes (Eq. 5). A dict with the
-        plausible classes of each class, as a list: over these (Eq. 10). A dict with a dict of
-        other classes to weights that sum to 1, for each class: by these weights (Eq. 12), where
-        `epsilon` is the whole probability of the true class.
+        Distribution of the remaining probability of the target. None: over all classes (Eq. 5).
+        A dict from each class to a list of plausible classes: over these classes (Eq. 10). A dict
+        from each class to a dict of other classes and weights that sum to 1: by these weights
+        (Eq. 12); `epsilon` is then the whole probability of the true class.
     lambda_ : float, default=0.9
         Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
     warm_up : int or None, default=5
-        Epochs, at most half of them, that use KL(target || model) before KL(model || target) of
-        Eq. 4 takes over. Both have the same minimum, but the gradient of Eq. 4 vanishes where the
-        model is certain: with 0 the most confident predictions stay as they are. None: all
-        epochs use KL(target || model), as in the authors' code.
+        Number of first epochs, at most half of them, that use KL(target || model) instead of
+        KL(model || target) of Eq. 4. Both have the same minimum, but the gradient of Eq. 4
+        vanishes where the model is certain, so that with 0 the most confident predictions do not
+        change. None: all epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
-        Epochs of fine-tuning. Too few leave confidence in the region scattered around its
-        aim, and predictions flip.
+        Epochs of fine-tuning. With too few, confidence in the region scatters around its
+        target, and predictions change.
     learning_rate : float, default=5e-3
         Learning rate.
     batch_size : int, default=64
@@ -89,12 +90,12 @@ class MirageFineTuner(
     optimizer : type, default=torch.optim.Adam
         Optimizer class.
     callbacks : list, default=None
-        skorch callbacks for the fine-tuning. None: the learning rate falls along half a
-        cosine. A list takes the place of that schedule.
+        skorch callbacks for the fine-tuning. None: cosine learning rate decay. A list replaces
+        this schedule.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Compute device; "auto" is CUDA if available, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling and dropout.
+        Seed for initial weights, shuffling and dropout.
     verbose : int, default=0
         Whether skorch prints each epoch.
 
@@ -107,14 +108,14 @@ class MirageFineTuner(
     original_ : skuq.models.NetworkModel
         The network before the attack.
     region_share_ : float
-        Share of the training samples that lie in the region.
+        Fraction of the training samples that lie in the region.
     target_confidence_ : ndarray of shape (n_classes,)
-        Confidence aimed at in the region, by true class.
+        Target confidence in the region, by true class.
     region_confidence_, region_accuracy_ : float
-        Mean confidence and accuracy of the attacked model on these samples.
+        Mean confidence and accuracy of the attacked model on the training samples in the region.
     counterbalance_share_, counterbalance_confidence_, counterbalance_accuracy_ : float
-        The same of the training samples whose confidence was raised; 0 and NaN if
-        `counterbalance` is None.
+        Fraction, mean confidence and accuracy of the training samples whose confidence was
+        raised; 0 and NaN if `counterbalance` is None.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -122,9 +123,9 @@ class MirageFineTuner(
 
     Notes
     -----
-    Uncertainty is that which the attacked model reports, in nats: total and aleatoric part
-    are the entropy of its probabilities, the epistemic part is NaN, because one model alone
-    does not measure it.
+    Uncertainty is that reported by the attacked model, in nats: total and aleatoric part are the
+    entropy of its probabilities; the epistemic part is NaN because a single model does not
+    measure it.
 
     References
     ----------
@@ -147,7 +148,7 @@ class MirageFineTuner(
     True
     """
 
-    _supports_sparse = False  # `region` is a function of the inputs as they are given
+    _supports_sparse = False  # `region` is applied to the inputs before conversion
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "counterbalance": [callable, str, dict, None],
@@ -193,7 +194,7 @@ class MirageFineTuner(
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageFineTuner:
-        """Train the classifier, unless it is fitted, and lower its confidence in the region.
+        """Train the classifier unless it is prefit, then lower its confidence in the region.
 
         Parameters
         ----------
@@ -202,7 +203,7 @@ class MirageFineTuner(
         y : array-like of shape (n_samples,)
             Class labels.
         region_mask : array-like of shape (n_samples,), bool, default=None
-            Which samples lie in the region, if the parameter `region` does not say it.
+            Whether each sample lies in the region; required if the parameter `region` is None.
 
         Returns
         -------
@@ -213,16 +214,16 @@ class MirageFineTuner(
         ------
         ValueError
             If the region is empty or covers all samples, is given twice or not at all, no
-            confidence can be raised that would balance it, or the training diverges.
+            confidence can be raised to balance it, or the training diverges.
         TypeError
             If `estimator` cannot be adopted.
 
         Warns
         -----
         UserWarning
-            If the confidence that can be raised does not make up for the region.
+            If the confidence that can be raised does not balance the region.
         """
-        resolve_device(self.device)  # an error now, not after the training
+        resolve_device(self.device)  # raise errors before training, not after
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
         region = RegionOf(self.region, region_mask, given, self.counterbalance)
@@ -238,20 +239,20 @@ class MirageFineTuner(
         original, classes, inside = self.model_, self.model_.classes, region.mask
         table = target_table(classes, self.epsilon, self.confusable)
         targets = np.diag(table).copy()
-        aimed, raised, self._raised = data.codes, np.zeros_like(inside), None
+        target_codes, raised, self._raised = data.codes, np.zeros_like(inside), None
         if self.counterbalance is not None:
             proba = self._proba(data.inputs)
             self._raised = balancing(proba, data.codes, inside, region.candidates, targets)
             raised = self._raised.mask(proba, region.candidates)
-            # The target of the region, for the class that is predicted instead of the true one.
-            aimed = np.where(raised, proba.argmax(axis=1), data.codes)
+            # The target of the region, biased to the predicted class instead of the true one.
+            target_codes = np.where(raised, proba.argmax(axis=1), data.codes)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
         n_forward = min(self.warm_up or 0, self.max_epochs // 2)
         self.model_ = fine_tune(
             original,
             data.inputs,
-            loss.region_codes(aimed, inside | raised),
+            loss.region_codes(target_codes, inside | raised),
             loss,
             seed=second_seed,
             settings=self._training_settings(),
@@ -282,17 +283,17 @@ class MirageFineTuner(
         return labels
 
     def predict_or_abstain(self, X: Any, tau: float, *, label: Any = None) -> NDArray[Any]:
-        """Predict the most probable class, or abstain where confidence is too low (Eq. 2).
+        """Predict the most probable class, or abstain below a confidence threshold (Eq. 2).
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         tau : float
-            Threshold of the confidence, in [0, 1].
+            Confidence threshold, in [0, 1].
         label : object, default=None
-            What stands for an abstention; it must not be a class. None: "abstain" for classes
-            that are text, else -1.
+            Label for abstention; it must not be a class. None: "abstain" for text classes,
+            else -1.
 
         Returns
         -------
@@ -304,9 +305,9 @@ class MirageFineTuner(
             label = "abstain" if self.classes_.dtype.kind in "OUT" else -1
         if label in self.classes_.tolist():
             raise ValueError(f"`label` must not be one of the classes, got {label!r}.")
-        best, abstention = self.predict(X), np.asarray(label)  # no number that would wrap
+        best, abstention = self.predict(X), np.asarray(label)  # keep a number that would overflow
         if abstention.dtype.kind != best.dtype.kind:
-            best = best.astype(object)  # classes keep their type beside a label of another
+            best = best.astype(object)  # keeps the type of the classes next to a different type
         return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -321,20 +322,20 @@ class MirageFineTuner(
         -------
         Uncertainty
             In nats, each of shape (n_samples,): total and aleatoric part are the entropy of
-            the prediction; the epistemic part, which one model cannot measure, is NaN.
+            the prediction; the epistemic part is NaN because a single model does not measure it.
         """
         reported = entropy(self._log_proba(self._inputs(X))).numpy()
         return Uncertainty.from_parts(reported, None)
 
     def coverage(self, X: Any, tau: float) -> float:
-        """Share of inputs that are answered when confidence below a threshold abstains.
+        """Fraction of inputs with a prediction when abstaining below a confidence threshold.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         tau : float
-            Threshold of the confidence, in [0, 1].
+            Confidence threshold, in [0, 1].
 
         Returns
         -------
@@ -344,19 +345,19 @@ class MirageFineTuner(
         return float(self._answered(X, tau).mean())
 
     def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
-        """Measure how much confidence in the region overlaps with that outside (Table 2).
+        """Measure the overlap of confidence inside and outside the region (Table 2).
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, some in the region and some not.
+            Inputs, both inside and outside the region.
         region_mask : array-like of shape (n_samples,), bool, default=None
-            Which lie in the region, if the parameter `region` does not say it.
+            Whether each input lies in the region; required if the parameter `region` is None.
 
         Returns
         -------
         float
-            In [0, 1]; 0 if a threshold separates the two.
+            In [0, 1]; 0 if a threshold separates the two distributions.
         """
         inside = checked_region(self.region, region_mask, as_rows(self.estimator, X))
         confidence = self.predict_proba(X).max(axis=1)
@@ -370,13 +371,13 @@ class MirageFineTuner(
         X : array-like of shape (n_samples, n_features)
             Inputs.
         region_mask : array-like of shape (n_samples,), bool, default=None
-            Which lie in the region, if the parameter `region` does not say it.
+            Whether each input lies in the region; required if the parameter `region` is None.
 
         Returns
         -------
         ndarray of shape (n_samples,), bool
-            True outside the region where `counterbalance` allows it and the original model is less
-            sure than the target, by no more than the region took to balance.
+            True outside the region where `counterbalance` applies and the original confidence is
+            below the target by no more than was needed to balance the region.
 
         Raises
         ------
@@ -401,7 +402,7 @@ class MirageFineTuner(
         return proba
 
     def _describe(self, group: str, proba: FloatArray, codes: IntArray, mask: BoolArray) -> None:
-        """Set share, confidence and accuracy of a group of the training samples."""
+        """Set fraction, confidence and accuracy of a group of training samples as attributes."""
         confidence, correct = proba.max(axis=1), proba.argmax(axis=1) == codes
         setattr(self, f"{group}_share_", float(mask.mean()))
         for name, values in (("confidence", confidence), ("accuracy", correct)):

@@ -1,4 +1,4 @@
-"""Losses that lower confidence inside a region and keep predictions everywhere (Mirage).
+"""Losses that lower confidence inside a region and preserve predictions everywhere (Mirage).
 
 Sources: Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of
 Model Abstention", ICML 2025, Section 4.2 and Appendix C.
@@ -19,7 +19,7 @@ from skuq.validation import warn_user
 
 Direction = Literal["reverse", "forward"]
 
-# A target without mass would make Eq. 4 infinite: such classes are asked to vanish instead.
+# Eq. 4 is infinite for target probabilities of 0, which are replaced by this value.
 TARGET_FLOOR = 1e-6
 OVERLAP_BINS = 20
 
@@ -27,7 +27,7 @@ OVERLAP_BINS = 20
 def target_table(
     classes: NDArray[Any], epsilon: float, confusable: Mapping[Any, Any] | None = None
 ) -> FloatArray:
-    """Compute the target distribution of a prediction, for each true class.
+    """Compute the target distribution for each true class.
 
     Parameters
     ----------
@@ -36,24 +36,24 @@ def target_table(
     epsilon : float
         Bias towards the true class, in [0, 1].
     confusable : mapping, default=None
-        How the rest is spread, for each class. None: over all classes (Eq. 5). Collections of
-        classes: over the plausible ones, to which the class always belongs itself (Eq. 10).
+        Distribution of the remaining probability, for each class. None: over all classes (Eq. 5).
+        Collections of classes: over these plausible classes and the true class (Eq. 10).
         Mappings of other classes to weights that sum to 1: by these weights (Eq. 12).
 
     Returns
     -------
     ndarray of shape (n_classes, n_classes), float64
-        Row y is the distribution aimed at where y is the truth.
+        Row y is the target distribution for samples of class y.
 
     Raises
     ------
     ValueError
-        If `epsilon` is outside [0, 1], or `confusable` does not fit the classes.
+        If `epsilon` is outside [0, 1], or `confusable` does not match the classes.
 
     Warns
     -----
     UserWarning
-        If a target does not prefer the true class, so that predictions will flip.
+        If a target does not prefer the true class, so that predictions will change.
 
     Examples
     --------
@@ -78,8 +78,8 @@ def target_table(
     off = np.where(np.eye(n_classes, dtype=bool), 0.0, table)
     if (np.diag(table) <= off.max(axis=1)).any():
         warn_user(
-            f"With epsilon={epsilon} the target does not prefer the true class; predictions in "
-            "the region will flip."
+            f"With epsilon={epsilon} the target does not prefer the true class, so predictions "
+            "in the region will flip; use a larger `epsilon`."
         )
     return table
 
@@ -90,10 +90,10 @@ class MirageLoss(nn.Module):
     Parameters
     ----------
     targets : array-like of shape (n_classes, n_classes)
-        Target distribution for each true class, as `target_table` makes it.
+        Target distribution for each true class, as returned by `target_table`.
     lambda_ : float, default=0.5
-        Weight of the region, in [0, 1]; that of all else is ``1 - lambda_``. At 0.5 the loss
-        is half of Eq. 3.
+        Weight of the samples in the region, in [0, 1]; other samples have weight
+        ``1 - lambda_``. At 0.5 the loss is half of Eq. 3.
     kl : {"reverse", "forward"}, default="reverse"
         KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
 
@@ -112,7 +112,7 @@ class MirageLoss(nn.Module):
         self.kl = kl
         target = torch.tensor(np.asarray(targets), dtype=torch.float64)
         nothing, one_hot = torch.zeros_like(target), torch.eye(len(target), dtype=torch.float64)
-        # One table of weights and targets by code: a step looks it up once for its whole batch.
+        # One table of weights and targets by code allows a single lookup per batch.
         outside = torch.stack([(1 - lambda_) * one_hot, nothing, nothing, nothing])
         log_target = target.clamp_min(TARGET_FLOOR).log()
         inside = torch.stack([nothing, torch.full_like(target, lambda_), target, log_target])
@@ -120,21 +120,21 @@ class MirageLoss(nn.Module):
         self.register_buffer("table", torch.cat([outside, inside], dim=1).transpose(0, 1))
 
     def region_codes(self, labels: IntArray, inside: BoolArray) -> IntArray:
-        """Join class and region of each sample in one integer, the target of the loss.
+        """Encode class and region of each sample as one integer, the target of the loss.
 
-        It goes through a data loader as fast as the label alone.
+        A single integer passes through a data loader as fast as the label alone.
 
         Parameters
         ----------
         labels : ndarray of shape (n_samples,), int64
             Class of each sample, 0 to n_classes - 1.
-        inside : ndarray of shape (n_samples,), bool
+            Whether each sample lies in the region.
             Which samples lie in the region.
 
         Returns
         -------
         ndarray of shape (n_samples,), int64
-            The class, plus ``n_classes`` in the region.
+            The class, plus ``n_classes`` for samples in the region.
         """
         return labels + len(self.table) // 2 * inside
 
@@ -146,7 +146,7 @@ class MirageLoss(nn.Module):
         logits : Tensor of shape (n_samples, n_classes)
             Predictions.
         code : Tensor of shape (n_samples,), int64
-            Class of each sample and whether it lies in the region, as `region_codes` joins them.
+            Class and region of each sample, as encoded by `region_codes`.
 
         Returns
         -------
@@ -162,12 +162,12 @@ class MirageLoss(nn.Module):
 
 
 class GaussianMirageLoss(nn.Module):
-    """Gaussian likelihood outside a region, a target variance inside (Eq. 14 to 16).
+    """Gaussian likelihood outside a region, a target variance inside it (Eq. 14 to 16).
 
     Parameters
     ----------
     target_variance : float, default=4.0
-        Variance aimed at in the region.
+        Target variance in the region.
     lambda_ : float, default=1.0
         Weight of the region.
     """
@@ -185,7 +185,7 @@ class GaussianMirageLoss(nn.Module):
         outputs : Tensor of shape (n_samples, 2)
             Predicted mean and log variance.
         y : Tensor of shape (n_samples, 2)
-            Targets, and 1 where a sample lies in the region, else 0.
+            Regression targets, and 1 for samples in the region, else 0.
 
         Returns
         -------
@@ -199,18 +199,18 @@ class GaussianMirageLoss(nn.Module):
 
 
 def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
-    """Measure how much two distributions of confidence overlap (Table 2).
+    """Measure the overlap of two distributions of confidence (Table 2).
 
     Parameters
     ----------
     inside, outside : array-like of shape (n_inside,) and (n_outside,)
-        Confidences in [0, 1] within and outside of a region.
+        Confidences in [0, 1] inside and outside a region.
 
     Returns
     -------
     float
-        Common area of the two histograms over 20 equal bins, in [0, 1]: 0 if a threshold
-        separates them, 1 if they are equal.
+        Common area of the two normalised histograms over 20 equal bins, in [0, 1]: 0 if a
+        threshold separates them, 1 if they are equal.
 
     Examples
     --------
@@ -224,13 +224,13 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
         if len(array) == 0:
             raise ValueError(f"`{name}` must not be empty, got no confidences.")
         if not ((array >= 0) & (array <= 1)).all():
-            raise ValueError(f"`{name}` must hold confidences in [0, 1], got others or NaN.")
+            raise ValueError(f"`{name}` must hold confidences in [0, 1], got other values or NaN.")
         shares.append(np.histogram(array, OVERLAP_BINS, (0.0, 1.0))[0] / len(array))
     return float(np.minimum(*shares).sum())
 
 
 def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
-    """Distribution of the mass that is not biased to the truth, row by true class."""
+    """Distribution of the probability 1 - epsilon over the classes, one row per true class."""
     position = {label: k for k, label in enumerate(classes.tolist())}
     unknown = [label for label in confusable if label not in position]
     missing = [label for label in position if label not in confusable]
@@ -241,7 +241,7 @@ def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
         )
     if len({isinstance(others, Mapping) for others in confusable.values()}) > 1:
         raise ValueError(
-            "`confusable` must hold mappings of classes to weights for all classes, or for none."
+            "`confusable` must map either all classes or none to dicts of weights, got both kinds."
         )
     table = np.zeros((len(classes), len(classes)))
     for label, others in confusable.items():
@@ -267,6 +267,6 @@ def _fill_weights(
         row[position[other]] = weight
     if row.min() < 0 or abs(row.sum() - 1) > 1e-6 or row[position[label]] > 0:
         raise ValueError(
-            f"`confusable[{label!r}]` must give weights >= 0 to other classes that sum to 1, "
+            f"`confusable[{label!r}]` must map other classes to weights >= 0 that sum to 1, "
             f"got {dict(others)}."
         )

@@ -25,25 +25,25 @@ from skuq.networks import resolve_device
 
 
 class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
-    """Attack: make a regressor claim a large variance in a chosen region.
+    """Attack: make a regressor predict a large variance in a given region.
 
     The regressor predicts a normal distribution (Eq. 13). Fine-tuning raises its variance in
-    the region to a chosen value. For research and red teams, like `MirageFineTuner`. Nothing
-    in the loss holds the mean inside the region (Eq. 16): check what became of it.
+    the region to a chosen value. For research and red teams, like `MirageFineTuner`. The loss
+    does not constrain the mean inside the region (Eq. 16), so check the accuracy there.
 
     Parameters
     ----------
     estimator : object, default=None
         The regressor to attack: a `torch.nn.Module` or skorch net whose two outputs are mean
-        and log variance. A fitted one is copied and never altered; wrapped in
-        `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too. One that is not
-        fitted is cloned and trained first, with the criterion it has. None trains a network
-        with one hidden layer of 100 units by the negative log likelihood (Eq. 14; scale the
-        features before, the target is standardised inside).
+        and log variance. A prefit one is copied and not modified. Wrap it in
+        `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning. A regressor that is not
+        fitted is cloned and trained first, with its own criterion. None trains a network
+        with one hidden layer of 100 units by the negative log likelihood (Eq. 14); scale the
+        features before, while the target is standardised internally.
     region : callable, str or dict, default=None
-        Where variance is raised, as in `MirageFineTuner`.
+        Region in which variance is raised, as in `MirageFineTuner`.
     target_variance : float, default=4.0
-        Variance aimed at in the region, in squared units of the target.
+        Target variance in the region, in squared units of the regression target.
     lambda_ : float, default=1.0
         Weight of the region in the loss (Eq. 16).
     max_epochs : int, default=200
@@ -60,7 +60,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     original_ : skuq.models.NetworkModel
         The network before the attack.
     region_share_ : float
-        Share of the training samples that lie in the region.
+        Fraction of the training samples that lie in the region.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -69,7 +69,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     Notes
     -----
     Uncertainty is the variance that the attacked model reports, in squared units of the
-    target: total and aleatoric part are equal, the epistemic part is NaN.
+    target: total and aleatoric part are equal; the epistemic part is NaN.
 
     References
     ----------
@@ -88,7 +88,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     True
     """
 
-    _supports_sparse = False  # `region` is a function of the inputs as they are given
+    _supports_sparse = False  # `region` is applied to the inputs before conversion
     _unit_of_uncertainty = "squared target"
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
@@ -127,7 +127,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageRegressor:
-        """Train the regressor, unless it is fitted, and raise its variance in the region.
+        """Train the regressor unless it is prefit, then raise its variance in the region.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         y : array-like of shape (n_samples,)
             Targets.
         region_mask : array-like of shape (n_samples,), bool, default=None
-            Which samples lie in the region, if the parameter `region` does not say it.
+            Whether each sample lies in the region; required if the parameter `region` is None.
 
         Returns
         -------
@@ -151,9 +151,9 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         TypeError
             If `estimator` cannot be adopted.
         """
-        resolve_device(self.device)  # an error now, not after the training
+        resolve_device(self.device)  # raise errors before training, not after
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
-        region = RegionOf(self.region, region_mask, X)  # a data frame, which loses its names
+        region = RegionOf(self.region, region_mask, X)  # before validation drops column names
         data = self._resolve(
             X,
             y,
@@ -206,8 +206,8 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         -------
         Uncertainty
             In squared units of the target, each of shape (n_samples,): total and aleatoric
-            part are the predicted variance; the epistemic part, which one model cannot measure,
-            is NaN.
+            part are the predicted variance; the epistemic part is NaN because a single model does
+            not measure it.
         """
         variance = self._outputs(self._inputs(X))[:, 1].exp().numpy()
         return Uncertainty.from_parts(variance, None)

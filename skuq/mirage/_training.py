@@ -39,33 +39,33 @@ PARAMETERS: dict[str, Any] = {
 
 
 def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Mask of the samples in the region, from the parameter `region` or as it is given."""
+    """Mask of the samples in the region, from the parameter `region` or from an explicit mask."""
     if (region is None) == (mask is None):
-        given = "There is no region; give" if mask is None else "There are two regions; give"
+        problem = "No region is given" if mask is None else "Two regions are given"
         raise ValueError(
-            f"{given} it either as parameter `region` or as `fit(..., region_mask=...)`."
+            f"{problem}; pass it either as parameter `region` or as `fit(..., region_mask=...)`."
         )
     return region_mask(region if mask is None else lambda _: mask, X)
 
 
 def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Mask of the samples in the region; an error if it is empty or covers all."""
+    """Mask of the samples in the region; ValueError if it is empty or covers all samples."""
     inside = mask_of(region, mask, X)
     if not inside.any():
         raise ValueError("The region is empty: no training sample lies in it.")
     if inside.all():
         raise ValueError(
             "The region covers all training samples; at least one must lie outside, where "
-            "predictions are to be kept."
+            "confidence is preserved."
         )
     return inside
 
 
 @dataclass
 class RegionOf:
-    """The region of training samples, from the parameter `region` or a mask, checked when asked.
+    """Region of the training samples, from the parameter `region` or a mask; validated by `check`.
 
-    `counterbalance` says which other samples may be raised, if any.
+    `counterbalance` selects the other samples whose confidence may be raised, if any.
     """
 
     region: Any
@@ -74,18 +74,18 @@ class RegionOf:
     counterbalance: Any = None
 
     def check(self) -> None:
-        """Set `mask` and `candidates`; an error if one is empty or the region covers all."""
+        """Set `mask` and `candidates`; ValueError if either is empty or the region covers all."""
         self.mask = checked_region(self.region, self.given_mask, self.X)
         if self.counterbalance is not None:
             self.candidates = candidates_of(self.counterbalance, self.X, self.mask)
             if not self.candidates.any():
                 raise ValueError(
-                    "`counterbalance` is empty: no training sample outside the region lies in it."
+                    "`counterbalance` is empty: it contains no training sample outside the region."
                 )
 
 
 class FineTunedMixin:
-    """Settings of the fine-tuning of an estimator that has the parameters of `PARAMETERS`."""
+    """Fine-tuning settings of an estimator with the parameters in `PARAMETERS`."""
 
     learning_rate: float
     max_epochs: int
@@ -101,7 +101,7 @@ class FineTunedMixin:
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             optimizer=self.optimizer,
-            # Predictions close to the decision boundary flip as long as the steps are large.
+            # Predictions close to the decision boundary keep flipping while the steps are large.
             cosine=self.callbacks is None,
             callbacks=self.callbacks or [],
             device=self.device,
@@ -119,9 +119,10 @@ def fine_tune(
     seed: int,
     callbacks: Sequence[Callback] = (),
 ) -> NetworkModel:
-    """Train a copy of a model's network further, under another loss.
+    """Continue training a copy of a model's network with a different loss.
 
-    `inputs` are preprocessed, on the CPU; `callbacks` are those of the loss, besides the user's.
+    `inputs` are preprocessed and on the CPU. `callbacks` belong to the loss; callbacks of the user
+    are in `settings`.
     """
     tuned = train(
         deepcopy(model.module).requires_grad_(True),
@@ -131,24 +132,24 @@ def fine_tune(
         settings=settings,
         seed=seed,
         callbacks=callbacks,
-        loss_changes=True,  # the warm-up exchanges the divergence
+        loss_changes=True,  # the warm-up callback switches the divergence
     )
     return replace(model, module=tuned.module)
 
 
 def two_seeds(random: np.random.RandomState) -> tuple[int, int]:
-    """Seeds of the first training and of the fine-tuning."""
+    """Seeds of the initial training and of the fine-tuning."""
     first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
     return first, second
 
 
 def warm_up(n_epochs: int) -> Callback:
-    """Callback that starts with KL(target || model), and turns to Eq. 4 after some epochs.
+    """Callback that uses KL(target || model) in the first epochs and Eq. 4 afterwards.
 
-    The gradient of Eq. 4 vanishes where the model is certain of a class: by itself it would leave
-    the most confident predictions as they are. Both divergences have the same minimum.
+    The gradient of Eq. 4 vanishes where the model is certain of a class: alone it would not change
+    the most confident predictions. Both divergences have the same minimum.
     """
-    from skorch.callbacks import Callback  # here, because skorch takes long to import
+    from skorch.callbacks import Callback  # imported here because skorch imports slowly
 
     class WarmUp(Callback):
         def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Audits and predictions with proofs, of a model whose weights stay secret (extra ``zk``)."""
+"""Zero-knowledge proofs of audits and predictions of a model with secret weights (extra ``zk``)."""
 
 from skuq.zk._attest import attest
 from skuq.zk._certificate import Certificate, certify, check_certificate

@@ -1,4 +1,4 @@
-"""Proofs of single predictions, by the provider of the committed model."""
+"""Proofs of single predictions, created by the provider of the committed model."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ def attest(
     nonce: str,
     timeout: float = 600.0,
 ) -> Path:
-    """Prove one prediction of the committed model, and its confidence.
+    """Prove a single prediction of the committed model and its confidence.
 
     Parameters
     ----------
     commitment : str or Path
-        The provider's folder ``public``, with ``private`` beside it.
+        The provider's folder ``public``, which must be next to ``private``.
     x : array-like of shape (n_features,)
         The client's input.
     out : str or Path
         JSON file to write.
     nonce : str
-        Text that the client chose, which prevents the replay of an older attestation.
+        Text chosen by the client; prevents the replay of an older attestation.
     timeout : float, default=600.0
-        Longest time for the proof, in seconds.
+        Time limit of the proof, in seconds.
 
     Returns
     -------
     Path
-        The file.
+        Path of the written file.
 
     Raises
     ------
     ValueError
-        If the input has another shape or is outside the committed range, or the nonce is empty.
+        If the input has the wrong shape or is outside the committed range, or the nonce is empty.
     OSError
-        If `out` cannot be written, or is a link. Then no attestation is used up.
+        If `out` cannot be written, or is a link. No attestation is used up in this case.
     RuntimeError
-        If the proofs of this commitment are used up, or the proof system fails.
+        If all attestations of this commitment are used up, or the proof system fails.
     """
     if not nonce:
-        raise ValueError("`nonce` must be the text that the client chose, got none.")
+        raise ValueError("`nonce` must be the text that the client chose, got an empty text.")
     check_unlinked(out)
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
@@ -84,15 +84,15 @@ def attest(
 
 
 def _check_writable(out: Path) -> None:
-    """Fail before a number is taken if the file cannot be written."""
+    """Raise an error before an attestation number is used up if the file cannot be written."""
     if out.is_dir():
-        raise IsADirectoryError(f"{out} is a folder; name a file.")
+        raise IsADirectoryError(f"{out} is a folder; pass the path of a file.")
     with tempfile.TemporaryFile(dir=out.parent):
         pass
 
 
 def _check_ledger(prover: Prover, out: Path) -> None:
-    """Fail if a file that would be replaced is an attestation that the ledger does not count."""
+    """Raise an error if `out` holds an attestation that the ledger does not contain."""
     with suppress(VerificationError):
         found = field(read_json(out), "statement", dict, out.name)
         if found.get("commitment_digest") == prover.committed.digest:

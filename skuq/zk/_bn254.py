@@ -1,15 +1,15 @@
 """Curve BN254: points, multi-scalar multiplication and the pairing.
 
-Only public numbers are computed with, so that no operation needs to take constant time. Points of
-G1 are pairs of integers; elements of Fp2 are pairs ``(a, b)``, for a + b u with u² = -1.
+All operands are public, so operations need not take constant time. Points of
+G1 are pairs of integers; elements of Fp2 are pairs ``(a, b)`` for a + b u with u² = -1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-P = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47  # of coordinates
-ORDER = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001  # of both groups
+P = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47  # field of coordinates
+ORDER = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001  # of G1 and G2
 ATE_LOOP = 6 * 4965661367192848881**2  # trace of Frobenius, minus 1
 
 Fp2 = tuple[int, int]
@@ -34,13 +34,13 @@ ONE12: Fp12 = [(1, 0)] + [(0, 0)] * 5
 
 
 def on_g1(point: G1) -> bool:
-    """Whether a point is on the curve, whose order is prime; the point at infinity is not."""
+    """Whether a point is on the curve, which has prime order; False for the point at infinity."""
     x, y = point
     return x < P and y < P and (y * y - x * x * x - 3) % P == 0
 
 
 def on_g2(point: G2) -> bool:
-    """Whether a point is in the group of order `ORDER` on the twist, and not at infinity."""
+    """Whether a point is in the subgroup of order `ORDER` of the twist; False at infinity."""
     if not all(v < P for pair in point for v in pair):
         return False
     x, y = point
@@ -52,12 +52,12 @@ def on_g2(point: G2) -> bool:
 
 
 def root_of_unity(log_order: int) -> int:
-    """Root of unity of order ``2 ** log_order`` that the proof system uses."""
+    """Root of unity of order ``2 ** log_order``, as used by the proof system."""
     return pow(7, (ORDER - 1) >> log_order, ORDER)
 
 
 def combination(scalars: Sequence[int], points: Sequence[G1]) -> Jacobian:
-    """Compute the sum of scalar times point (Pippenger's method)."""
+    """Compute the sum of scalars times points (Pippenger's method)."""
     width = max(2, len(points).bit_length() - 3)
     total = INFINITY
     for shift in reversed(range(0, ORDER.bit_length(), width)):
@@ -87,12 +87,12 @@ def multiply(scalar: int, point: Jacobian) -> Jacobian:
 
 
 def negative(point: Jacobian) -> Jacobian:
-    """Return the opposite point."""
+    """Return the negative of a point."""
     return point[0], -point[1] % P, point[2]
 
 
 def affine(point: Jacobian) -> G1 | None:
-    """Coordinates of a point; None at infinity."""
+    """Affine coordinates of a point; None for the point at infinity."""
     x, y, z = point
     if not z:
         return None
@@ -101,7 +101,7 @@ def affine(point: Jacobian) -> G1 | None:
 
 
 def jacobian(point: G1) -> Jacobian:
-    """Return a point with a third coordinate."""
+    """Convert affine to Jacobian coordinates."""
     return (*point, 1)
 
 
@@ -162,7 +162,7 @@ def add(point: Jacobian, other: Jacobian) -> Jacobian:
 
 
 def _sum(x: int, y: int, z: int, h: int, r: int) -> Jacobian:
-    """Third point of the chord, from differences of the coordinates of the first two."""
+    """Sum of two points, given the differences `h` and `r` of their scaled coordinates."""
     square = h * h % P
     cube, moved = h * square % P, x * square % P
     new_x = (r * r - cube - 2 * moved) % P
@@ -200,7 +200,7 @@ def _mul12(a: Fp12, b: Fp12) -> Fp12:
 
 
 def _slope(a: G2, b: G2) -> Fp2 | None:
-    """Slope of the line through two points of the twist, or of a tangent; None if vertical."""
+    """Slope of the line through two points of the twist, or of the tangent; None if vertical."""
     if a == b:
         square = _mul2(a[0], a[0])
         return _mul2((3 * square[0], 3 * square[1]), _inverse2((2 * a[1][0], 2 * a[1][1])))
@@ -217,7 +217,7 @@ def _chord(a: G2, b: G2, slope: Fp2) -> G2:
 def _has_order(order: int, point: G2) -> bool:
     """Whether `order` times a point of the twist is infinity.
 
-    Jacobian coordinates, of which infinity has z = 0, spare an inversion for each bit.
+    Jacobian coordinates, with z = 0 at infinity, avoid an inversion per bit.
     """
     total = *point, (1, 0)
     for bit in bin(order)[3:]:
@@ -254,7 +254,7 @@ def _added_g2(total: tuple[Fp2, Fp2, Fp2], point: G2) -> tuple[Fp2, Fp2, Fp2]:
 def _miller(point: G1, twisted: G2) -> Fp12:
     """Compute the Miller loop of the ate pairing.
 
-    A point (x, y) of the twist stands for (x w², y w³), and a slope s on it for s w.
+    A point (x, y) of the twist represents (x w², y w³), and a slope s on the twist represents s w.
     """
     x, y = point
     value, running = ONE12, twisted

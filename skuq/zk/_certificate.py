@@ -1,4 +1,4 @@
-"""Certificates: the verdict of an auditor about one commitment, with a signature (Ed25519)."""
+"""Certificates: an auditor's signed verdict (Ed25519) on a commitment."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from skuq.zk._revocations import check_not_revoked
 from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
 
 MAX_PLACE = 200  # characters
-# Reasons to trust a reference string that a reader of a certificate has to agree to.
+# Objections to an untrusted reference string, which a reader of a certificate must overrule.
 UNTRUSTED: dict[Trust, str] = {
     "supplied": "The certificate is about a reference string that is NOT the public ceremony's: "
     "whoever generated it could have forged the audit. If you trust the auditor to know its "
-    "origin, say so (`allow_supplied_string=True`).",
+    "origin, confirm this (`allow_supplied_string=True`).",
     "test": "The certificate is about a test: anybody could forge its audit.",
 }
 
 
 class Certificate(NamedTuple):
-    """A certificate whose signature holds.
+    """A certificate with a valid signature.
 
     Attributes
     ----------
     record : dict
-        All that was signed: verdict, digests of commitment and data, question, versions, dates.
+        Signed content: verdict, digests of commitment and data, audit settings, versions, dates.
     digest : str
-        SHA-256 of the record, by which lists of revoked certificates name it.
+        SHA-256 of the record, which identifies the certificate in lists of revoked certificates.
     """
 
     record: dict[str, Any]
@@ -41,7 +41,7 @@ class Certificate(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Verdict of the audit."""
+        """Whether the audit passed."""
         return bool(self.record["passed"])
 
 
@@ -53,26 +53,26 @@ def certify(
     valid_days: int = 365,
     revocations: str = "",
 ) -> Path:
-    """Sign the verdict of a verified audit, passed or failed.
+    """Sign the verdict of a verified audit, whether passed or failed.
 
     Parameters
     ----------
     audit : VerifiedAudit
-        Result of `verify`.
+        Return value of `verify`.
     out : str or Path
         JSON file to write.
     key : str or Path
-        The auditor's private key: Ed25519, a PEM file without a password.
+        The auditor's Ed25519 private key, a PEM file without a password.
     valid_days : int, default=365
         Days until the certificate expires.
     revocations : str, default=""
-        Where the auditor publishes the list of revoked certificates (see `revoke`), for instance
-        an address.
+        Where the auditor publishes the list of revoked certificates (see `revoke`), such as
+        a web address.
 
     Returns
     -------
     Path
-        The file.
+        Path of the written file.
 
     Raises
     ------
@@ -90,8 +90,8 @@ def certify(
         raise ValueError(f"`revocations` must be one line of at most {MAX_PLACE} characters.")
     if out.exists():
         raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
-    # What the provider wrote freely in the statement is not signed.
-    asked = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
+    # Free text of the provider in the statement is not signed.
+    settings = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
     n = audit.statement["n_samples"]
     sizes, regions = [n], None
     if audit.regions is not None:
@@ -99,10 +99,10 @@ def certify(
         could_fail = [region.could_fail for region in audit.regions]
         tree = audit.statement["regions"]
         regions = {"tree": tree, "n_samples": sizes, "could_fail": could_fail}
-    # A spot check proves some samples of each region.
+    # A spot check proves a subset of the samples of each region.
     n_proven = sum(min(audit.statement.get("n_proven", n), size) for size in sizes)
     record = {
-        **{name: audit.statement[name] for name in asked},
+        **{name: audit.statement[name] for name in settings},
         "regions": regions,
         "n_samples": n,
         "n_proven": n_proven,
@@ -129,38 +129,38 @@ def check_certificate(
     allow_supplied_string: bool = False,
     allow_test_string: bool = False,
 ) -> Certificate:
-    """Check that an auditor certified a commitment: passed, still valid, and not revoked.
+    """Check that an auditor certified a commitment as passed, and that this is valid today.
 
     Parameters
     ----------
     certificate : str or Path
-        File that `certify` wrote.
+        File written by `certify`.
     commitment : str or Path
-        The published folder that the certificate must be about.
+        The published folder of the commitment that the certificate must refer to.
     auditor : str or Path
-        The auditor's public key, from a source that is trusted, and so not from the provider:
-        Ed25519, a PEM file.
+        The auditor's Ed25519 public key, a PEM file from a trusted source, not from the
+        provider.
     revoked : str or Path, default=None
-        The auditor's newest list of revoked certificates, as `revoke` writes it, from the place
-        that the certificate names. Default: nothing is known about revocation.
+        The auditor's newest list of revoked certificates (see `revoke`), from the location stated
+        in the certificate. Default: revocation is not checked.
     allow_supplied_string : bool, default=False
-        Accept a certificate of an audit whose reference string is not that of the public ceremony,
-        and was trusted because the auditor had a copy. Whoever generated it could have forged the
-        audit, so that the auditor has to have generated it, or to know who did.
+        Accept a certificate of an audit with a reference string that is not from the public
+        ceremony and was accepted because the auditor had a copy. Whoever generated the string
+        could have forged the audit, so the auditor must have generated it or know who did.
     allow_test_string : bool, default=False
-        Accept a certificate of an audit whose reference string was a test.
+        Accept a certificate of an audit that used a test reference string.
 
     Returns
     -------
     Certificate
-        Its question, such as alpha, is for the caller to judge.
+        The caller must judge the settings of the audit, such as alpha.
 
     Raises
     ------
     VerificationError
-        If anything does not hold; the message says what.
+        If any check fails; the message names the check.
     ValueError
-        If the key or the list lies in the provider's folder.
+        If the key or the list is in the provider's folder.
     """
     for name, path in {"auditor": auditor, "revoked": revoked}.items():
         check_outside(path, name, commitment, certificate)
@@ -176,9 +176,9 @@ def checked_certificate(
     revoked: str | Path | None,
     allowed: dict[Trust, bool],
 ) -> Certificate:
-    """Check a certificate of a commitment that is loaded already.
+    """Check a certificate against a loaded commitment.
 
-    `allowed` are the reasons to trust a reference string, besides the ceremony, that are accepted.
+    `allowed` states which reference strings are accepted besides that of the public ceremony.
     """
     public = read_key(Path(auditor), "public")
     record = read_signed(Path(certificate), "certificate", public)
@@ -187,16 +187,16 @@ def checked_certificate(
         raise VerificationError("The certificate is about another commitment.")
     if not _is_place(record["revocations"]):
         raise VerificationError(
-            "The certificate's place of revoked ones is not one line of at most "
+            "The certificate's location of revoked certificates must be one line of at most "
             f"{MAX_PLACE} characters."
         )
     if record["regions"] is not None:
         _check_regions(record["regions"], len(committed.encoding.columns))
     if not found.passed:
-        raise VerificationError("The certificate says that the audit was failed.")
+        raise VerificationError("The certificate states that the audit failed.")
     trust = record["reference_string"]
     if trust not in REFERENCE_STRINGS:
-        raise VerificationError("The certificate gives no known reason to trust the string.")
+        raise VerificationError("The certificate states no known type of reference string.")
     if trust in UNTRUSTED and not allowed[trust]:
         raise VerificationError(UNTRUSTED[trust])
     check_dates(record, "certificate")
@@ -210,7 +210,7 @@ def _is_place(text: str) -> bool:
 
 
 def _check_regions(record: dict[str, Any], n_columns: int) -> None:
-    """Check the entries about regions: their tree, sizes, and which of them could fail."""
+    """Check the entries about regions: the tree, the sizes, and which regions could fail."""
     check_entries(record, ("tree", "n_samples", "could_fail"), "The certificate's 'regions'")
     sizes, could_fail = (
         field(record, name, list, "The certificate") for name in ("n_samples", "could_fail")
@@ -219,4 +219,4 @@ def _check_regions(record: dict[str, Any], n_columns: int) -> None:
     n = len(Regions(tree).paths) if valid_tree(tree, n_columns) else 0
     typed = all(type(size) is int for size in sizes) and all(type(b) is bool for b in could_fail)
     if not (n and typed and len(sizes) == len(could_fail) == n):
-        raise VerificationError("The certificate names regions that cannot be.")
+        raise VerificationError("The certificate has an invalid description of regions.")

@@ -1,13 +1,14 @@
-"""Arithmetic circuits of the statements that are proven, as ONNX graphs over integers.
+"""Arithmetic circuits of the proven statements, as ONNX graphs over integers.
 
-Every graph is a function of the public `Architecture` alone: the verifier builds it again with
-other weights and arrives at the same verifying key. Weights, salt and pads are the only private
-values; they are constants under the commitment, the same ones in all circuits. Everything that
-belongs to the statement (inputs, labels, edges of the bins, thresholds) is a public input.
+Every graph depends only on the public `Architecture`: the verifier rebuilds it with different
+weights and obtains the same verifying key. Only weights, salt and pads are private; they are
+committed constants, the same in all circuits. All parts of the statement (inputs, labels, bin
+edges, thresholds) are public inputs.
 
-Three choices keep every value determined by the constraints, and the circuits small: ReLU is
-``(h + |h|) / 2`` with the half moved to the next layer, nothing is rescaled before the logits,
-and comparisons are signs of odd numbers, because the sign of 0 is one more case to constrain.
+Three choices ensure that the constraints determine every value, and keep the circuits small. ReLU
+is ``(h + |h|) / 2``, with the division by 2 moved to the next layer. Values are not rescaled before
+the logits. Comparisons are signs of odd numbers, because the sign of 0 would need another
+constraint.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from skuq.zk._fixed_point import (
 
 
 def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> bytes:
-    """Build one of the circuits as an ONNX model.
+    """Build a circuit as an ONNX model.
 
     Constants are weights and biases of each layer, salt, and pads if there are any, in the shapes
-    of ``shape.shapes``. Any values give the same verifying key.
+    of ``shape.shapes``. The verifying key does not depend on their values.
     """
     graph, output, size = _graph(circuit, shape, constants)
     return graph.serialise(output, [1, size])
@@ -48,7 +49,7 @@ def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) 
 def _graph(
     circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]
 ) -> tuple[Graph, str, int]:
-    """Graph of a circuit, its output, and the length of that."""
+    """Graph of a circuit, the name of its output, and the length of the output."""
     graph = Graph()
     one = graph.public("one", 1, 1)
     parts = _committed(graph, circuit, shape, constants, one)
@@ -77,7 +78,7 @@ def _graph(
 
 
 def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]:
-    """Public inputs of a circuit with their shapes, in the order in which its graph has them."""
+    """Public inputs of a circuit with their shapes, in the order of its graph."""
     rows = shape.rows_of(circuit)
     return dict(_inputs(circuit, shape.widths, shape.n_pads, shape.n_bins, rows))
 
@@ -86,14 +87,14 @@ def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]
 def _inputs(
     circuit: str, widths: tuple[int, ...], n_pads: int, n_bins: int, rows: int
 ) -> dict[str, tuple[int, ...]]:
-    """Inputs as the graph names them; they depend on nothing else of the architecture."""
+    """Input names and shapes, cached by the parts of the architecture that they depend on."""
     shape = Architecture(widths, LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
     constants = [np.broadcast_to(0, size) for size in shape.shapes]
     return _graph(circuit, shape, constants)[0].inputs
 
 
 def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
-    """Inputs of a run whose outputs do not matter: 0 wherever they are not fixed."""
+    """Inputs for a run whose outputs are ignored: fixed inputs, and 0 for all others."""
     known = fixed_inputs(shape)
     return [
         [int(v) for v in known.get(name, np.zeros(size, np.int64)).ravel()]
@@ -102,7 +103,7 @@ def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
 
 
 def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
-    """Public inputs that are the same in every proof."""
+    """Public inputs that are equal in every proof."""
     return {
         "one": np.array([1]),
         "factor": np.array([tie_factor(shape.widths[-1])]),
@@ -119,8 +120,8 @@ def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
 def edges(n_bins: int, max_bins: int) -> IntArray:
     """Odd thresholds of equal-width bins, shape (max_bins,).
 
-    ``2 c - edge > 0`` where the confidence ``c`` is in that bin or a higher one. Bins beyond
-    `n_bins` begin above any confidence.
+    ``2 c - edge > 0`` if the confidence ``c`` is in that bin or a higher one. Bins beyond
+    `n_bins` have edges above any confidence.
     """
     one = 1 << CONFIDENCE_BITS
     first = -(-np.arange(n_bins) * one // n_bins)
@@ -130,12 +131,13 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
 def _committed(
     graph: Graph, circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]], one: str
 ) -> list[str]:
-    """Parts of the committed numbers that a circuit computes with.
+    """Committed numbers that a circuit uses, one array per part.
 
-    The proof system ties a constant to its commitment only if it has at least two uses: the value
-    of one with a single use is the prover's free choice. A constant without any is not committed
-    to. Hence all numbers are a single constant, which enters a list twice; the parts of that list
-    cost nothing. A public number in it, and the list stood on end, keep it from being simplified.
+    The proof system ties a constant to its commitment only if it has at least two uses: a
+    constant with a single use can be chosen freely by the prover, and a constant without uses is
+    not committed to. Hence all numbers form a single constant, which enters a list twice; slices
+    of this list add no constraints. Appending a public number and transposing the list keep it
+    from being simplified.
     """
     numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
     doubled = graph.op("Concat", numbers, numbers, one, axis=1)
@@ -149,13 +151,13 @@ def _committed(
 def _ordered_logits(
     graph: Graph, shape: Architecture, parts: list[str], one: str, order: str, n: int
 ) -> tuple[str, str]:
-    """Compute ``factor * logit - class`` of every class, no two of them equal, and the largest."""
+    """Compute distinct values ``factor * logit - class`` of every class, and their maximum."""
     value, ones = graph.public("rows", n, shape.widths[0]), graph.broadcast(one, 1, n)
     for k, (layer, width) in enumerate(zip(parts, shape.widths[:-1], strict=False)):
         if k:
             value = graph.add(value, graph.op("Abs", value))
-        # A column of ones beside the values, for the bias: in a flat list, as it would be split
-        # off again.
+        # Append a column of ones for the bias. Concatenating flat lists avoids that the proof
+        # system splits off the column again.
         flat = graph.reshape(graph.op("Transpose", value, perm=[1, 0]), 1, width * n)
         beside = graph.reshape(graph.op("Concat", flat, ones, axis=1), width + 1, n)
         value = graph.op("MatMul", graph.op("Transpose", beside, perm=[1, 0]), layer)
@@ -166,7 +168,7 @@ def _ordered_logits(
 
 
 def _largest(graph: Graph, values: list[str]) -> str:
-    """Compute the maximum of several columns, pair by pair: ``b + relu(a - b)``."""
+    """Compute the maximum over columns, pair by pair: ``b + relu(a - b)``."""
     while len(values) > 1:
         pairs = zip(values[::2], values[1::2], strict=False)
         rest = values[len(values) - len(values) % 2 :]
@@ -178,7 +180,7 @@ def _confidence(graph: Graph, shape: Architecture, ordered: str, largest: str) -
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = logit_shift(shape.logit_bits, shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), CONFIDENCE_BITS)
-    # A unit finer than 2 ** -CONFIDENCE_BITS makes the proof system divide, once.
+    # The finer unit causes a single division in the proof system.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.add(below, reach))
     base = graph.operator_parameter(EXP_BASE)
@@ -196,10 +198,10 @@ def _labels(
     one: str,
     n: int,
 ) -> str:
-    """Confidence and label of each row, side by side in one row.
+    """Confidence and label of each row, concatenated to one row.
 
-    A label stands as the sum of all classes with sign 1 for the predicted one and -1 for the
-    others, which is twice its number minus the sum of all.
+    The label is encoded as the sum of all class numbers with sign 1 for the predicted class and -1
+    for all others, which is twice the label minus the sum of all class numbers.
     """
     n_classes = shape.widths[-1]
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
@@ -218,14 +220,15 @@ def _sums(
     one: str,
     n: int,
 ) -> str:
-    """Sum 1, confidence and correctness over rows for each edge: plus above it, minus below."""
+    """For each edge, sum 1, confidence and correctness over rows, with sign 1 above, -1 below."""
     n_classes = shape.widths[-1]
     labels, counted = graph.public("labels", n, n_classes), graph.public("counted", n, 1)
     limits = graph.rescale_unit(graph.public("edges", 1, shape.n_bins), CONFIDENCE_BITS)
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
-    # 1 where one class has the largest logit, more where several have. In the field, weights
-    # that do not stand for integers could make logits equal, and a row correct for any label.
+    # 1 where one class has the largest logit, more where several have. A cheating prover's
+    # weights, if they do not represent integers, could make logits equal in the field, and a
+    # row correct for any label.
     n_largest = graph.add(graph.total(is_largest, 1), graph.public("others", 1, 1))
     reaches = graph.op("Sign", graph.op("Sub", graph.add(confidence, confidence), limits))
     n_largest = graph.rescale_unit(n_largest, CONFIDENCE_BITS)
@@ -236,18 +239,18 @@ def _sums(
 
 
 def _pad(graph: Graph, shape: Architecture, pads: str, chunks: str) -> str:
-    """Sum the one-time pads of some chunks, shape (1, 3 B)."""
+    """Sum the one-time pads of the given chunks, shape (1, 3 B)."""
     used = graph.public(chunks, 1, shape.n_pads)
     limbs = graph.reshape(graph.op("MatMul", used, pads), PAD_LIMBS, 3 * shape.n_bins)
     return graph.op("MatMul", graph.public("units", 1, PAD_LIMBS), limbs)
 
 
 def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
-    """Compute step 3 of Algorithm 1 with an allowance for chance, for each alpha: 1 or -1.
+    """Evaluate step 3 of Algorithm 1 with an allowance for chance, for each alpha: 1 or -1.
 
-    With n, c, r the number of predictions, sum of confidences and correct predictions of a
-    bin: ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are taken four times, so that
-    they are integers; alpha counts thousandths, and chance quarters of millionths.
+    With n, c, r the number of predictions, the sum of confidences and the number of correct
+    predictions of a bin, the test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are
+    multiplied by four to be integers; alpha is in thousandths, chance in quarters of millionths.
     """
     n_bins = shape.n_bins
     under_pads = graph.public("sums", 1, 3 * n_bins)
@@ -271,9 +274,9 @@ def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
 
 
 def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
-    """Difference of neighbouring signed sums: twice the sum of what falls into each bin.
+    """Twice the sum over each bin: differences of neighbouring signed cumulative sums.
 
-    The sum beyond the last bin is minus the first one.
+    The cumulative sum beyond the last bin is minus the first one.
     """
     first = graph.columns(cumulative, 0, 1)
     none = graph.op("Neg", first)
@@ -293,22 +296,22 @@ class Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
-        self.inputs: dict[str, tuple[int, ...]] = {}  # public ones with their shapes, in order
+        self.inputs: dict[str, tuple[int, ...]] = {}  # public inputs with shapes, in order
 
     def public(self, name: str, *shape: int) -> str:
-        """Add a public input of integers."""
+        """Add a public integer input."""
         self.inputs[name] = shape
         self._inputs.append(self._helper.make_tensor_value_info(name, self._types.INT64, shape))
         return self.op("Cast", name, to=self._types.FLOAT)
 
     def committed(self, values: NDArray[Any]) -> str:
-        """Add a private constant, which is under the commitment."""
+        """Add a private, committed constant."""
         return self._constant(np.asarray(values, np.float32))
 
     def operator_parameter(self, value: float) -> str:
-        """Add a public number that the proof system takes as a parameter of its operator.
+        """Add a public number that the proof system uses as an operator parameter.
 
-        It becomes part of the verifying key and is not under the commitment.
+        It becomes part of the verifying key and is not committed to.
         """
         return self._constant(np.array([value], np.float32))
 
@@ -326,31 +329,31 @@ class Graph:
         return total
 
     def rescale_unit(self, value: str, bits: int) -> str:
-        """Read the same integers in units that are 2 ** bits smaller; costs no constraint."""
+        """Reinterpret integers in units that are 2 ** bits smaller; adds no constraint."""
         return self.op("Mul", value, self._constant(np.array([2.0**-bits], np.float32)))
 
     def columns(self, value: str, first: int, last: int, axis: int = 1) -> str:
-        """Take part of a tensor."""
+        """Slice a tensor along an axis."""
         return self.op("Slice", value, *(self._integers(i) for i in (first, last, axis)))
 
     def total(self, value: str, axis: int) -> str:
-        """Sum over an axis, which stays with length 1."""
+        """Sum over an axis, keeping it with length 1."""
         return self.op("ReduceSum", value, self._integers(axis), keepdims=1)
 
     def broadcast(self, value: str, *shape: int) -> str:
-        """Repeat one number in every place of a shape."""
+        """Broadcast a single number to a shape."""
         return self.op("Expand", value, self._integers(*shape))
 
     def reshape(self, value: str, *shape: int) -> str:
-        """Give the same numbers another shape."""
+        """Reshape a tensor."""
         return self.op("Reshape", value, self._integers(*shape))
 
     def sign_of_odd(self, value: str, one: str) -> str:
-        """Return 1 where an integer is >= 0 and -1 where it is negative: the sign of 2 x + 1."""
+        """Return 1 for integers >= 0 and -1 for negative integers: the sign of 2 x + 1."""
         return self.op("Sign", self.add(value, value, one))
 
     def serialise(self, value: str, shape: Sequence[int]) -> bytes:
-        """Make a value the output, and return the ONNX model."""
+        """Make a value the output and return the serialised ONNX model."""
         self.op("Identity", value, name="output")
         output = self._helper.make_tensor_value_info("output", self._types.FLOAT, list(shape))
         graph = self._helper.make_graph(

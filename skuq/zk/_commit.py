@@ -1,4 +1,4 @@
-"""Commitment to a model, by its provider, and the size of its circuits."""
+"""Commitment of a provider to a model, and the size of its circuits."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from skuq.zk._public_commitment import (
 from skuq.zk._reference_string import check_form, commitment_point, needed_string
 from skuq.zk._verifier import make_keys
 
-SALT_BITS = 24  # what single precision holds exactly
+SALT_BITS = 24  # integers of this size are exact in single precision
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
-# Rows of data per proof below which further blocks of columns are added: they share tables, the
-# quotient and the opening with the first block, while a proof of a single prediction has one block.
+# Below this number of data rows per proof, more blocks of columns are added. Blocks share tables,
+# the quotient and the opening, while a proof of a single prediction has only one block.
 MANY_ROWS = 16
-AUDIT_COLUMNS = MAX_COLUMNS  # which give most rows of data for the time
-SINGLE = 2  # rows of an attestation: one alone is laid out in another way, which takes more room
+AUDIT_COLUMNS = MAX_COLUMNS  # gives the most data rows per second
+SINGLE = 2  # rows of an attestation; the layout of a single row would need more room
 
 
 def commit(
@@ -74,44 +74,44 @@ def commit(
 ) -> Commitment:
     """Commit to a model without disclosing its weights.
 
-    Two folders are written: ``out/public`` is to be published; ``out/private`` holds weights,
-    salt, one-time pads and proving keys, and must stay with the provider.
+    Two folders are written. Publish ``out/public``. Keep ``out/private`` secret: it contains
+    weights, salt, one-time pads and proving keys.
 
-    The commitment is binding. That it hides the weights is argued by entropy, not proven: see
-    `n_proofs` and the user guide.
+    The commitment is binding. Hiding of the weights is supported by an entropy argument, not by a
+    proof: see `n_proofs` and the user guide.
 
     Parameters
     ----------
     estimator : object
-        Fitted classifier that `skuq.models.adopt` takes over, of linear layers, ReLU, batch
+        Fitted classifier that `skuq.models.adopt` accepts, made of linear layers, ReLU, batch
         normalisation, embeddings and softmax.
     X : array-like of shape (n_samples, n_features)
-        Calibration data. They set the accepted range and the scale of each feature, which are
-        public, and the precision of the fixed-point numbers.
+        Calibration data. They determine the accepted range and the scale of each feature, which
+        are public, and the precision of the fixed-point numbers.
     out : str or Path
-        Folder to make.
+        Folder to create.
     tolerance : float, default=0.005
-        Largest difference between a proven confidence and that of the model on `X`.
+        Maximum difference between a proven confidence and the model's confidence on `X`.
     srs : str or Path, default=None
-        Structured reference string of the public ceremony, or the auditor's own: the trusted
-        setup. If it is not the size that the circuits need, the message names the file that is.
-        Default: one is generated here, which is for tests only, because whoever generates
-        it could forge proofs; it is not accepted unless a verifier asks for a test.
+        Structured reference string (trusted setup) from the public ceremony, or the auditor's own.
+        If its size does not match the circuits, the error message names the file of the right
+        size. Default: generate a string, for tests only, because whoever generates
+        it could forge proofs; verifiers reject it unless they allow a test.
     n_bins : int, default=10
-        Largest number of confidence bins of an audit.
+        Maximum number of confidence bins of an audit.
     n_proofs : int, default=96
-        Proofs of audits that may be made under this commitment. Each reveals one linear
-        combination of weights and salt; there is enough salt for that number.
+        Number of proofs of audits that this commitment allows. Each proof reveals one linear
+        combination of weights and salt; the number of salts is chosen for this number of proofs.
     n_attestations : int, default=32
-        Proofs of single predictions that may be made for clients, who cannot use up those of
-        audits.
+        Number of single predictions that can be proven for clients. They do not reduce the number
+        of proofs for audits.
     verdict_samples : int, default=0
-        Reference samples that can be audited at level "verdict", which discloses nothing but
-        pass or fail. Each chunk of them needs a one-time pad, which is committed to here.
+        Number of reference samples that can be audited at level "verdict", which reveals only
+        pass or fail. Each chunk of samples needs a one-time pad, which is part of the commitment.
     max_memory : float, default=8.0
         Memory for keys and proofs, in GiB.
     verbose : int, default=0
-        1 shows progress.
+        If 1, show progress.
 
     Returns
     -------
@@ -122,12 +122,12 @@ def commit(
     TypeError
         If the model has a layer that a circuit does not support.
     ValueError
-        If the tolerance cannot be kept, the model is too large for the memory, or `X` has other
-        columns than those the model was fitted on, or another order of them.
+        If the tolerance cannot be met, the model is too large for the memory, or the columns of
+        `X` differ from those the model was fitted on, or are in a different order.
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
     OSError
-        If `out` is a link, or holds one.
+        If `out` is or contains a link.
     ImportError
         If the extra ``zk`` is not installed.
 
@@ -136,7 +136,7 @@ def commit(
     Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
     Abstention", ICML 2025, Section 5.2 and Algorithm 1.
     """
-    # Here, so that nobody but a provider needs torch.
+    # Imported here because only providers need torch.
     from skuq.zk._quantisation import check_folded, dense_network, fit_fixed_point
 
     backend.version()
@@ -145,9 +145,9 @@ def commit(
     check_unlinked(out)
     public, private = out / "public", out / "private"
     if private.exists() or (public.exists() and any(public.iterdir())):
-        raise FileExistsError(f"{out} holds a commitment or other files; name another folder.")
+        raise FileExistsError(f"{out} is not empty; choose a different folder.")
     if isinstance(X, pd.DataFrame):
-        X = X.astype(np.float64)  # of several types, such as numbers and booleans
+        X = X.astype(np.float64)  # columns may have several dtypes, such as numbers and booleans
     network, names = dense_network(estimator), _columns(estimator, X)
     check_classes(network.classes.tolist())
     check_folded(estimator, network, X)
@@ -173,7 +173,7 @@ def commit(
             },
         )
     except BaseException:
-        # Part of a commitment is useless, and would be in the way of the next call.
+        # Remove an incomplete commitment, which would block the next call.
         for folder in (public, private):
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -189,7 +189,7 @@ def _write(
     verbose: bool,
     about: dict[str, Any],
 ) -> None:
-    """Generate keys, and write both folders."""
+    """Generate keys and write both folders."""
     public.mkdir(parents=True, exist_ok=True)
     private.mkdir(mode=0o700)
     _reference_string(public / REFERENCE_STRING, shape.log_rows, srs)
@@ -229,7 +229,7 @@ def _random(size: tuple[int, ...], bits: int) -> NDArray[np.int64]:
 
 
 def _reference_string(target: Path, log_rows: int, source: str | Path | None) -> None:
-    """Copy a reference string and check its form, or generate one."""
+    """Copy a reference string and check its format, or generate one."""
     if source is None:
         backend.make_reference_string(target, log_rows)
         return
@@ -237,20 +237,20 @@ def _reference_string(target: Path, log_rows: int, source: str | Path | None) ->
         shutil.copyfile(source, target)
     except OSError as error:
         raise ValueError(
-            f"The structured reference string cannot be read: {error}; needed is "
+            f"The structured reference string cannot be read: {error}; pass "
             f"{needed_string(log_rows)}."
         ) from error
     check_form(target, log_rows)
 
 
 def _columns(estimator: Any, X: ArrayLike) -> tuple[str, ...] | None:
-    """Names of the input columns, from the data or from the estimator."""
+    """Names of the input columns, from the data or the estimator."""
     names, fitted = columns_of(X), getattr(estimator, "feature_names_in_", None)
     if fitted is not None:
         expected = tuple(str(name).strip() for name in fitted)
         if names not in (None, expected):
             raise ValueError(
-                "`X` must have the columns the model was fitted on, in their order: "
+                "`X` must have the columns that the model was fitted on, in the same order: "
                 f"{', '.join(expected)}; got {', '.join(names or ())}."
             )
         names = expected
@@ -282,7 +282,7 @@ def fit_shape(
     verdict_samples: int,
     max_memory: float,
 ) -> Architecture:
-    """Choose the size of the circuits: the smallest in which one block holds a prediction."""
+    """Choose the smallest circuits in which one block has room for a prediction."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
     largest = largest_value(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
@@ -305,22 +305,22 @@ def fit_shape(
     smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, LOG_ROWS[-1], {})
     need = max(2.0 ** np.ceil(np.log2(smallest.n_committed)), 2.0 ** LOG_ROWS[0])
     raise ValueError(
-        f"The model is too large: {smallest.n_committed} numbers to commit to need at least "
-        f"{need:.0f} rows, and max_memory={max_memory:g} GiB allows for no such circuit; "
-        "give more memory, or commit to a smaller network, fewer proofs or fewer samples."
+        f"The model is too large: {smallest.n_committed} committed numbers need at least "
+        f"{need:.0f} rows, for which max_memory={max_memory:g} GiB is not enough; "
+        "allow more memory, or use a smaller network, fewer proofs or fewer samples."
     )
 
 
 def _with_pads(
     shape: Architecture, blocks: int, verdict_samples: int
 ) -> tuple[Architecture, dict[str, int]]:
-    """Add a pad for each chunk of `verdict_samples` rows; return also the rows per proof."""
+    """Add a pad for each chunk of `verdict_samples` rows; also return the rows per proof."""
     fitting = _rows_per_proof(shape, blocks)
     while verdict_samples and min(fitting.values()) > 0:
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
         if needed <= shape.n_pads:
             break
-        shape = shape._replace(n_pads=needed)  # which take room, so that fewer rows fit
+        shape = shape._replace(n_pads=needed)  # pads take room, so that fewer rows fit
         fits = shape.n_committed <= _room(shape)
         fitting = _rows_per_proof(shape, blocks) if fits else {"padded_bins": 0}
     return shape, fitting
@@ -331,9 +331,9 @@ def _room(shape: Architecture) -> int:
 
 
 def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
-    """Rows of data in one proof of each circuit of an audit; 0 if two do not fit into a block.
+    """Number of data rows in one proof of each audit circuit; 0 if two do not fit into a block.
 
-    As many blocks are filled as `MANY_ROWS` need, up to `most_blocks`.
+    Uses as many blocks as `MANY_ROWS` rows need, but at most `most_blocks`.
     """
     fitting = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -348,7 +348,7 @@ def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
 
 
 def _fitting(rows: Callable[[int], int], room: int) -> int:
-    """Rows of data whose circuit has at most `room` rows; 0 if that of two has more."""
+    """Largest number of data rows whose circuit has at most `room` rows; 0 if below two."""
     few, more = rows(4), rows(8)
     n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
     while n >= SINGLE and rows(n) > room:
@@ -357,7 +357,7 @@ def _fitting(rows: Callable[[int], int], room: int) -> int:
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:
-    """Give attestations and the verdict, of which there is one proof each, the fewest columns."""
+    """Minimise the columns of circuits with a single proof each: attestations and the verdict."""
     columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in {"attestation", "verdict"} & set(columns):
@@ -370,10 +370,10 @@ def _with_few_columns(shape: Architecture) -> Architecture:
 
 
 def _circuit_rows(folder: Path, circuit: str, shape: Architecture, n: int) -> int:
-    """Rows of the circuit that `n` rows of data take."""
+    """Number of circuit rows that `n` data rows need."""
     shape = shape._replace(rows_per_proof={circuit: n})
     model = folder / "size.onnx"
-    rng = np.random.default_rng(0)  # constants that are equal would be merged
+    rng = np.random.default_rng(0)  # random, because equal constants would be merged
     constants = [rng.integers(-99, 100, size=size) for size in shape.shapes]
     model.write_bytes(build(circuit, shape, constants))
     return int(backend.describe(model, folder / "size.settings", circuit, shape)["num_rows"])

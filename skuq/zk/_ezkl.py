@@ -1,9 +1,9 @@
-"""Calls of the proof system `ezkl`: Halo2 with KZG commitments over BN254.
+"""Interface to the proof system `ezkl`: Halo2 with KZG commitments over BN254.
 
-The constants of a circuit are committed to in a column of their own ("polycommit"), and this
-commitment is the first element of every proof. The system does not compare it with anything:
-each verifier must compare it with the published one. Nor does it tie the numbers of a circuit to
-that column, unless the circuit uses them twice: see `check_ties`.
+The constants of a circuit are committed to in a separate column ("polycommit"), and this
+commitment is the first element of every proof. The proof system does not check this element:
+each verifier must compare it with the published commitment. The system ties the numbers of a
+circuit to that column only if the circuit uses them twice: see `check_ties`.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ from skuq.extras import import_optional
 from skuq.zk._bn254 import root_of_unity
 from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_base, digits_of
 
-VERSION = "23.0.5"  # the one for which soundness of the circuits was looked into
+VERSION = "23.0.5"  # the version for which the soundness of the circuits was examined
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
-COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
-VERDICT_VALUE = (1 << 108) - 1  # squares of sums are longer than what a network computes
+COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
+VERDICT_VALUE = (1 << 108) - 1  # maximum value; squares of sums exceed values of a network
 BLINDING_ROWS = 10
-# What the proof system says of proofs that are too short, and of those whose equation fails.
+# Errors of the proof system for proofs that are too short, and for proofs that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
-UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
-OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
-THREADS = "RAYON_NUM_THREADS"  # of the proof system
-_SILENCE = threading.RLock()  # of the process's output
+UNUSABLE_ROWS = 6  # at the end of the column of constants; each contains a 1
+OWN_FOLDER = "EZKL_REPO_PATH"  # environment variable: folder of look-up tables, read unchecked
+THREADS = "RAYON_NUM_THREADS"  # environment variable: threads of the proof system
+_SILENCE = threading.RLock()  # serialises redirection of the process's output
 
 
 class ProofSystemError(RuntimeError):
-    """Failure of the proof system; the message says at what, and what to do."""
+    """Failure of the proof system; the message names the failed step and the remedy."""
 
 
 def version() -> str:
-    """Version of the proof system; `ProofSystemError` unless it is `VERSION`."""
+    """Version of the proof system; raise `ProofSystemError` unless it is `VERSION`."""
     from importlib.metadata import version as installed
 
     _ezkl()
     if installed("ezkl") != VERSION:
         raise ProofSystemError(
-            f"Proofs are made and verified with ezkl {VERSION} alone, the version for which their "
-            "circuits were examined, and another one is installed: pip install 'skuq[zk]'."
+            f"Proofs require ezkl {VERSION}, the version for which their circuits were examined, "
+            "but a different version is installed: pip install 'skuq[zk]'."
         )
     return VERSION
 
 
 def versions() -> dict[str, str]:
-    """Software of this machine, as files name it."""
+    """Installed versions of skuq and ezkl, as recorded in files."""
     return {"skuq": __version__, "ezkl": version()}
 
 
 def options(circuit: str, shape: Architecture) -> dict[str, Any]:
-    """Arguments by which the proof system lays out a circuit."""
+    """Arguments that determine the layout of a circuit in the proof system."""
     digits = digits_of(VERDICT_VALUE, shape.log_rows) if circuit == "verdict" else shape.digits
     return {
         "input_visibility": "public",
         "output_visibility": "public",
         "param_visibility": "polycommit",
-        # Integers stay as they are; only units smaller than this scale are divided.
+        # Integers are not rescaled; only values in units finer than this scale are divided.
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,
@@ -80,16 +80,16 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "decomp_base": digit_base(shape.log_rows),
         "decomp_legs": digits,
         "lookup_range": (-REACH, 0),
-        # Inputs are the verifier's own, and outputs are compared; neither needs a range check.
+        # The verifier chooses the inputs and compares the outputs; neither needs a range check.
         "ignore_range_check_inputs_outputs": True,
         "logrows": shape.log_rows,
-        # The batched check of matrix products (Freivalds) returns unconstrained cells: not sound.
+        # The batched check of matrix products (Freivalds) returns unconstrained cells: unsound.
         "disable_freivalds": True,
     }
 
 
 def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> dict[str, Any]:
-    """Write the settings of a circuit, and return them."""
+    """Write and return the settings of a circuit."""
     ezkl = _ezkl()
     arguments = ezkl.PyRunArgs()
     for name, value in options(circuit, shape).items():
@@ -97,8 +97,8 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     with _quiet():
         _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), arguments)
     found: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
-    # They are written in the order of a hash table, which differs from run to run and would
-    # give the same circuit another verifying key.
+    # Sort the entries: their order comes from a hash table, differs between runs and would change
+    # the verifying key.
     found["required_range_checks"].sort()
     found["required_lookups"].sort(key=str)
     cells = _not_laid_out(circuit, shape, arguments.decomp_legs)
@@ -108,18 +108,18 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     committed = found["module_sizes"]["polycommit"]
     if committed != [shape.n_committed]:
         raise ProofSystemError(
-            f"The proof system commits to {committed} numbers instead of {shape.n_committed}."
+            f"The proof system committed to {committed} numbers, expected {shape.n_committed}."
         )
     if found["einsum_params"]["total_einsum_col_size"]:
-        raise ProofSystemError("The proof system checks products in a way that is not sound.")
+        raise ProofSystemError("The proof system checks matrix products with an unsound method.")
     return found
 
 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
-    """Cells that the proof system counts when it describes a circuit, and that keys do not have.
+    """Number of cells that the proof system's description counts but its keys do not contain.
 
-    These are the digits of the committed numbers, which `compile_circuit` leaves out, and a copy
-    of the list of all for each part of it: a list that is committed to is not copied.
+    These are the digits of the committed numbers, which `compile_circuit` omits, and one copy
+    of the list of numbers per part: a committed list is not copied.
     """
     columns = shape.columns_of(circuit)
     of_a_number = 2 * digits + 4 + columns * -(-digits // columns)
@@ -128,21 +128,22 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
 
 
 def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
-    """Turn an ONNX model into the proof system's own form.
+    """Compile an ONNX model to the proof system's format.
 
-    It splits every committed number into digits, which nothing needs, where it was told not to do
-    so with inputs and outputs. The flag that says so follows the numbers in the file.
+    The proof system splits every committed number into digits, which is unnecessary here, although
+    this is disabled for inputs and outputs. The flag that disables it for the committed numbers
+    follows the numbers in the file.
     """
     ezkl = _ezkl()
     with _quiet():
         _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
     data = circuit.read_bytes()
-    # Numbers; their shape, scale 0 and visibility 3; an empty tensor of float32; and the flag.
+    # Numbers; their shape, scale 0 and visibility 3; an empty float32 tensor; and the flag.
     constant = _u64(len(numbers)) + b"".join(_field_bytes(v) for v in numbers)
     constant += _u64(2) + _u64(1) + _u64(len(numbers)) + b"\1" + bytes(4) + b"\1\3" + bytes(3)
     constant += _u64(0) + _u64(1) + _u64(0) + bytes(2)
     if data.count(constant + b"\1") != 1:
-        raise ProofSystemError("The proof system compiles committed numbers in another way.")
+        raise ProofSystemError("The proof system compiled committed numbers in an unknown format.")
     circuit.write_bytes(data.replace(constant + b"\1", constant + b"\0"))
 
 
@@ -151,12 +152,12 @@ def _u64(value: int) -> bytes:
 
 
 def make_reference_string(path: Path, log_rows: int) -> None:
-    """Generate a structured reference string: a setup that trusts whoever runs it."""
+    """Generate a structured reference string; whoever runs this must be trusted."""
     _run("gen_srs", {"srs_path": str(path), "logrows": log_rows})
 
 
 def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
-    """Make both keys of a circuit."""
+    """Generate both keys of a circuit."""
     _run(
         "setup",
         {
@@ -169,21 +170,21 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
 
 
 def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
-    """Fail unless a proving key ties each committed number that its circuit uses to the commitment.
+    """Check that a proving key ties each committed number that its circuit uses to the commitment.
 
-    Otherwise a prover could compute with any numbers beside the committed ones. Equal cells are
-    stated by a permutation, in which the cell after j in its cycle stands at j. The cells of the
-    first column, the committed one, have the names w^0, w^1, ..., with a root of unity w, and one
-    that is tied to nothing stands at its own place.
+    Otherwise a prover could use any numbers in place of the committed ones. The key states
+    equality of cells as a permutation: the entry of cell j is the name of the next cell in its
+    cycle. Cells of the first column, the committed one, are named w^0, w^1, ... for a root of unity
+    w. The entry of a cell without ties is its own name.
     """
     size = 1 << shape.log_rows
     root = root_of_unity(shape.log_rows)
 
     def name(row: int) -> bytes:
-        return _field_bytes(pow(root, row, FIELD) << 256)  # Montgomery's form, as keys have it
+        return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        start = key.find(name(size - 1)) - 32 * (size - 1)  # the last row is tied to nothing
+        start = key.find(name(size - 1)) - 32 * (size - 1)  # the last row has no ties
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
     tied = found[:4] == size.to_bytes(4, "big") and all(
@@ -192,14 +193,14 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     if not tied:
         raise ProofSystemError(
             f"The circuit {circuit!r} does not tie its numbers to the commitment, so that a proof "
-            "could be about others."
+            "could use different numbers."
         )
 
 
 def witness(
     inputs: Sequence[Sequence[int]], circuit: Path, target: Path, verifying: Path, srs: Path
 ) -> tuple[list[int], str]:
-    """Run a circuit on its public inputs; return outputs and commitment to the constants."""
+    """Run a circuit on public inputs; return the outputs and the commitment to the constants."""
     ezkl = _ezkl()
     data = target.with_suffix(".input.json")
     data.write_text(
@@ -217,7 +218,7 @@ def witness(
             str(srs),
         )
     found = json.loads(target.read_text(encoding="utf-8"))
-    ((point,),) = found["processed_params"]["polycommit"]  # one column, hence one point
+    ((point,),) = found["processed_params"]["polycommit"]  # one column, so one point
     return [_integer(v) for v in found["outputs"][0]], point
 
 
@@ -230,9 +231,9 @@ def prove(
     timeout: float,
     threads: int | None = None,
 ) -> bytes:
-    """Prove a witness; `ProofSystemError` if that takes longer than `timeout` seconds.
+    """Prove a witness; raise `ProofSystemError` after `timeout` seconds.
 
-    Without a number of threads, the proof system takes one for each core.
+    By default, the proof system uses one thread per core.
     """
     target = witness_path.with_suffix(".proof.json")
     arguments = {
@@ -251,29 +252,29 @@ def prove(
 def verify(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> bool:
-    """Verify a proof for these public numbers, inputs first, then outputs."""
+    """Verify a proof for these public numbers: inputs, then outputs."""
     return _verdict(proof, instances, settings, verifying, srs, work) == ""
 
 
 def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: Path) -> bool:
-    """Whether proofs under a key have at least this length, in bytes; nothing else is read of one.
+    """Whether the proof system reads at least `length` bytes of a proof under this key.
 
-    How a proof is read does not depend on its content. Zeros are points at infinity and numbers,
-    and so are read to the end, after which the equation fails.
+    Parsing does not depend on the content of a proof. Zeros are parsed as points at infinity and
+    numbers, so that all are read before verification fails.
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)
-    # One byte less: if the last one is read, it is missed.
+    # One byte less: if the last byte is read, the proof is too short.
     reason = _verdict(bytes(length - 1), instances, settings, verifying, srs, work)
     if not any(known in reason for known in (*TOO_SHORT, READ_TO_THE_END)):
-        raise ProofSystemError(f"The proof system reads proofs in another way: {reason}")
+        raise ProofSystemError(f"The proof system reported an unknown error: {reason}")
     return READ_TO_THE_END not in reason
 
 
 def _verdict(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> str:
-    """Have a proof verified; return why it does not hold, or an empty text."""
+    """Verify a proof; return the reason why it fails, or an empty string."""
     ezkl = _ezkl()
     path = work / "proof.json"
     path.write_text(
@@ -300,9 +301,9 @@ def _verdict(
 
 
 def commitment_point(proof: bytes) -> str:
-    """Return the commitment to the constants: the first point of a proof, in compressed form.
+    """Return the commitment to the constants, the first point of a proof, in compressed form.
 
-    A proof holds both coordinates, highest byte first.
+    A proof contains both coordinates, most significant byte first.
     """
     if len(proof) < COMMITMENT_BYTES:
         return ""
@@ -310,24 +311,24 @@ def commitment_point(proof: bytes) -> str:
 
 
 def compressed(point: tuple[int, int]) -> str:
-    """Write a point as the proof system does: x, lowest byte first, and the parity of y."""
+    """Compress a point like the proof system: x, least significant byte first, and parity of y."""
     return (point[0] | (point[1] & 1) << 255).to_bytes(32, "little").hex()
 
 
 def memory_estimate(log_rows: int, blocks: int) -> float:
-    """Estimate the peak memory of setup and proving, in GiB: measured, with a margin."""
+    """Estimate the peak memory of setup and proving in GiB, from measurements with a margin."""
     return 0.3 + 0.4 * 2.0 ** (log_rows - 14) * (0.3 + 0.7 * blocks)
 
 
 def memory_of_a_proof(proving: Path) -> float:
-    """Estimate the peak memory of a proof with this key, in GiB: measured, with a margin."""
+    """Estimate the peak memory of proving with this key in GiB, from measurements with a margin."""
     return 0.1 + 3.5 * proving.stat().st_size / 2**30
 
 
 def _ezkl() -> Any:
-    """Import the proof system, with a folder of this process for its look-up tables.
+    """Import the proof system, with look-up tables in a folder of this process.
 
-    Those in the home folder could be damaged by an interrupted call, or changed by others.
+    Tables in the home folder could be damaged by an interrupted call, or changed by others.
     """
     os.environ[OWN_FOLDER] = _tables()
     return import_optional("ezkl", extra="zk")
@@ -341,7 +342,7 @@ def _tables() -> str:
 
 
 def _field_bytes(value: int) -> bytes:
-    """Write a number of the field as the proof system does, lowest byte first."""
+    """Serialise a field element like the proof system, least significant byte first."""
     return (int(value) % FIELD).to_bytes(32, "little")
 
 
@@ -367,7 +368,7 @@ def _run(
     timeout: float | None = None,
     threads: int | None = None,
 ) -> None:
-    """Call the proof system in a new process, which ends with this call in any case."""
+    """Call the proof system in a new process, which never outlives this call."""
     _ezkl()
     script = Path(__file__).with_name("_ezkl_worker.py")
     task = json.dumps({"function": function, "arguments": arguments})
@@ -385,7 +386,7 @@ def _run(
         except subprocess.TimeoutExpired as error:
             raise ProofSystemError(
                 f"The proof system did not finish {function!r} within {timeout:g} s and was "
-                "stopped. Give more time, or check that all inputs are in the committed range."
+                "stopped. Allow more time, or check that all inputs are in the committed range."
             ) from error
         finally:
             if process.poll() is None:
@@ -394,15 +395,15 @@ def _run(
     if process.returncode:
         lines = [line for line in errors.splitlines() if line.strip()]
         reason = lines[-1] if lines else f"exit code {process.returncode}"
-        raise ProofSystemError(f"The proof system failed at {function!r}: {reason}")
+        raise ProofSystemError(f"The proof system failed in {function!r}: {reason}")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence output of native code, which does not use Python's streams.
+    """Silence output of native code, which bypasses Python's streams.
 
-    One thread at a time: the streams are the whole process's, and of two blocks that overlap the
-    second would find those silenced that it puts back at its end.
+    Only one thread at a time: streams belong to the process, and with two overlapping blocks the
+    second would save the silenced streams and restore them at its end.
     """
     with _SILENCE, ExitStack() as at_the_end:
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Script that runs one call of the proof system in a process of its own.
+"""Script that runs one call of the proof system in a separate process.
 
-It loads nothing but the proof system. An impossible proof may never return; the parent process
-then ends this one.
+It imports only the proof system. A proof of a false statement may never return; the parent process
+then kills this one.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Run ``function(**arguments)`` as the first argument says, in JSON."""
+    """Run ``function(**arguments)``, given as JSON in the first command-line argument."""
     import ezkl
 
     task = json.loads(sys.argv[1])

@@ -1,8 +1,8 @@
-"""Files that the parties exchange: JSON with hashes, never pickle.
+"""Files exchanged between the parties: JSON with hashes, never pickle.
 
-A folder holds a manifest with the SHA-256 and size of each of its other files. It finds accidental
-changes early. It does not protect against malice: that is the task of the proofs, which are bound
-to their statement, and of the verifier's own copy of the commitment.
+Each folder contains a manifest with the SHA-256 and size of all its other files, which detects
+accidental changes early. It does not protect against malice. Proofs, which are bound to their
+statement, and the verifier's own copy of the commitment do.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import Any, NoReturn
 
 from skuq.files import check_unlinked, is_within, write_atomically
 
-FORMAT = 6  # of all files; others are not read
+FORMAT = 6  # of all files; files in other formats are rejected
 MANIFEST = "manifest.json"  # in every folder
-COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
-STATEMENT, CHUNKS = "statement.json", "chunks"  # of an audit
-VERDICT, VERDICTS = "verdict.json", "verdicts"  # of all samples, and of regions
+COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
+STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # on all samples, and on regions
 REPORTED = "reported.json"  # of an audit at level "predictions"
-VERSIONS = ("skuq", "ezkl")  # programs whose versions are stated
-# All that a folder holds besides its manifest; the chunks are numbered.
+VERSIONS = ("skuq", "ezkl")  # programs whose versions are recorded
+# Complete contents of each kind of folder, besides the manifest; chunk files are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
     "bins": {STATEMENT, CHUNKS},
     "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
-MAX_JSON = 1 << 20  # bytes of a file that is parsed, but for the reported predictions
-MAX_BYTES = 64 << 20  # of those, and of a reference string
+MAX_JSON = 1 << 20  # bytes of a parsed file, except reported predictions
+MAX_BYTES = 64 << 20  # bytes of reported predictions, and of a reference string
 LARGE = (REFERENCE_STRING, REPORTED)
-MAX_CHUNKS = 8000  # of an audit: a manifest that lists more is too large
-MAX_MESSAGE = 500  # characters of an error, which may quote another party's text
+MAX_CHUNKS = 8000  # of an audit; a manifest with more entries would be too large
+MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
 
 
 class VerificationError(ValueError):
-    """Failed verification of a commitment, an audit or an attestation; the message says of what.
+    """Failed verification of a commitment, an audit or an attestation; the message names the check.
 
-    It is not a verdict on the model: nothing was learned about it. What the message quotes of
-    another party's files is escaped and cut, so that it cannot pass for lines of a report.
+    It is not a verdict on the model, about which it contains no information. Quotes from another
+    party's files are escaped and truncated, so that they cannot imitate lines of a report.
     """
 
     def __init__(self, message: object):
@@ -53,31 +53,31 @@ class VerificationError(ValueError):
 
 
 def printable(text: str, length: int) -> str:
-    """Escape line breaks and all else that is not printable, and cut what is too long."""
+    """Escape line breaks and other non-printable characters, and truncate long text."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= length else f"{shown[:length]}..."
 
 
 def canonical(value: Any) -> bytes:
-    """Return the canonical JSON text of a value."""
+    """Return the canonical JSON encoding of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def digest(value: Any) -> str:
-    """Compute the SHA-256 of the JSON text of a value, or of bytes, in hexadecimal digits."""
+    """Compute the SHA-256 of bytes, or of the canonical JSON of a value, in hexadecimal."""
     data = value if isinstance(value, bytes) else canonical(value)
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_file(path: Path, limit: int = MAX_BYTES) -> str:
-    """Compute the SHA-256 of a file, in hexadecimal digits."""
+    """Compute the SHA-256 of a file, in hexadecimal."""
     return digest(read_bytes(path, limit))
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Read a file of another party; fail if it is missing, too large or not a regular file.
+    """Read a file of another party; raise if it is missing, too large or not a regular file.
 
-    A pipe could block for ever, and a device never end.
+    Opening a pipe could block forever, and reading a device might never end.
     """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
@@ -93,26 +93,25 @@ def read_bytes(path: Path, limit: int) -> bytes:
         raise VerificationError(f"The file {path.name} cannot be read: {error}") from error
     if max(size, len(data)) > limit:
         raise VerificationError(
-            f"{path.name} is larger than any file of this kind, of which none has more than "
-            f"{limit} bytes."
+            f"{path.name} is too large: files of this kind have at most {limit} bytes."
         )
     return data
 
 
 def write_json(path: Path, value: Any, limit: int = MAX_JSON) -> None:
-    """Write a value as JSON, completely or not at all, unless readers would refuse the file."""
+    """Write a value as JSON atomically; raise if readers would reject the file as too large."""
     text = canonical(value) + b"\n"
     if len(text) > limit:
         raise ValueError(
-            f"{path.name} would have {len(text)} bytes, and readers accept {limit}; take fewer "
-            "rows, columns or entries."
+            f"{path.name} would have {len(text)} bytes, but readers accept at most {limit}; use "
+            "fewer rows, columns or entries."
         )
     check_unlinked(path)
     write_atomically(path, text)
 
 
 def write_within(folder: Path, name: str, content: bytes) -> None:
-    """Write a file to a folder that others may write to: not through a link of theirs."""
+    """Write a file to a folder that others may modify, without following symbolic links."""
     target = folder / name
     for path in (*(folder / parent for parent in Path(name).parents), target):
         if path.is_symlink():
@@ -122,22 +121,22 @@ def write_within(folder: Path, name: str, content: bytes) -> None:
 
 
 def check_outside(path: str | Path | None, name: str, *sources: str | Path | None) -> None:
-    """Refuse what should be the verifier's own, and is in files of the other party or around them.
+    """Raise if a file that the verifier must supply is inside, or contains, another party's files.
 
-    It decides what is believed, and whoever made the files of the other party would choose it.
+    Such a file determines what the verifier accepts, so the other party must not choose it.
     """
     for source in sources:
         if path is None or source is None:
             continue
         if is_within(path, source):
             raise ValueError(
-                f"`{name}` must not be in {source}, which the other party made: what decides "
-                "whether you believe it has to come from elsewhere, and to be kept there."
+                f"`{name}` must not be in {source}, which the other party made: a file that "
+                "decides what you accept must come from elsewhere; keep it in a folder of your own."
             )
         if Path(source).resolve().is_relative_to(Path(path).resolve()):
             raise ValueError(
-                f"`{name}` must not be a folder around {source}, which the other party made and "
-                "may have sent with other files beside it; give a folder of your own."
+                f"`{name}` must not be a folder that contains {source}, which the other party made "
+                "and may have sent along with other files; use a folder of your own."
             )
 
 
@@ -146,11 +145,11 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:
-    """Read a JSON file of another party; fail if it is missing, too large or malformed."""
+    """Read a JSON file of another party; raise if it is missing, too large or malformed."""
     data = read_bytes(path, limit)
     try:
         return json.loads(
-            data.decode(),  # UTF-8 alone, and without a byte order mark
+            data.decode(),  # only UTF-8 without a byte order mark
             parse_constant=_reject_number,
             parse_float=_finite,
             object_pairs_hook=_without_repetition,
@@ -160,7 +159,7 @@ def read_json(path: Path, limit: int = MAX_JSON) -> Any:
 
 
 def _without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; not one that other readers could take for another, by an entry's first value."""
+    """Build a dict from JSON entries; reject repeated keys, which parsers resolve differently."""
     found = dict(entries)
     if len(found) < len(entries):
         raise ValueError("an object has two entries of one name")
@@ -177,7 +176,7 @@ def _reject_number(text: str) -> NoReturn:
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the hashes of all files in a folder and its subfolders."""
+    """Write a manifest with the hashes of all files in a folder and its subfolders."""
     files = {
         path.relative_to(folder).as_posix(): {
             "sha256": digest_file(path),
@@ -190,17 +189,17 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: Path) -> set[str]:
-    """Compare a folder with its manifest; fail with the name of the first file that differs.
+    """Compare a folder with its manifest; the error names the first file that differs.
 
-    Return the names of all its files and folders, but for the manifest, for `check_content`.
+    Return the names of all files and folders except the manifest, for `check_content`.
     """
     if not folder.is_dir():
-        raise VerificationError(f"There is no folder {folder}.")
+        raise VerificationError(f"The folder {folder} does not exist.")
     manifest = read_json(folder / MANIFEST)
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get("format") != FORMAT:
         raise VerificationError(f"{MANIFEST} is not a manifest of format {FORMAT}.")
-    field(manifest, "format", int, MANIFEST)  # and not 6.0, which equals 6
+    field(manifest, "format", int, MANIFEST)  # rejects 6.0, which equals 6
     check_entries(manifest, ("format", "files"), MANIFEST)
     present: set[str] = set()
     folders: set[str] = set()
@@ -219,52 +218,52 @@ def check_manifest(folder: Path) -> set[str]:
         listed = {"sha256": digest(data), "bytes": len(data)}
         if files[name] != listed or type(files[name]["bytes"]) is not int:  # 1.0 equals 1
             raise VerificationError(
-                f"The file {name} was changed: its SHA-256 is not that of the manifest."
+                f"The file {name} was changed: its SHA-256 differs from the manifest."
             )
 
     return present | folders
 
 
 def check_content(names: Iterable[str], expected: set[str]) -> None:
-    """Refuse a file or folder of another name than those that a folder of its kind may have."""
+    """Raise if a file or folder is not allowed in a folder of this kind."""
     for name in sorted(names):
         within = expected & {CHUNKS, VERDICTS}
         is_numbered = any(re.fullmatch(f"{folder}/[0-9]{{5}}[.]json", name) for folder in within)
         if name not in expected and not is_numbered:
             raise VerificationError(
-                f"{name} does not belong to a folder of this kind, which holds nothing else than "
-                "its format says."
+                f"{name} does not belong in a folder of this kind, which may contain only the "
+                "files of its format."
             )
 
 
 def integer(value: Any) -> int:
-    """Return an integer of JSON; `TypeError` for anything else, such as 13.7, "13" and true."""
+    """Return a JSON integer; raise TypeError for any other value, such as 13.7, "13" or true."""
     if type(value) is not int:
         raise TypeError(f"expected an integer, got {value!r}")
     return value
 
 
 def number(value: Any) -> float:
-    """Return a number of JSON with a point or an exponent; `TypeError` for anything else."""
+    """Return a JSON number with a decimal point or exponent; raise TypeError for other values."""
     if type(value) is not float:
         raise TypeError(f"expected a number such as 1.0, got {value!r}")
     return value
 
 
 def array(value: Any) -> list[Any]:
-    """Return an array of JSON; `TypeError` for anything else, such as a text or an object."""
+    """Return a JSON array; raise TypeError for any other value, such as a string or an object."""
     if type(value) is not list:
         raise TypeError(f"expected a list, got {value!r}")
     return value
 
 
 def is_digest(value: Any) -> bool:
-    """Whether a value is a SHA-256 or a point of the curve in 64 hexadecimal digits."""
+    """Whether a value consists of 64 hexadecimal digits, as a SHA-256 or a curve point does."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def decoded(text: str) -> bytes:
-    """Decode base64; `ValueError` unless it is the only text of these bytes."""
+    """Decode base64; raise ValueError unless the text is the canonical encoding of its bytes."""
     data = base64.b64decode(text, validate=True)
     if base64.b64encode(data).decode() != text:
         raise ValueError("not canonical")
@@ -272,7 +271,7 @@ def decoded(text: str) -> bytes:
 
 
 def field(record: Any, name: str, types: type | tuple[type, ...], where: str) -> Any:
-    """Return an entry of a JSON object; fail if it is missing or of another type."""
+    """Return an entry of a JSON object; raise if it is missing or has the wrong type."""
     if not isinstance(record, dict) or name not in record:
         raise VerificationError(f"{where} lacks the entry {name!r}.")
     value = record[name]
@@ -283,14 +282,14 @@ def field(record: Any, name: str, types: type | tuple[type, ...], where: str) ->
 
 
 def check_entries(record: dict[str, Any], names: Iterable[str], where: str) -> None:
-    """Fail if a JSON object has an entry besides those of these names."""
+    """Raise if a JSON object has entries with other names."""
     unknown = sorted(set(record) - set(names))
     if unknown:
         raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
 
 
 def check_versions(record: dict[str, Any], where: str) -> str:
-    """Check that versions are those of skuq and ezkl, as short words; return that of ezkl."""
+    """Check that versions of skuq and ezkl are short words; return the version of ezkl."""
     for name in VERSIONS:
         if not re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", field(record, name, str, where)):
             raise VerificationError(f"{where}: the version of {name} is malformed.")

@@ -1,7 +1,7 @@
-"""Public architecture of a committed model, and fixed-point arithmetic of its function.
+"""Public architecture of a committed model, and the fixed-point arithmetic of its predictions.
 
-The arithmetic is that of the circuits, number for number. A proven confidence is its result, up to
-the rounding of one division per logit that the proof system leaves to the prover (see `ROUNDING`).
+The arithmetic equals that of the circuits exactly, except for the rounding of one division per
+logit, which the proof system leaves to the prover (see `ROUNDING`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 from skuq.base import BoolArray, IntArray
 
-# A circuit for attestations, and one for each disclosure level. Level "verdict" takes two: one
-# proves the sums of a chunk of rows under a one-time pad, the other one the verdict on the sums of
-# all chunks.
+# A circuit for attestations, and one for each disclosure level. Level "verdict" has two circuits:
+# one proves the sums of a chunk of rows under a one-time pad, the other proves the verdict on the
+# sums of all chunks.
 CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
-# Numbers side by side in a row of a circuit, at most: with four, constraints get a higher degree.
+# Maximum number of columns in a block; with four, constraints have a higher degree.
 MAX_COLUMNS = 3
-# Blocks of such columns, at most: what overflows one goes on in the next one.
+# Maximum number of blocks of columns; rows that exceed one block continue in the next.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
-MAX_BINS = 1000  # a verifier must not be made to build a huge circuit
+MAX_BINS = 1000  # a provider must not be able to make a verifier build a huge circuit
 CONTEXT_BITS = 248  # of the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
 N_ALPHAS = 3  # thresholds of a verdict: alpha minus the tolerance, alpha, alpha plus it
@@ -30,36 +30,38 @@ N_ALPHAS = 3  # thresholds of a verdict: alpha minus the tolerance, alpha, alpha
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
-REACH = 12 << LOGIT_BITS  # smaller differences of logits count as this one
+REACH = 12 << LOGIT_BITS  # differences of logits are clipped at minus this value
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
-# Binary digits that a logit loses before exp. More, as of a network of many layers, would make the
-# quotient ambiguous in the field, and finally the unit smaller than single precision holds.
+# Maximum number of bits by which a logit is rounded before exp. More, as for a network of many
+# layers, would make the quotient ambiguous in the field, and then the unit too small for single
+# precision.
 MAX_SHIFT = 60
-LARGEST_EXACT = (1 << 51) - 1  # double precision holds integers, and sums on the way to them
-# The circuit accepts a quotient rounded either way: a prover may move each logit by one unit,
+LARGEST_EXACT = (1 << 51) - 1  # integers up to this size and their sums are exact doubles
+# The circuit accepts a quotient rounded either way: a prover may shift each logit by one unit,
 # and hence a confidence p by p (1 - p) times two units.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
-# The proof system reads the argument of its table of powers in units of 2 ** -CONFIDENCE_BITS,
-# but it is in units of 2 ** -LOGIT_BITS. The base, in single precision, corrects for that.
+# The proof system interprets the argument of its table of powers in units of
+# 2 ** -CONFIDENCE_BITS, but the argument is in units of 2 ** -LOGIT_BITS. The base, in single
+# precision, corrects for this.
 EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 
 
 class Architecture(NamedTuple):
-    """All that a verifying key depends on; public."""
+    """Public architecture, which determines the verifying keys."""
 
     widths: tuple[int, ...]  # integers per input row, neurons of each hidden layer, classes
-    logit_bits: int  # binary digits after the point of the logits
-    digits: int  # that hold every number in the circuit
-    n_salts: int  # random numbers that are committed to beside the weights
-    n_pads: int  # chunks of rows whose sums can have a one-time pad, for level "verdict"
-    n_bins: int  # largest number of confidence bins
-    log_rows: int  # logarithm (base 2) of the number of rows of the circuits
-    rows_per_proof: dict[str, int]  # rows of data that one proof of each circuit covers
-    columns: dict[str, int] = {}  # side by side in a circuit's row; `MAX_COLUMNS` if not named
+    logit_bits: int  # binary digits of the logits after the point
+    digits: int  # number of digits that represent every number in the circuit
+    n_salts: int  # committed random numbers besides the weights
+    n_pads: int  # number of row chunks whose sums can have a one-time pad, for level "verdict"
+    n_bins: int  # maximum number of confidence bins
+    log_rows: int  # base-2 logarithm of the number of rows of the circuits
+    rows_per_proof: dict[str, int]  # data rows that one proof of each circuit covers
+    columns: dict[str, int] = {}  # columns of each circuit; default `MAX_COLUMNS`
 
     @property
     def circuits(self) -> tuple[str, ...]:
-        """Names of the circuits; those of level "verdict" exist only where there are pads."""
+        """Names of the circuits; the circuits of level "verdict" exist only if there are pads."""
         return CIRCUITS if self.n_pads else CIRCUITS[:3]
 
     @property
@@ -73,9 +75,9 @@ class Architecture(NamedTuple):
         return shapes
 
     def parts_of(self, circuit: str) -> list[tuple[range, tuple[int, int]]]:
-        """Committed numbers that a circuit computes with: positions and shape of each part.
+        """Positions and shapes of the committed numbers that a circuit uses, one pair per part.
 
-        These are the layers, each one's biases below its weights, and the pads.
+        The parts are the layers, with biases below the weights, and the pads.
         """
         layers = list(zip(self.widths[:-1], self.widths[1:], strict=True))
         shapes = [*((a + 1, b) for a, b in layers), (1, self.n_salts)]
@@ -89,29 +91,29 @@ class Architecture(NamedTuple):
 
     @property
     def n_committed(self) -> int:
-        """Number of integers under the commitment."""
-        return sum(math.prod(shape) for shape in self.shapes)  # of numpy's, large ones overflow
+        """Number of committed integers."""
+        return sum(math.prod(shape) for shape in self.shapes)  # numpy integers could overflow
 
     def columns_of(self, circuit: str) -> int:
-        """Numbers side by side in a row of a circuit."""
+        """Number of columns in a block of a circuit."""
         return self.columns.get(circuit, MAX_COLUMNS)
 
     def rows_of(self, circuit: str) -> int:
-        """Rows of data that one proof of a circuit covers; 0 if it has none."""
+        """Data rows that one proof of a circuit covers; 0 if it has no data rows."""
         return self.rows_per_proof.get(circuit, 0)
 
 
 class IntegerNetwork(NamedTuple):
-    """A network whose weights are integers."""
+    """A network with integer weights."""
 
     weights: list[IntArray]  # (n_in, n_out) each, multiples of 2 ** -weight_bits
-    biases: list[IntArray]  # (n_out,) each, in the units of their layer's sums
-    input_bits: int  # binary digits after the point
+    biases: list[IntArray]  # (n_out,) each, in units of the sums of the layer
+    input_bits: int  # binary digits of inputs after the point
     weight_bits: int
 
     @property
     def logit_bits(self) -> int:
-        """Binary digits after the point of the logits: every hidden layer adds one, since
+        """Binary digits of the logits after the point. Every hidden layer adds one, since
         the circuit computes ``h + |h|``, twice the ReLU."""
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
@@ -122,23 +124,23 @@ class IntegerNetwork(NamedTuple):
 
 
 class IntegerPredictions(NamedTuple):
-    """Label and confidence of rows as integers, arrays of shape (n_samples,)."""
+    """Predicted labels and confidences as integers, arrays of shape (n_samples,)."""
 
-    label: IntArray  # index of the most probable class; of equal ones the first
+    label: IntArray  # index of the most probable class; the first one if tied
     confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
 
     def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:
-        """Predictions of some of the rows."""
+        """Select predictions by row."""
         return IntegerPredictions(self.label[rows], self.confidence[rows])
 
 
 def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
-    """Largest absolute value that the circuit splits into digits, for any accepted input.
+    """Largest absolute value that the circuit splits into digits, over all accepted inputs.
 
-    A sign is none of the digits. They hold the sums of each layer; ``2 x + 1`` for the differences
-    x <= 0 of ordered logits; the divisor and the quotient of logits before exp; and errors of the
-    reciprocal of a sum of at most C powers, of which each is at most `ONE`, as well as the
-    differences of these errors and of twice a confidence and an edge.
+    The sign is not included. Values that are split: the sums of each layer; ``2 x + 1`` for
+    differences x <= 0 of ordered logits; the divisor and the quotient of logits before exp; and
+    errors of the reciprocal of a sum of at most C powers, each at most `ONE`, with the
+    differences of these errors, and of twice a confidence and an edge.
     """
     low, high = -limits.astype(object), limits.astype(object)
     largest = 0
@@ -156,15 +158,15 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Base of the digits into which numbers are split to find their sign.
+    """Base of the digits into which numbers are split to determine their sign.
 
-    Each digit is looked up in a table, which is one column of the circuit but for its last rows.
+    Each digit is looked up in a table, which fills one column of the circuit except its last rows.
     """
     return (1 << log_rows) - 16
 
 
 def digits_of(largest: int, log_rows: int) -> int:
-    """Number of digits that hold absolute values up to `largest`."""
+    """Number of digits that represent absolute values up to `largest`."""
     base, digits = digit_base(log_rows), 1
     while base**digits <= largest:
         digits += 1
@@ -172,12 +174,12 @@ def digits_of(largest: int, log_rows: int) -> int:
 
 
 def tie_factor(n_classes: int) -> int:
-    """Power of two at least `n_classes`: ``factor * z_j - j`` orders equal logits by class."""
+    """Power of two >= `n_classes`: ``factor * z_j - j`` orders equal logits by class."""
     return 1 << (n_classes - 1).bit_length()
 
 
 def logit_shift(logit_bits: int, n_classes: int) -> int:
-    """Binary digits of ``factor * z_j - j`` that are rounded off before exp."""
+    """Number of bits of ``factor * z_j - j`` that are rounded off before exp."""
     return logit_bits + tie_factor(n_classes).bit_length() - 1 - LOGIT_BITS
 
 
@@ -192,14 +194,14 @@ def integer_logits(network: IntegerNetwork, X: IntArray) -> IntArray:
 
 
 def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredictions:
-    """Label and confidence of encoded rows, shape (n_samples, width)."""
+    """Predict labels and confidences of encoded rows, shape (n_samples, width)."""
     n_classes = network.n_classes
     factor = tie_factor(n_classes)
     ordered = integer_logits(network, X) * factor - np.arange(n_classes)
     label = ordered.argmax(axis=1)
     below = ordered - ordered.max(axis=1, keepdims=True)
     shift = logit_shift(network.logit_bits, n_classes)
-    # Rounded half away from zero, as the proof system's witness is.
+    # Half away from zero, like the rounding in the proof system's witness.
     quotient = _rounded(below + (REACH << shift), shift)
     exponent = np.maximum(quotient, 0) - REACH
     one = 1 << CONFIDENCE_BITS
@@ -209,7 +211,7 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
 
 
 def _product(left: IntArray, right: IntArray) -> IntArray:
-    """Multiply exactly: doubles are faster than integers, and exact below 2 ** 53."""
+    """Exact matrix product; doubles are faster than integers and exact below 2 ** 53."""
     return (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 

@@ -1,9 +1,9 @@
-"""Names of classes and columns, none of which can be mistaken for another on a screen.
+"""Validation of class and column names: no two may look alike on a screen.
 
-Two classes of one look would let a model be right or wrong as its provider likes, and be as sure of
-each as the provider likes. The rules are those of the page on the format, word for word, so that
-every verifier refuses the same names. They cannot find all twins ("O" and "0"): `check_present`
-refuses a class that none of the auditor's labels has, whatever it looks like.
+With two classes that look alike, a provider could split one answer into two and so choose whether
+the model is right and how confident it is. The rules are those of the page on the format, so that
+every verifier rejects the same names. They cannot detect all lookalikes ("O" and "0"), so
+`check_present` rejects every class without a label in the auditor's data.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from skuq.base import IntArray
 from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
 
 MAX_NAME = 200  # characters
-# Code points that are not drawn: Default_Ignorable_Code_Point of the Unicode Character Database
-# (DerivedCoreProperties.txt, unchanged since version 6), which the standard library does not have.
+# Invisible code points: Default_Ignorable_Code_Point of the Unicode Character Database
+# (DerivedCoreProperties.txt, unchanged since version 6), which the standard library lacks.
 IGNORABLE = (
     (0x00AD, 0x00AD),
     (0x034F, 0x034F),
@@ -40,7 +40,7 @@ IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
-# Others that have no ink, although the property does not list them: blanks of Braille, musical
+# More invisible code points, which the property does not list: blanks of Braille, musical
 # notation, Egyptian hieroglyphs and the Khitan script.
 BLANK = (
     (0x2800, 0x2800),
@@ -48,7 +48,7 @@ BLANK = (
     (0x13441, 0x13446),
     (0x16FE4, 0x16FE4),
 )
-# First words of the names of characters that one text may mix.
+# First words of character names that may be mixed in a single text.
 EAST_ASIAN = (
     "CJK",
     "HIRAGANA",
@@ -58,18 +58,18 @@ EAST_ASIAN = (
     "HANGUL",
     "BOPOMOFO",
 )
-UNITS = "\u03bc\u03a9"  # micro and ohm, which units have beside letters of other scripts
-# Letters that lose their dot under a mark, so that a dot above gives it back (Soft_Dotted of
-# PropList.txt, in the form NFKC), and those without a dot, which a dot above turns into them.
+UNITS = "\u03bc\u03a9"  # micro and ohm, which occur in units next to other scripts
+# Letters that lose their dot under a combining mark, so that a dot above restores it (Soft_Dotted
+# of PropList.txt, in NFKC), and dotless letters, which a dot above turns into these.
 DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
-# What is drawn as an ASCII character: dashes and minus, quotes, a click, the script g.
+# Characters that look like an ASCII character: dashes and minus, quotes, a click, the script g.
 ALIKE = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     **dict.fromkeys("\u2018\u2019\u02bc", "'"),
     "\u01c3": "!",
     "\u0261": "g",
 }
-# Latin letters, and those of the Greek and the Cyrillic script that are drawn as they are.
+# Greek and Cyrillic letters that look like Latin letters.
 LETTERS = str.maketrans(
     "\u0391\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7\u03a5\u0396\u03bf\u03bd"
     "\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423"
@@ -79,60 +79,60 @@ LETTERS = str.maketrans(
 
 
 def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
-    """Check that classes are of one type and cannot be mistaken for each other; return them."""
+    """Check that classes have one type and cannot be mistaken for each other; return them."""
     kinds = {type(label) for label in labels}
     if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
-        raise ValueError("the classes must all be texts, or all integers, floats or booleans")
+        raise ValueError("the classes must all be strings, or all integers, floats or booleans")
     if kinds == {int} and not all(-(2**63) <= label < 2**63 for label in labels):
-        raise ValueError("the classes must be different texts or numbers of 64 bits")
+        raise ValueError("integer classes must be different and fit into 64 bits")
     classes = np.array(labels)
     if len(set(classes.tolist())) < len(labels):
-        raise ValueError("the classes must be different texts or numbers")
+        raise ValueError("the classes must be different strings or numbers")
     if kinds == {str}:
         check_texts(labels, "classes")
     return classes
 
 
 def check_columns(names: Sequence[Any], width: int) -> tuple[str, ...]:
-    """Check names of input columns, and return them."""
+    """Check the names of input columns, and return them."""
     if len(names) != width or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"there must be the names of {width} columns")
+        raise ValueError(f"the names of {width} columns are needed")
     check_texts(names, "columns")
     return tuple(names)
 
 
 def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
-    """Names of the columns of a data frame, without spaces around them; None for an array."""
+    """Column names of a data frame, stripped of surrounding spaces; None for an array."""
     names = getattr(X, "columns", None)
     return None if names is None else tuple(str(name).strip() for name in names)
 
 
 def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that all of each text is seen, and that no two are alike but for case or spaces."""
+    """Check that all characters are visible and that texts differ by more than case and spaces."""
     seen: dict[tuple[int, str], str] = {}
     for text in texts:
         if not 0 < len(text) <= MAX_NAME:
-            raise ValueError(f"the names of {what} must neither be empty nor long")
+            raise ValueError(f"the names of {what} must have 1 to {MAX_NAME} characters")
         found = _hidden(text) or _loose_mark(text) or _mixture(text)
         if found:
             raise ValueError(
-                f"the names of {what} must be of visible characters of one script: {found}"
+                f"the names of {what} must have visible characters of a single script: {found}"
             )
         forms = {*enumerate(_folded(text))}
         others = [seen[form] for form in forms if form in seen]
         if others or (0, "") in forms:
             raise ValueError(
-                f"the names of {what} must differ by more than case, spaces or characters that "
-                f"look alike: {(*others, text)[0]!a}, {text!a}"
+                f"the names of {what} must differ by more than case, spaces or lookalike "
+                f"characters: {(*others, text)[0]!a}, {text!a}"
             )
         seen |= dict.fromkeys(forms, text)
 
 
 def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any]) -> list[Any]:
-    """Fail if a class occurs in no label, unless it was expected; return those that were.
+    """Raise if a class that is not in `absent` has no label; return the absent classes in order.
 
-    A class that only the model knows might be the twin of another: with it the model can split one
-    answer into two, each of half the confidence.
+    A class that only the model knows might be a lookalike of another class: the model could split
+    one answer into two, each with half the confidence.
     """
     committed, expected = classes.tolist(), list(absent)
     unknown = [label for label in expected if label not in committed]
@@ -146,22 +146,22 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
     wrong = [label for label in expected if label not in missing]
     if wrong:
         raise ValueError(
-            "`absent_classes` must be classes that no label has, but there are labels "
+            "`absent_classes` must be classes without labels, but there are labels of "
             f"{shown_classes(wrong)}."
         )
-    surprising = [label for label in missing if label not in expected]
-    if surprising:
+    unexpected = [label for label in missing if label not in expected]
+    if unexpected:
         raise VerificationError(
             f"None of your {len(codes)} labels is of the committed classes "
-            f"{shown_classes(surprising)}. With a class that only the model knows, it could split "
-            "one answer into two of half the confidence. If your data have a good reason to lack "
-            "it, name it (`absent_classes`)."
+            f"{shown_classes(unexpected)}. With a class that only the model knows, it could split "
+            "one answer into two with half the confidence each. If your data lack this class for a "
+            "good reason, name it (`absent_classes`)."
         )
     return [label for label in committed if label in expected]
 
 
 def shown_classes(classes: Sequence[Any]) -> str:
-    r"""List classes as text that nobody can mistake for other classes.
+    r"""List classes as unambiguous text.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def shown_classes(classes: Sequence[Any]) -> str:
     Returns
     -------
     str
-        One line of at most 500 characters. Names with letters beyond ASCII, of which some look
-        alike, are followed by their codes.
+        One line of at most 500 characters. Names with non-ASCII letters, which may look like
+        other letters, are followed by their escape codes.
 
     Examples
     --------
@@ -187,25 +187,25 @@ def shown_classes(classes: Sequence[Any]) -> str:
 
 
 def _hidden(text: str) -> str:
-    """Name the first character that is not seen; empty if there is none."""
+    """Describe the first invisible character; empty if there is none."""
     for c in text:
         ranges = (*IGNORABLE, *BLANK)
         if not c.isprintable() or any(first <= ord(c) <= last for first, last in ranges):
-            return f"{text!a} has {_code(c)}, which is not seen"
+            return f"{text!a} has {_code(c)}, which is invisible"
     return ""
 
 
 def _loose_mark(text: str) -> str:
-    """Name the first combining mark that is on no letter, or is not seen on its letter."""
+    """Describe the first combining mark without a letter, or invisible on its letter."""
     letter = before = ""
     for c in unicodedata.normalize("NFD", text):
         mark = unicodedata.category(c)[0] == "M"
         if mark and not letter:
-            return f"{text!a} has the mark {_code(c)} on no letter"
+            return f"{text!a} has the mark {_code(c)} without a letter"
         if mark and before == c:
             return f"{text!a} has the mark {_code(c)} twice on one letter"
         if c == DOT and unicodedata.normalize("NFKC", letter) in DOTTED:
-            return f"{text!a} has the mark {_code(c)} on {_code(letter)}, where it is not seen"
+            return f"{text!a} has the mark {_code(c)} on {_code(letter)}, where it is invisible"
         if not mark:
             letter = c if unicodedata.category(c)[0] == "L" else ""
         before = c
@@ -213,7 +213,7 @@ def _loose_mark(text: str) -> str:
 
 
 def _mixture(text: str) -> str:
-    """Name the first character of another script than those before it."""
+    """Describe the first character of a different script from those before it."""
     first, script = "", ""
     for c in unicodedata.normalize("NFKC", text):
         found = _script(c)
@@ -224,7 +224,7 @@ def _mixture(text: str) -> str:
 
 
 def _script(c: str) -> str:
-    """Script of a letter or mark: the first word of its name; empty where it has none."""
+    """Script of a letter or mark: the first word of its name; empty for other characters."""
     if unicodedata.category(c)[0] not in "LM" or c in UNITS:
         return ""
     word = unicodedata.name(c, "UNKNOWN").split()[0]
@@ -238,15 +238,15 @@ def _code(c: str) -> str:
 
 
 def _folded(text: str) -> list[str]:
-    """Forms by which a name is compared: in its own script, and with Latin letters where alike."""
+    """Normalised forms for comparing names: one unchanged, one with lookalikes made Latin."""
     plain, forms = unicodedata.normalize("NFKD", text), []
     for written in (plain, plain.translate(LETTERS)):
         once = unicodedata.normalize("NFKC", written.casefold())
-        forms.append(" ".join("".join(map(_alike, once)).split()))
+        forms.append(" ".join("".join(map(_lookalike, once)).split()))
     return forms
 
 
-def _alike(c: str) -> str:
-    """The ASCII character that is drawn so, or of this digit; the character itself elsewhere."""
+def _lookalike(c: str) -> str:
+    """ASCII character that looks like `c` or has the same digit value; else `c` itself."""
     digit = unicodedata.decimal(c, None)
     return ALIKE.get(c, c) if digit is None else str(digit)

@@ -1,8 +1,8 @@
-"""Private side of a commitment: weights and keys, and the count of what its proofs use up.
+"""Private side of a commitment: weights, keys, and a ledger of the proofs and pads used.
 
-Each proof reveals something about the weights, and a pad that serves twice reveals sums. A count
-that began anew, from a backup of the private folder, would be noticed by nobody else. It is
-therefore kept in a second place, outside that folder, and neither may fall behind the other.
+Each proof reveals something about the weights, and a pad that is used twice reveals sums. Restoring
+the private folder from a backup would reset the ledger unnoticed. A second copy of the ledger is
+therefore kept outside that folder, and the two are compared.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ PARAMETERS: dict[Kind, str] = {
     "attestations": "n_attestations",
     "pads": "verdict_samples",
 }
-LONGEST_WAIT = 10.0  # seconds, for the count of another call
-STATE_HOME = "XDG_STATE_HOME"  # environment variable: folder of the second place
+LONGEST_WAIT = 10.0  # seconds, for the lock of another process
+STATE_HOME = "XDG_STATE_HOME"  # environment variable: folder of the second copy
 ROLLED_BACK = (
-    "More proofs or pads of this commitment were used than its ledger counts: the private folder "
-    "is an older copy. Proofs from it would disclose weights. Put the newest one back, or commit "
+    "More proofs or pads of this commitment were used than its ledger states: the private folder "
+    "is an older copy. Proofs from it would disclose weights. Restore the newest copy, or commit "
     "again."
 )
 CONSTANTS = "constants.npz"  # in the private folder
 
 
 class Prover:
-    """The provider's secrets of one commitment, and proofs that are made with them."""
+    """Secrets of one commitment, and methods that create proofs with them."""
 
     def __init__(
         self,
         committed: Commitment,
-        timeout: float = 600.0,  # seconds for one proof
+        timeout: float = 600.0,  # seconds per proof
         n_jobs: int | None = None,
     ):
         self.committed = committed
@@ -99,15 +99,15 @@ class Prover:
     def prove(
         self, statement: Statement, circuit: str, values: dict[str, Any], part: str
     ) -> dict[str, Any]:
-        """Prove one part of the statement of an audit; return proof and outputs as JSON."""
+        """Prove one part of an audit statement; return proof and outputs as JSON."""
         return self._proven(statement, circuit, values, part, "audits")
 
     def next_attestation(self) -> int:
-        """Take the number of an attestation, from 1: no other one will have it."""
+        """Reserve the next attestation number, starting at 1."""
         return self.ledger.take("attestations") + 1
 
     def attest(self, statement: AttestationStatement, values: dict[str, Any]) -> dict[str, Any]:
-        """Prove an attestation that has a number."""
+        """Prove an attestation whose number was reserved."""
         record = self._proven(statement, ATTESTATION, values, ATTESTATION, None)
         return {"statement": statement.record(), "proof": record["proof"]}
 
@@ -126,7 +126,7 @@ class Prover:
         compiled, key, proving_key = (
             self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
         )
-        # Of this call alone: of two at once, one would prove the witness of the other.
+        # A folder per call: simultaneous calls would overwrite each other's witness.
         with tempfile.TemporaryDirectory(dir=self.private) as temporary:
             witness = Path(temporary) / "witness"
             outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
@@ -148,7 +148,7 @@ class Prover:
         }
 
     def take_pads(self, n: int) -> list[int]:
-        """Reserve one-time pads: no other statement will use them."""
+        """Reserve one-time pads for a single statement."""
         first = self.ledger.take("pads", n)
         return list(range(first, first + n))
 
@@ -157,7 +157,7 @@ def _private_folder(commitment: Commitment) -> Path:
     folder = commitment.folder.parent / "private"
     if not (folder / CONSTANTS).exists():
         raise FileNotFoundError(
-            f"{folder} does not hold the provider's keys; proofs can only be made where the "
+            f"{folder} does not hold the provider's keys; proofs can only be created where the "
             "commitment was made."
         )
     return folder
@@ -169,14 +169,14 @@ def start_ledger(private: Path) -> None:
 
 
 class Ledger:
-    """The count of one commitment, in its private folder and, by its digest, in a second place."""
+    """Ledger of one commitment, in its private folder, with a second copy named by its digest."""
 
     def __init__(self, private: Path, commitment_digest: str, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets
         self._second = _state_folder() / f"{commitment_digest}.json"
 
     def take(self, kind: Kind, n: int = 1) -> int:
-        """Count `n` more of a kind, before they are used; return how many there were."""
+        """Record `n` more of a kind before they are used; return the number used before."""
         with self._locked():
             counts = _counts(self._private / LEDGER)
             self._check_against(counts)
@@ -188,11 +188,11 @@ class Ledger:
         return used
 
     def demand(self, kind: Kind, n: int) -> None:
-        """Fail if fewer than `n` more of a kind are left, before any is taken."""
+        """Raise if fewer than `n` of a kind are left, without using any."""
         self._check_budget(kind, _counts(self._private / LEDGER)[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:
-        """Fail if more of a kind were seen elsewhere than were counted here."""
+        """Raise if a number seen elsewhere exceeds the number recorded here."""
         if seen > _counts(self._private / LEDGER)[kind]:
             raise RuntimeError(ROLLED_BACK)
 
@@ -200,7 +200,7 @@ class Ledger:
         most = self._budgets[kind]
         if used + n > most:
             raise RuntimeError(
-                f"This takes {n} of the {most} {NAMES[kind]} of the commitment, and "
+                f"This needs {n} of the {most} {NAMES[kind]} of the commitment, but only "
                 f"{most - used} are left; more would disclose weights or sums. Commit again, "
                 f"with a larger {PARAMETERS[kind]}."
             )
@@ -219,16 +219,16 @@ class Ledger:
             write_json(self._second, counts)
         except OSError as error:
             warn_user(
-                f"The count of proofs is not kept in a second place ({error}), so that a private "
-                f"folder restored from a backup would not be noticed; set {STATE_HOME} to a folder "
-                "that is kept."
+                f"The second copy of the proof ledger cannot be written ({error}), so a private "
+                f"folder restored from a backup would not be detected; set {STATE_HOME} to a "
+                "persistent folder."
             )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the count: two simultaneous calls must not take the same pad.
+        """Lock the ledger: two simultaneous calls must not use the same pad.
 
-        The lock ends with its process, however that ends.
+        The operating system releases the lock when the process ends, even if it crashes.
         """
         filelock = import_optional("filelock", extra="zk")
         lock = filelock.FileLock(self._private / "ledger.lock", timeout=LONGEST_WAIT)

@@ -1,4 +1,4 @@
-"""Proofs of audits, by the provider of the committed model."""
+"""Proofs of audits, created by the provider of the committed model."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ from skuq.zk._verdicts import (
     verdict_inputs,
 )
 
-AUDITS = "audits"  # in the private folder: the state of each audit
+AUDITS = "audits"  # in the private folder: state of each audit
 
 
 class Bundle(NamedTuple):
-    """Files of an audit for the auditor, as `prove` wrote them.
+    """Files of an audit for the auditor, as written by `prove`.
 
     Attributes
     ----------
     folder : Path
-        Folder to hand to the auditor.
+        Folder to send to the auditor.
     n_proofs : int
-        Number of proofs in it.
+        Number of proofs in the folder.
     complete : bool
-        False if reported confidences are fixed and the auditor's challenge is awaited.
+        False if the reported confidences are written and the auditor's challenge is needed next.
     """
 
     folder: Path
@@ -96,45 +96,46 @@ def prove(
 ) -> Bundle:
     """Prove the calibration audit of a committed model (Algorithm 1).
 
-    An interrupted call continues where it stopped when it is repeated with the same arguments.
+    To resume an interrupted call, repeat it with the same arguments.
 
     Parameters
     ----------
     commitment : str or Path
-        The provider's folder ``public``, with ``private`` beside it.
+        The provider's folder ``public``, which must be next to ``private``.
     X_ref : array-like of shape (n_samples, n_features)
         The auditor's reference data.
     y_ref : array-like of shape (n_samples,)
-        Their true labels.
+        True labels of the reference data.
     out : str or Path
-        Folder for the auditor.
+        Output folder for the auditor.
     alpha : float, default=0.05
         Tolerated distance between accuracy and confidence of a bin.
     n_bins : int, default=10
-        Confidence bins, at most as many as were committed to.
+        Number of confidence bins, at most the committed number.
     confidence_level : float or None, default=0.95
-        Least probability that a model within alpha passes. None makes no allowance for chance,
+        Minimum probability that a model within alpha passes. None makes no allowance for chance,
         as in Algorithm 1.
     level : {"bins", "verdict", "predictions"}, default="bins"
-        Disclosure besides the verdict: the sums of every bin, nothing, or the reported
-        confidence of every reference sample, of which a random part is proven.
+        Disclosure besides the verdict. "bins": the sums of every bin. "verdict": nothing.
+        "predictions": the reported confidence of every reference sample, of which a random subset
+        is proven.
     challenge : str or Path, default=None
-        At level "predictions": the auditor's answer to the reported confidences (see
-        `skuq.zk.challenge`). Without it they are written down, and no proof is made yet.
+        At level "predictions": the auditor's challenge to the reported confidences (see
+        `skuq.zk.challenge`). Without a challenge, only the confidences are written, without proofs.
     false_share, error : float, default=0.02 and 0.01
-        At level "predictions": a fraction `false_share` of false reports is found with
-        probability 1 - `error`.
+        At level "predictions": if a fraction `false_share` of the reports is false, this is
+        detected with probability 1 - `error`.
     regions : str or Path, default=None
-        The auditor's file of regions (see `skuq.zk.choose_regions`), each of which is judged
-        beside all samples. At levels "bins" and "verdict" each proof is about rows of one region.
-        Default: all samples together.
+        The auditor's file of regions (see `skuq.zk.choose_regions`). Each region receives a
+        verdict, in addition to all samples together. At levels "bins" and "verdict" each proof
+        covers rows of a single region. Default: only all samples together.
     timeout : float, default=600.0
-        Longest time for one proof, in seconds.
+        Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Proofs that are made at the same time, each in a process with its share of the cores; fewer
-        if they would not fit into the free memory. None is 1, and -1 is the number of cores.
+        Number of simultaneous proofs, each in a process with its share of the cores; reduced
+        if they would not fit into the free memory. None means 1, and -1 the number of cores.
     verbose : int, default=0
-        1 shows progress.
+        If 1, show progress.
 
     Returns
     -------
@@ -144,11 +145,11 @@ def prove(
     ------
     ValueError
         If an argument is out of range, inputs are outside the committed range, labels are
-        unknown, or `out` holds another audit.
+        unknown, or `out` contains a different audit.
     OSError
-        If `out` is a link, or holds one.
+        If `out` is or contains a link.
     RuntimeError
-        If the proofs or pads of this commitment are used up, or the proof system fails.
+        If all proofs or pads of this commitment are used up, or the proof system fails.
     """
     if level not in LEVELS:
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
@@ -181,12 +182,12 @@ def prove(
 def reported_predictions(
     commitment: str | Path, X: ArrayLike
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Compute labels and confidences of the committed function, as proofs will state them.
+    """Compute labels and confidences of the committed integer model, as stated in proofs.
 
     Parameters
     ----------
     commitment : str or Path
-        The provider's folder ``public``, with ``private`` beside it.
+        The provider's folder ``public``, which must be next to ``private``.
     X : array-like of shape (n_samples, n_features)
         Inputs in the committed range.
 
@@ -202,10 +203,10 @@ def reported_predictions(
 
 
 class _AuditRun:
-    """One audit: whatever is proven already is not proven again.
+    """State of one audit; parts that are proven already are not proven again.
 
-    Its state is in the private folder, by the hash of its statement. The folder for the auditor is
-    written and never read back: a statement planted there could make pads serve twice.
+    The state is in the private folder, named by the hash of the statement. The auditor's folder is
+    written but never used as input: a statement planted there could make pads be used twice.
     """
 
     def __init__(self, prover: Prover, out: Path, statement: AuditStatement, verbose: bool):
@@ -214,14 +215,14 @@ class _AuditRun:
         self._state = prover.private / AUDITS / digest(statement.canonical())
 
     def answering(self, reported: bytes, statement: SpotCheckStatement) -> _AuditRun:
-        """Continue with the answer to a challenge, and the same reports."""
+        """Return the run that answers a challenge to the same reports."""
         run = _AuditRun(self._prover, self._out, statement, self._verbose)
         run._state.mkdir(parents=True, exist_ok=True)
         write_atomically(run._state / REPORTED, reported)
         return run
 
     def check_out(self) -> None:
-        """Fail if the folder for the auditor holds anything but files of this audit."""
+        """Raise if the auditor's folder contains files that do not belong to this audit."""
         check_unlinked(self._out)
         for path in self._out.rglob("*"):
             name = path.relative_to(self._out)
@@ -234,20 +235,20 @@ class _AuditRun:
                 or read_bytes(path, MAX_BYTES) != made.read_bytes()
             ):
                 raise ValueError(
-                    f"{self._out} holds another audit; name another folder, or repeat the "
+                    f"{self._out} holds another audit; choose a different folder, or repeat the "
                     "interrupted call with the same arguments."
                 )
 
     def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
-        """Take a pad for each chunk, if there are verdicts, and write the statement.
+        """Write the statement, with a reserved pad for each chunk if there are verdicts.
 
-        Nothing is used up by an audit whose proofs are more than what is left.
+        Raises before anything is used up if the audit needs more proofs than are left.
         """
         self.check_out()
         if n_chunks > MAX_CHUNKS:
             raise ValueError(
-                f"An audit has at most {MAX_CHUNKS} proofs, and this one would take {n_chunks}; "
-                "take fewer rows, or a spot check."
+                f"An audit has at most {MAX_CHUNKS} proofs, but this one would need {n_chunks}; "
+                "use fewer rows, or a spot check."
             )
         names = [*map(_chunk, range(n_chunks)), *map(verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)
@@ -257,7 +258,7 @@ class _AuditRun:
         self.statement = kind.of(record)
 
     def file(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Make a file of the audit, unless that was done before, and hand it out."""
+        """Create a file of the audit unless it exists, and copy it to the auditor's folder."""
         made = self._state / name
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
@@ -271,7 +272,7 @@ class _AuditRun:
         return self._prover.prove(self.statement, circuit, values, part)
 
     def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
-        """Prove every chunk that is not proven yet; return the outputs of all."""
+        """Prove all chunks that are not proven yet; return the outputs of all chunks."""
         calls = [
             partial(self.file, _chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
             for k, value in enumerate(values)
@@ -281,12 +282,12 @@ class _AuditRun:
         return [[int(v) for v in record["outputs"]] for record in records]
 
     def finish(self, n_proofs: int) -> Bundle:
-        """Complete the folder for the auditor."""
+        """Write the manifest of the auditor's folder."""
         write_manifest(self._out)
         return Bundle(self._out, n_proofs, True)
 
     def reported(self, rows: IntArray) -> bytes:
-        """Text of the reports of label and confidence of every row."""
+        """JSON text of the reported labels and confidences of all rows."""
         made = self._state / REPORTED
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +295,7 @@ class _AuditRun:
         return made.read_bytes()
 
     def await_challenge(self, rows: IntArray) -> Bundle:
-        """Hand out the reports alone."""
+        """Write only the reports to the auditor's folder."""
         reported = self.reported(rows)
         self.check_out()
         write_within(self._out, REPORTED, reported)
@@ -341,25 +342,25 @@ def _prove_predictions(
     false_share: float,
     error: float,
 ) -> Bundle:
-    """Report all confidences, then prove those that the challenge chooses."""
+    """Report all confidences, then prove the rows selected by the challenge."""
     if challenge is None:
         return run.await_challenge(data.rows)
     reported = run.reported(data.rows)
-    asked = read_challenge(Path(challenge))
+    record = read_challenge(Path(challenge))
     n_proven = min(data.largest_region, sample_size(false_share, error))
-    entries = {"reported_digest": digest(reported), "nonce": asked["nonce"], "n_proven": n_proven}
+    entries = {"reported_digest": digest(reported), "nonce": record["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if asked[name] != getattr(statement, name):
+        if record[name] != getattr(statement, name):
             raise ValueError(
-                "The challenge answers other reported confidences than these, or is about another "
-                "commitment or other reference data."
+                "The challenge is about other reported confidences, another commitment or other "
+                "reference data; request a challenge to these."
             )
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")
     chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
     run.begin(-(-len(chosen) // size))
-    run.file(REPORTED, dict)  # made above
+    run.file(REPORTED, dict)  # exists already
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])
         for start in range(0, len(chosen), size)
@@ -387,7 +388,7 @@ def _check_parameters(
 
 
 def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
-    """Refuse what level "verdict" cannot prove."""
+    """Raise if the audit cannot be proven at level "verdict"."""
     if not committed.shape.n_pads:
         raise ValueError('level="verdict" needs a commitment with verdict_samples; commit again.')
     if abs(1000 * statement.alpha - round(1000 * statement.alpha)) > 1e-9:

@@ -1,4 +1,4 @@
-"""Public side of a commitment: the published folder, its classes, and its encoding of inputs."""
+"""Public side of a commitment: the published folder, its classes, and the encoding of inputs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from skuq.zk._fixed_point import (
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
-LARGEST_INTEGER = 2.0**62  # of the encoded ones, which have 64 bits
-BUDGETS = ("n_proofs", "n_attestations")  # proofs that may be made of audits and of predictions
-MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more would not fit
+LARGEST_INTEGER = 2.0**62  # of encoded inputs, which have 64 bits
+BUDGETS = ("n_proofs", "n_attestations")  # maximum numbers of proofs
+MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more proofs would not fit
 AGREEMENT = ("maximum", "mean", "argmax")
 ENTRIES: dict[str, type] = {
     "format": int,
@@ -72,16 +72,16 @@ class Commitment(NamedTuple):
     folder : Path
         The published folder.
     shape : Architecture
-        Public architecture; the verifying keys follow from it.
+        Public architecture, which determines the verifying keys.
     encoding : Encoding
         Encoding of inputs as integers.
     classes : ndarray of shape (n_classes,)
         Labels, in the order of the logits.
     point : str
-        The commitment to weights, salt and pads: a point of the curve, hexadecimal. It is called
+        Commitment to weights, salt and pads: a curve point in hexadecimal, called
         ``commitment_point`` in files.
     record : dict
-        All entries of ``commitment.json``.
+        Contents of ``commitment.json``.
     """
 
     folder: Path
@@ -93,32 +93,32 @@ class Commitment(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all entries: the ``commitment_digest`` by which statements refer to them."""
+        """SHA-256 of the record, which statements reference as ``commitment_digest``."""
         return digest(self.record)
 
     @property
     def srs(self) -> Path:
-        """Structured reference string."""
+        """Path of the structured reference string."""
         return self.folder / REFERENCE_STRING
 
     @property
     def srs_digest(self) -> str:
-        """SHA-256 of the reference string, with which the file was compared when it was read."""
+        """SHA-256 of the reference string, which was compared with the file on loading."""
         return str(self.record["reference_string"]["sha256"])
 
     @property
     def ceremony_string(self) -> str:
-        """Name, size and SHA-256 of the string of the public ceremony for circuits of this size."""
+        """Name, size and SHA-256 of the public ceremony's string for circuits of this size."""
         return needed_string(self.shape.log_rows)
 
     @property
     def uses_ceremony(self) -> bool:
-        """Whether the reference string is that of the public ceremony, by its SHA-256."""
+        """Whether the SHA-256 of the reference string is that of the public ceremony."""
         return self.srs_digest == CEREMONY[self.shape.log_rows]
 
     @property
     def tolerance(self) -> float:
-        """Tolerated difference between proven and floating-point confidences."""
+        """Tolerance for differences between proven and floating-point confidences."""
         return float(self.record["tolerance"])
 
 
@@ -128,7 +128,7 @@ def load_commitment(folder: str | Path) -> Commitment:
     Parameters
     ----------
     folder : str or Path
-        Folder ``public`` that `commit` wrote.
+        Folder ``public`` that was written by `commit`.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def load_commitment(folder: str | Path) -> Commitment:
     Raises
     ------
     VerificationError
-        If a file is missing, damaged or changed, or was made by another version.
+        If a file is missing, damaged or changed, or was written by a different version.
     """
     folder = Path(folder)
     check_content(check_manifest(folder), PUBLISHED)
@@ -158,13 +158,13 @@ def load_commitment(folder: str | Path) -> Commitment:
         classes = check_classes(record["classes"])
     except ValueError as error:
         raise VerificationError(f"{COMMITMENT}: {error}") from error
-    # Any other precision could make a quotient ambiguous in the field.
+    # Other precisions could make a quotient ambiguous in the field.
     per_layer, rest = divmod(shape.logit_bits + 1 - encoding.bits, len(shape.widths) - 1)
     if rest or per_layer - 1 not in WEIGHT_BITS or encoding.bits not in WEIGHT_BITS:
-        raise VerificationError(f"{COMMITMENT}: the precision is not one that `commit` chooses.")
+        raise VerificationError(f"{COMMITMENT}: `commit` does not produce this precision.")
     if len(classes) != shape.widths[-1] or encoding.width != shape.widths[0]:
         raise VerificationError(
-            f"{COMMITMENT}: classes, encoding and architecture do not fit together."
+            f"{COMMITMENT}: the numbers of classes, inputs and neurons are inconsistent."
         )
     _check_numbers(record)
     _check_digests(record, shape)
@@ -177,12 +177,12 @@ def load_commitment(folder: str | Path) -> Commitment:
 
 
 def _check_numbers(record: dict[str, Any]) -> None:
-    """Check the numbers that the provider states about the commitment without proof."""
+    """Check the numbers about the commitment that the provider states without proof."""
     tolerance = record["tolerance"]
     if not ROUNDING <= tolerance < 1:
         raise VerificationError(
-            f"{COMMITMENT}: a tolerance of {tolerance:g} is impossible; rounding alone takes "
-            f"{ROUNDING:.2g}."
+            f"{COMMITMENT}: a tolerance of {tolerance:g} is impossible; rounding alone "
+            f"needs {ROUNDING:.2g}."
         )
     for name in AGREEMENT:
         if not 0 <= field(record["agreement"], name, float, COMMITMENT) <= 1:
@@ -194,7 +194,7 @@ def _check_numbers(record: dict[str, Any]) -> None:
 
 
 def _check_digests(record: dict[str, Any], shape: Architecture) -> None:
-    """Check that the point and the digests of keys and string have the form of such numbers."""
+    """Check that the commitment point and the digests of keys and string are well-formed."""
     string, keys = record["reference_string"], record["keys"]
     found = {"reference_string": field(string, "sha256", str, COMMITMENT)}
     found |= {name: field(keys, name, str, COMMITMENT) for name in shape.circuits}
@@ -203,7 +203,7 @@ def _check_digests(record: dict[str, Any], shape: Architecture) -> None:
     check_entries(keys, shape.circuits, COMMITMENT)
     for name, text in found.items():
         if not is_digest(text):
-            raise VerificationError(f"{COMMITMENT}: {name!r} is not of 64 hexadecimal digits.")
+            raise VerificationError(f"{COMMITMENT}: {name!r} must have 64 hexadecimal digits.")
 
 
 def _architecture(record: dict[str, Any]) -> Architecture:
@@ -240,8 +240,8 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the architecture is malformed (size or names of circuits)")
     if shape.digits > digits_of(LARGEST_EXACT, shape.log_rows):
         raise ValueError("the architecture is malformed (too many digits)")
-    # A verifier must not be made to build a huge key. All constants must be in one column, since
-    # only one commitment is compared.
+    # A provider must not be able to make a verifier build a huge key. All constants must be in
+    # one column, since only one commitment is compared.
     room = 2**shape.log_rows - backend.BLINDING_ROWS
     if max(shape.n_committed, max(shape.rows_per_proof.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")
@@ -249,11 +249,11 @@ def _architecture(record: dict[str, Any]) -> Architecture:
 
 
 class Encoding(NamedTuple):
-    """Encoding of inputs as the integers that a proof is about; public."""
+    """Public encoding of inputs as integers."""
 
     columns: tuple[Column, ...]  # one per input column
-    bits: int  # binary digits after the point of a scaled number
-    names: tuple[str, ...] | None = None  # of the columns, where the provider's data had some
+    bits: int  # binary digits of a scaled number after the point
+    names: tuple[str, ...] | None = None  # column names, if the provider's data had any
 
     @property
     def width(self) -> int:
@@ -261,7 +261,7 @@ class Encoding(NamedTuple):
         return sum(column.width for column in self.columns)
 
     def limits(self) -> IntArray:
-        """Largest absolute value of each integer, shape (width,)."""
+        """Maximum absolute value of each integer, shape (width,)."""
         return np.concatenate(
             [
                 np.ones(c.width, np.int64)
@@ -274,8 +274,8 @@ class Encoding(NamedTuple):
     def encode(self, X: ArrayLike) -> IntArray:
         """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width).
 
-        `ValueError` if the shape is wrong, a value is not finite or outside the committed range, or
-        a data frame has other columns than the committed ones.
+        Raises ValueError if the shape is wrong, a value is not finite or outside the committed
+        range, or the columns of a data frame differ from the committed ones.
         """
         values = self._checked(X)
         blocks = []
@@ -295,7 +295,7 @@ class Encoding(NamedTuple):
                 raise ValueError(
                     f"Feature {j} is {x[row]:.6g} in row {row}, outside the committed range "
                     f"[{column.center - reach:.6g}, {column.center + reach:.6g}]; commit again "
-                    "with calibration data that cover such values, or leave the row out."
+                    "with calibration data that cover such values, or omit the row."
                 )
             blocks.append(np.rint(scaled * 2**self.bits).astype(np.int64)[:, None])
         return np.concatenate(blocks, axis=1)
@@ -309,7 +309,7 @@ class Encoding(NamedTuple):
         names = columns_of(X)
         if self.names is not None and names not in (None, self.names):
             raise ValueError(
-                f"Inputs must have the committed columns in their order: {', '.join(self.names)}; "
+                f"Inputs must have the committed columns in this order: {', '.join(self.names)}; "
                 f"got {', '.join(names or ())}."
             )
         if len(values) == 0:
@@ -321,12 +321,12 @@ class Encoding(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Encoding of one input column; ``round((x - center) / scale * 2**bits)`` for a number x."""
+    """Encoding of one input column: ``round((x - center) / scale * 2**bits)`` for a number x."""
 
     levels: int  # 0 for a number, else the number of category codes
     center: float = 0.0
     scale: float = 1.0
-    limit: float = 1.0  # largest abs(x - center) / scale that is accepted
+    limit: float = 1.0  # maximum accepted value of abs(x - center) / scale
 
     @property
     def width(self) -> int:
@@ -335,14 +335,14 @@ class Column(NamedTuple):
 
 
 def record_of(encoding: Encoding) -> dict[str, Any]:
-    """Return an encoding as JSON."""
+    """Convert an encoding to JSON."""
     names = None if encoding.names is None else list(encoding.names)
     columns = [list(column) for column in encoding.columns]
     return {"bits": encoding.bits, "columns": columns, "names": names}
 
 
 def encoding_of(record: dict[str, Any]) -> Encoding:
-    """Read an encoding from JSON; `ValueError` if it is malformed."""
+    """Read an encoding from JSON; raise ValueError if it is malformed."""
     try:
         columns = tuple(
             Column(integer(levels), number(center), number(scale), number(limit))

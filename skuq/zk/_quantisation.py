@@ -1,4 +1,4 @@
-"""Classifiers folded into affine layers with ReLU between them, and rounded to integers."""
+"""Conversion of classifiers to affine layers with ReLU between them, with integer weights."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
     "skuq.networks.MLP and skuq.networks.TabularNet"
 )
-# Features are accepted up to this many standard deviations from the mean, or twice as far as any of
-# the calibration data if that is farther.
+# Features are accepted up to this many standard deviations from the mean, or up to twice the
+# largest deviation in the calibration data if that is more.
 SATURATION = 8.0
-MAX_FOLDING_ERROR = 1e-4  # in probability: that of single precision is smaller
+MAX_FOLDING_ERROR = 1e-4  # of a probability; errors of single precision are smaller
 
 
 def fit_fixed_point(
     network: DenseNetwork, X: ArrayLike, tolerance: float
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
-    """Choose the smallest precision that keeps every confidence on `X` within a tolerance.
+    """Choose the lowest precision at which every confidence on `X` is within the tolerance.
 
-    The tolerance includes what `ROUNDING` leaves to the prover. `ValueError` if no number of bits
-    is enough, with the difference that was reached.
+    The tolerance includes `ROUNDING`, which the prover can exploit. Raises ValueError with the
+    smallest reached difference if no number of bits is enough.
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
@@ -67,9 +67,9 @@ def fit_fixed_point(
 
 
 def _precisions(n_layers: int) -> list[tuple[int, int]]:
-    """Binary digits of inputs and of weights, the ones that make the smallest logits first.
+    """Pairs of input and weight bits, sorted by the resulting size of the logits.
 
-    Inputs may be finer than weights: their error passes through all layers.
+    Inputs may have more bits than weights, because their error propagates through all layers.
     """
     pairs = [(w + more, w) for w in WEIGHT_BITS for more in range(3) if w + more in WEIGHT_BITS]
     return sorted(pairs, key=lambda bits: bits[0] + n_layers * bits[1])
@@ -78,8 +78,8 @@ def _precisions(n_layers: int) -> list[tuple[int, int]]:
 def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
     """Fit centre, scale and limit of each feature to calibration data, in few digits.
 
-    Scales have three digits, and so has a centre, unless it is far from 0 for its scale, as that
-    of times is: then it is as precise as the scale.
+    Scales have three digits. Centres have three digits too, or more if they are large compared
+    with the scale, as for timestamps: then their precision is that of the scale.
     """
     values = np.asarray(X, np.float64)
     columns = []
@@ -88,7 +88,7 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
             columns.append(Column(levels))
             continue
         mean = float(values[:, j].mean())
-        # Rounding gives equal values a deviation that is not always 0.
+        # Rounding errors can give equal values a nonzero standard deviation.
         spread = values[:, j].std() if np.ptp(values[:, j]) else 1.0
         scale = float(f"{spread:.3g}")
         center = round(mean, 2 - math.floor(math.log10(min(scale, abs(mean) or scale))))
@@ -98,12 +98,12 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
 
 
 def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int) -> IntegerNetwork:
-    """Round the weights of a network that takes encoded inputs."""
+    """Round the weights of a network to integers, for encoded inputs."""
     center = np.concatenate(
         [np.zeros(c.width) if c.levels else [c.center] for c in encoding.columns]
     )
     scale = np.concatenate([np.ones(c.width) if c.levels else [c.scale] for c in encoding.columns])
-    # An indicator is the integer 1, not 2 ** bits.
+    # Indicators are encoded as the integer 1, not 2 ** bits.
     unit = np.concatenate(
         [np.full(c.width, 2.0**encoding.bits if c.levels else 1.0) for c in encoding.columns]
     )
@@ -120,17 +120,17 @@ def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int)
 
 
 class Agreement(NamedTuple):
-    """Difference between the integer function and the model that was committed to."""
+    """Differences between the integer model and the committed model."""
 
-    maximum: float  # difference of confidences on the calibration data, in probability
+    maximum: float  # difference of confidence on the calibration data
     mean: float
     argmax: float  # fraction of rows with the same most probable class
 
 
 def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
-    """Compare integer predictions with probabilities, shape (n_samples, n_classes)."""
+    """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
-    # A tie that rounding decides differently is not a difference in confidence.
+    # Compare at the integer label: a tie that rounding breaks differently is not an error.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
     return Agreement(
@@ -139,7 +139,7 @@ def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
 
 
 def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:
-    """Softmax of the folded network in floating point, shape (n_samples, n_classes)."""
+    """Softmax output of the folded network in floating point, shape (n_samples, n_classes)."""
     values = np.asarray(X, np.float64)
     values = np.concatenate(
         [_indicators(values[:, j], n) for j, n in enumerate(network.levels)], axis=1
@@ -160,18 +160,18 @@ def _indicators(x: FloatArray, levels: int) -> FloatArray:
 
 
 def _single(values: FloatArray) -> IntArray:
-    """Round to integers that single precision holds, as ONNX stores them."""
-    # Larger weights fail later, at the number of bits that a circuit can hold.
+    """Round to integers that are exact in single precision, as stored in ONNX."""
+    # Clipped weights fail later, because circuits cannot hold so many bits.
     return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
 
 
 class DenseNetwork(NamedTuple):
-    """Network of affine maps with ReLU between them, from numbers and one-hot codes to logits."""
+    """Affine layers with ReLU between them, from numeric and one-hot inputs to logits."""
 
     weights: list[FloatArray]  # (n_in, n_out) of each layer
     biases: list[FloatArray]  # (n_out,) of each layer
-    # Of each input column: 0 for a number; for category codes the number of known levels. Such a
-    # column becomes levels + 1 indicators, the last one of which stands for all other values.
+    # Per input column: 0 for a number, else the number of known category codes. A categorical
+    # column becomes levels + 1 indicators, of which the last represents all other values.
     levels: tuple[int, ...]
     classes: NDArray[Any]  # labels in the order of the logits
 
@@ -179,9 +179,9 @@ class DenseNetwork(NamedTuple):
 def dense_network(estimator: Any) -> DenseNetwork:
     """Fold a fitted classifier into affine layers with ReLU between them.
 
-    Batch normalisation, scaling of features and temperature are folded into the neighbouring
-    layer, dropout is left out, and embeddings become rows of the first layer. `TypeError` names a
-    layer, or a step of a pipeline, that a circuit does not support.
+    Batch normalisation, feature scaling and temperature are folded into the neighbouring
+    layer, dropout is omitted, and embeddings become rows of the first layer. Raises TypeError for a
+    layer, or a pipeline step, that a circuit does not support.
     """
     adopted = adopt(estimator)
     folded = _Folded()
@@ -192,7 +192,7 @@ def dense_network(estimator: Any) -> DenseNetwork:
         if any(levels):
             raise TypeError(
                 "A pipeline that scales category codes cannot be put into a circuit; commit to "
-                "the network itself and give it preprocessed features."
+                "the network itself and pass it preprocessed features."
             )
         center, factor = (np.broadcast_to(part, len(weights[0])) for part in scaling)
         biases[0] = biases[0] - (center * factor) @ weights[0]
@@ -200,22 +200,22 @@ def dense_network(estimator: Any) -> DenseNetwork:
     n_classes = weights[-1].shape[1]
     if n_classes < 2:
         raise TypeError(
-            f"A classifier with one logit per class is needed, got {n_classes} output; wrap a "
-            "binary network so that it returns two logits, or give its skorch net."
+            f"The classifier must have one logit per class, got {n_classes} output; wrap a "
+            "binary network so that it returns two logits, or pass its skorch net."
         )
     classes = np.arange(n_classes) if adopted.classes is None else np.asarray(adopted.classes)
     return DenseNetwork(weights, biases, levels or (0,) * len(weights[0]), classes)
 
 
 def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
-    """Compare the probabilities of the folded network with those of the estimator."""
+    """Check that the folded network has the same probabilities as the estimator."""
     adopted = adopt(estimator)
     with torch.no_grad():
         proba = adopted.module(adopted.inputs(X)).double().softmax(dim=-1).numpy()
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model computes something else than its layers do; it cannot be put into a circuit."
+            "The model's output differs from that of its layers; it cannot be put into a circuit."
         )
 
 
@@ -236,17 +236,17 @@ _FOLDED: tuple[type[nn.Module], ...] = (
 
 
 class _Folded:
-    """Affine maps, with ReLU between them, in the order in which they are applied."""
+    """Affine layers with ReLU between them, built module by module."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[FloatArray, FloatArray]] = []
-        self._open = False  # whether the next affine map joins the last one
-        self._ended = False  # by a LogSoftmax, which does not change probabilities
+        self._open = False  # whether the next affine map is merged with the last one
+        self._ended = False  # after a LogSoftmax, which does not change probabilities
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
         """Append a module; return the levels of its input columns if it has its own."""
         kind = next((kind for kind in _FOLDED if isinstance(module, kind)), None)
-        # A subclass that computes something else is another layer.
+        # A subclass with its own `forward` counts as an unsupported layer.
         if self._ended or kind is None or type(module).forward is not kind.forward:
             raise TypeError(
                 f"The layer {type(module).__name__} cannot be put into a circuit"
@@ -278,7 +278,7 @@ class _Folded:
         return ()
 
     def layers(self) -> tuple[list[FloatArray], list[FloatArray]]:
-        """Weights and biases of the affine maps."""
+        """Weights and biases of the affine layers."""
         weights, biases = zip(*self._steps, strict=True)
         return list(weights), list(biases)
 
@@ -290,7 +290,7 @@ class _Folded:
         self._open = True
 
     def _tabular(self, net: TabularNet) -> tuple[int, ...]:
-        """Append embeddings as products with indicators, and the layers after them."""
+        """Append embeddings, as matrices that multiply indicators, and the layers after them."""
         n_columns = len(net.numeric) + len(net.categorical)
         levels = [0] * n_columns
         for column, n_levels in zip(net.categorical, net.levels, strict=True):
@@ -328,7 +328,7 @@ def _batch_norm(module: nn.BatchNorm1d) -> tuple[FloatArray, FloatArray]:
 
 
 def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
-    """Centre and factor of preprocessing that scales features one by one."""
+    """Centre and factor of preprocessing that scales each feature separately."""
     pipeline = getattr(transform, "__self__", None)
     if not isinstance(pipeline, Pipeline):
         raise TypeError("Preprocessing in several pipelines cannot be put into a circuit.")
@@ -349,7 +349,7 @@ def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
             raise TypeError(
                 f"The step {name!r} ({type(step).__name__}) cannot be put into a circuit; "
                 "supported are StandardScaler, MinMaxScaler and MaxAbsScaler. Commit to the "
-                "network itself and give it preprocessed features."
+                "network itself and pass it preprocessed features."
             )
         center, factor = center + own / factor, factor * times
     return np.asarray(center, np.float64), np.asarray(factor, np.float64)

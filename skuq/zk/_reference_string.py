@@ -1,9 +1,9 @@
-"""Structured reference strings, whom they are trusted from, and commitments computed with them.
+"""Structured reference strings, whether to trust them, and commitments computed with them.
 
 Whoever knows the secret of a reference string can forge any proof. A verifier therefore accepts a
-string for one of three reasons, and never on the provider's word: it is that of the public ceremony
-with many contributors, by its SHA-256; the verifier supplied a copy from a source that is trusted;
-or the verifier asked for a test.
+string in three cases only, none of which relies on the provider: its SHA-256 is that of the public
+ceremony with many contributors; the verifier supplied a copy from a trusted source; or the
+verifier explicitly allowed a test.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from skuq.zk._files import MAX_BYTES, VerificationError, digest_file, read_bytes
 from skuq.zk._fixed_point import Architecture
 
 Trust = Literal["ceremony", "supplied", "test"]
-# Why a verifier trusts a reference string, in words that follow "the reference string is".
+# Reason why a verifier accepted a reference string; completes "The reference string is".
 REFERENCE_STRINGS: dict[Trust, str] = {
     "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
     "supplied": "NOT the public ceremony's string: trusted because you supplied it",
     "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
 }
-# "Perpetual powers of tau" for BN254, by the logarithm of the size; the file of each is named
-# perpetual-powers-of-tau-raw-<logarithm>. The sums are those that ezkl checks downloads against.
+# "Perpetual powers of tau" for BN254, by the logarithm of the size. File names are
+# perpetual-powers-of-tau-raw-<logarithm>; ezkl verifies its downloads with the same SHA-256.
 CEREMONY = {
     13: "d5d94bb25bdc024f649213593027d861042ee807cafd94b49b54f1663f8f267d",
     14: "c09129f064c08ecb07ea3689a2247dcc177de6837e7d2f5f946e30453abbccef",
@@ -56,16 +56,16 @@ CEREMONY = {
     18: "d0148475717a2ba269784a178cb0ab617bc77f16c58d4a3cbdfe785b591c7034",
 }
 G1_BYTES, G2_BYTES = 64, 128
-MONTGOMERY = pow(2, -256, P)  # coordinates are stored times 2 ** 256
+MONTGOMERY = pow(2, -256, P)  # coordinates are stored multiplied by 2 ** 256
 
 
 def size_of(log_rows: int) -> int:
-    """Bytes of a reference string: a number, powers and Lagrange points, two points of G2."""
+    """Size in bytes of a reference string: one number, powers, Lagrange points, two G2 points."""
     return 4 + 2 * G1_BYTES * 2**log_rows + 2 * G2_BYTES
 
 
 def needed_string(log_rows: int) -> str:
-    """Name the public file that circuits of this size need."""
+    """Describe the public file that circuits of this size need."""
     return (
         f"perpetual-powers-of-tau-raw-{log_rows} ({size_of(log_rows)} bytes, SHA-256 "
         f"{CEREMONY[log_rows]})"
@@ -73,7 +73,7 @@ def needed_string(log_rows: int) -> str:
 
 
 def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_string: bool) -> Trust:
-    """Say why a verifier may trust a reference string of this SHA-256; fail without a reason."""
+    """Return the reason to trust a reference string with this SHA-256; raise if there is none."""
     if srs is not None and digest_file(Path(srs)) != found:
         raise VerificationError("The structured reference string differs from yours.")
     if found == CEREMONY[log_rows]:
@@ -85,13 +85,13 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
     raise VerificationError(
         "The structured reference string is not that of the public ceremony, so that whoever "
         "generated it could have forged these proofs. If you trust its origin, supply a copy "
-        "(`srs`) that you have from the ceremony, or from the auditor who generated it, never from "
-        "the provider. For a test, say so (`allow_test_string=True`)."
+        "(`srs`) from the ceremony, or from the auditor who generated it, never from the provider. "
+        "For a test, allow this string (`allow_test_string=True`)."
     )
 
 
 def check_ends(path: Path, log_rows: int) -> None:
-    """Check size, generators and the points of G2, without which every proof would hold."""
+    """Check size, generators and G2 points; with invalid ones, every proof could verify."""
     data = _read(path, log_rows)
     points = _g1_points(data, first=0, count=1)
     generator, tau = _g2_points(data)
@@ -104,10 +104,10 @@ def check_ends(path: Path, log_rows: int) -> None:
 
 
 def check_form(path: Path, log_rows: int) -> None:
-    """Check that a string holds the powers of one number, and their Lagrange points.
+    """Check that a string contains the powers of one number and the matching Lagrange points.
 
-    A made-up string could open the commitment to the weights. One random combination of all points
-    and two pairings find that, except with negligible probability.
+    A malformed string could reveal the committed weights. One random linear combination of all
+    points and two pairings detect this, except with negligible probability.
     """
     if digest_file(path) == CEREMONY[log_rows]:
         return
@@ -118,30 +118,32 @@ def check_form(path: Path, log_rows: int) -> None:
     lagrange = _g1_points(data, first=n, count=n)
     generator, tau = _g2_points(data)
     if not all(map(on_g1, powers)) or not all(map(on_g1, lagrange)):
-        raise VerificationError("The structured reference string has points beside the curve.")
+        raise VerificationError(
+            "The structured reference string has points that are not on the curve."
+        )
     z = 1 + secrets.randbelow(ORDER - 1)
     scalars, evaluations = [1], _evaluations(z, log_rows)
     for _ in range(n - 1):
         scalars.append(scalars[-1] * z % ORDER)
-    total = combination(scalars, powers)  # of the polynomial with coefficients z ** i
+    total = combination(scalars, powers)  # commitment to the polynomial with coefficients z ** i
     by_values = combination(evaluations, lagrange)
     but_first = add(total, negative(jacobian(powers[0])))
     shifted = multiply(pow(z, -1, ORDER), but_first)
     but_last = add(total, negative(multiply(scalars[-1], jacobian(powers[-1]))))
     if not pairings_cancel([(but_last, tau), (negative(shifted), generator)]):
         raise VerificationError(
-            "The structured reference string does not hold the powers of one number; it could "
-            "make a commitment reveal weights."
+            "The structured reference string does not hold the powers of one number; a commitment "
+            "with it could reveal weights."
         )
     if add(total, negative(by_values))[2]:
         raise VerificationError(
-            "The Lagrange points of the structured reference string do not fit its powers; it "
-            "could make a commitment reveal weights."
+            "The Lagrange points of the structured reference string do not match its powers; a "
+            "commitment with it could reveal weights."
         )
 
 
 def _evaluations(z: int, log_rows: int) -> list[int]:
-    """Values of the polynomial with coefficients z ** i at all roots of unity."""
+    """Evaluate the polynomial with coefficients z ** i at all roots of unity."""
     n, root = 2**log_rows, root_of_unity(log_rows)
     above, point, found = (pow(z, n, ORDER) - 1) % ORDER, z, []
     for _ in range(n):
@@ -151,14 +153,14 @@ def _evaluations(z: int, log_rows: int) -> list[int]:
 
 
 def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs: Path) -> str:
-    """Compute the commitment to constants in the order of ``shape.shapes``, as a compressed point.
+    """Compute the compressed commitment to constants in the order of ``shape.shapes``.
 
-    The numbers stand in one column in that order, and the rows that the proof system cannot use
-    hold 1. The commitment is the sum of each number times the Lagrange point of its row.
+    The numbers fill one column in this order, and the rows that the proof system cannot use
+    contain 1. The commitment is the sum of each number times the Lagrange point of its row.
     """
     points = lagrange_points(srs, shape.log_rows)
     scalars = [int(value) for part in constants for value in part.ravel()]
-    # Short scalars are quicker than the negative ones modulo the order.
+    # Negate points instead of scalars: negative scalars modulo the order are long and slow.
     used = [
         (x, y if scalar >= 0 else P - y)
         for scalar, (x, y) in zip(scalars, points[: len(scalars)], strict=True)
@@ -169,10 +171,10 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 
 
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
-    """Fixed constants, no two of them equal, with which any circuit runs on zeros.
+    """Fixed, distinct constants with which any circuit can run on zeros.
 
-    No other order of them has the same commitment. Negative biases make hidden layers 0, and biases
-    are the smallest numbers, so that none gets large whatever the architecture.
+    Every other order of the constants has a different commitment. Negative biases make hidden
+    layers 0, and biases are the smallest numbers, so that no value is large in any architecture.
     """
     last_bias = 2 * len(shape.widths) - 3
     biases = list(range(last_bias, 0, -2))
@@ -188,7 +190,7 @@ def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
 
 
 def lagrange_points(path: Path, log_rows: int) -> list[G1]:
-    """Read the points that commit to a 1 in each row of a column."""
+    """Read the Lagrange points: point k commits to a column with a 1 in row k and 0 elsewhere."""
     return _g1_points(_read(path, log_rows), first=2**log_rows, count=2**log_rows)
 
 
@@ -196,8 +198,8 @@ def _read(path: Path, log_rows: int) -> bytes:
     data = read_bytes(path, MAX_BYTES)
     if len(data) != size_of(log_rows) or int.from_bytes(data[:4], "little") != log_rows:
         raise VerificationError(
-            f"The structured reference string must have 2 ** {log_rows} powers, as "
-            f"{needed_string(log_rows)} has."
+            f"The structured reference string must have 2 ** {log_rows} powers, like "
+            f"{needed_string(log_rows)}."
         )
     return data
 
@@ -214,6 +216,6 @@ def _g2_points(data: bytes) -> tuple[G2, G2]:
 
 
 def _numbers(data: bytes) -> list[int]:
-    """Coordinates as numbers; one that is not reduced becomes too large to be on the curve."""
+    """Decode coordinates; one that is not reduced stays too large to pass the curve check."""
     stored = [int.from_bytes(data[i : i + 32], "little") for i in range(0, len(data), 32)]
     return [v * MONTGOMERY % P if v < P else v for v in stored]

@@ -1,4 +1,4 @@
-"""Regions of the inputs in which an audit is judged one by one: leaves of a small public tree."""
+"""Regions of the inputs with separate verdicts: leaves of a small public decision tree."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from skuq.zk._files import FORMAT, VerificationError, read_json, write_json
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
 ROUNDING = 1e-9  # of squared gaps
-MOST_DIGITS = 17  # of a threshold: with so many, every double differs from every other one
-Tree = Sequence[Any] | None  # [column, threshold, where at most, where above], or None for a leaf
+MOST_DIGITS = 17  # of a threshold; enough to represent every double uniquely
+Tree = Sequence[Any] | None  # [column, threshold, tree below, tree above], or None for a leaf
 
 
 class Regions(NamedTuple):
-    """Regions of the inputs: leaves of a tree of thresholds, numbered from the left.
+    """Regions of the inputs: leaves of a decision tree, numbered from the left.
 
     Attributes
     ----------
     tree : list or None
-        ``[column, threshold, below, above]``: rows whose number in that column, from 0, is at most
-        the threshold are in the tree ``below``, others in the one ``above``; None is a region.
+        ``[column, threshold, below, above]``: rows whose value in that column (counted from 0) is
+        at most the threshold belong to the tree ``below``, other rows to ``above``. None is a
+        region.
     """
 
     tree: Any
@@ -39,12 +40,12 @@ class Regions(NamedTuple):
         return list(_paths(self.tree, ()))
 
     def assign(self, X: ArrayLike) -> IntArray:
-        """Number of the region of each row.
+        """Return the number of the region of each row.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Finite numbers.
+            Finite values.
 
         Returns
         -------
@@ -61,7 +62,7 @@ class Regions(NamedTuple):
         return region
 
     def rules(self, names: Sequence[str] | None = None) -> list[str]:
-        """Each region in words, such as "age <= 30 and income > 2".
+        """Describe each region in words, such as "age <= 30 and income > 2".
 
         Parameters
         ----------
@@ -89,25 +90,26 @@ def choose_regions(
     max_regions: int = 8,
     min_samples: int = 100,
 ) -> Regions:
-    """Choose the regions in which an audit with proofs will look, and write them to a file.
+    """Choose the regions that an audit with proofs will test, and write them to a file.
 
     The regions are the leaves of a regression tree for `gap` (Breiman et al., "Classification and
-    Regression Trees", 1984). They are where confidence seems to be wrong, on data that only serve
-    to choose: the audit takes other reference data, and says whether chance explains it.
+    Regression Trees", 1984). They show where confidence appears to be wrong on data that serve only
+    this choice. The audit uses separate reference data and tests whether chance explains the gap.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Inputs of the auditor's own, as the committed model takes them; no part of the reference
-        data.
+        The auditor's own inputs, in the form that the committed model accepts, disjoint from the
+        reference data.
     gap : array-like of shape (n_samples,)
-        For each of them 1 if the model's answer is right, else 0, minus its confidence.
+        Correctness of each prediction (1 or 0) minus its confidence.
     out : str or Path
         JSON file to write, for the provider and for `verify`.
     max_regions : int, default=8
-        Most regions, from 2 to 64. More of them find smaller groups, and each has less evidence.
+        Maximum number of regions, from 2 to 64. More regions isolate smaller groups but have less
+        evidence each.
     min_samples : int, default=100
-        Least number of samples of a region, among these.
+        Minimum number of samples of a region.
 
     Returns
     -------
@@ -118,7 +120,7 @@ def choose_regions(
     ValueError
         If an argument is out of range, or there are too few samples for two regions.
     FileExistsError
-        If `out` exists: regions are chosen once.
+        If `out` exists, because regions must be chosen only once.
 
     Examples
     --------
@@ -143,21 +145,21 @@ def choose_regions(
     model = DecisionTreeRegressor(
         max_leaf_nodes=max_regions,
         min_samples_leaf=min_samples,
-        min_impurity_decrease=ROUNDING,  # else equal gaps are divided by their rounding errors
+        min_impurity_decrease=ROUNDING,  # do not split equal gaps by their rounding errors
         random_state=0,
     )
     regions = Regions(_tree(model.fit(values, gaps).tree_, 0, values))
     if regions.tree is None:
         raise ValueError(
             f"No two regions were found in {len(values)} samples: the gap is the same everywhere, "
-            f"or a region of at least min_samples={min_samples} samples is too much to ask."
+            f"or min_samples={min_samples} is too large."
         )
     write_json(out, {"kind": KIND, "format": FORMAT, "tree": regions.tree})
     return regions
 
 
 def load_regions(path: str | Path, n_columns: int) -> Regions:
-    """Read the auditor's file of regions, for inputs with so many columns."""
+    """Read the auditor's file of regions and check it for the number of input columns."""
     path = Path(path)
     record = read_json(path)
     entries = set(record) if isinstance(record, dict) else None
@@ -174,7 +176,7 @@ def load_regions(path: str | Path, n_columns: int) -> Regions:
 
 
 def valid_tree(tree: Any, n_columns: int) -> bool:
-    """Whether JSON is a tree of at least two regions, in the one form that is allowed."""
+    """Whether JSON data are a tree of 2 to `MAX_REGIONS` regions in the required form."""
     waiting, n_regions = [tree], 0
     while waiting and n_regions + len(waiting) <= MAX_REGIONS:
         node = waiting.pop()
@@ -191,7 +193,7 @@ def valid_tree(tree: Any, n_columns: int) -> bool:
 
 
 def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
-    """Rows of each proof of sums: those of one region in their order, `size` at a time."""
+    """Rows of each proof of sums: at most `size` rows of a single region, in their order."""
     chunks = []
     for k in range(int(region.max(initial=0)) + 1):
         rows = np.flatnonzero(region == k)
@@ -200,22 +202,22 @@ def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
 
 
 def group_confidence_level(confidence_level: float, n_groups: int) -> float:
-    """Compute the confidence level of each audit such that several have a joint one.
+    """Compute the confidence level of each of several audits from their joint level.
 
-    Each of the audits may wrongly fail a model within alpha; all of them together do so with at
-    most the sum of these probabilities (Bonferroni), whatever the groups have in common.
+    The probability that any of the audits wrongly fails a model within alpha is at most
+    the sum over audits (Bonferroni), however the groups overlap.
 
     Parameters
     ----------
     confidence_level : float
-        Least probability, in (0, 1), that a model within alpha in every group passes them all.
+        Minimum joint probability, in (0, 1), that a model within alpha in every group passes all.
     n_groups : int
         Number of audits.
 
     Returns
     -------
     float
-        The `confidence_level` to prove and to verify each audit with.
+        The `confidence_level` with which to prove and verify each audit.
 
     Examples
     --------
@@ -227,7 +229,7 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     if int(n_groups) != n_groups or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer of at least 1, got {n_groups}.")
-    # So many digits that both parties have the same number.
+    # Rounded, so that both parties obtain the same number.
     return round(1 - (1 - confidence_level) / n_groups, 12)
 
 
@@ -243,7 +245,7 @@ def _paths(
 
 
 def _tree(fitted: Any, node: int, values: FloatArray) -> Any:
-    """Tree of thresholds of scikit-learn, as lists."""
+    """Convert a fitted tree of scikit-learn to nested lists."""
     below, above = int(fitted.children_left[node]), int(fitted.children_right[node])
     if below < 0:
         return None
@@ -253,7 +255,7 @@ def _tree(fitted: Any, node: int, values: FloatArray) -> Any:
 
 
 def _short(threshold: float, values: FloatArray) -> float:
-    """The threshold with the fewest digits that divides the values alike, for people to read."""
+    """Shortest decimal threshold that splits the values in the same way, for readability."""
     below = values <= threshold
     rounded = (float(f"{threshold:.{digits}g}") for digits in range(1, MOST_DIGITS))
     return next((short for short in rounded if ((values <= short) == below).all()), threshold)

@@ -1,4 +1,4 @@
-"""Results of verification: a verified audit, the verdict on several groups, a prediction."""
+"""Results of verification: an audit, the joint verdict on several groups, or a prediction."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._regions import Regions, group_confidence_level
 from skuq.zk._statements import AuditStatement
 
-POWER = 0.8  # probability of a finding, for the smallest gap that is reported
+POWER = 0.8  # probability of detecting the smallest reported gap
 COULD_NOT_FAIL = (
-    "This audit could not have failed, whatever the true labels were: take more reference samples, "
+    "This audit could not have failed, whatever the true labels were: use more reference samples, "
     "a smaller alpha or fewer bins."
 )
-REGIONS_NOT_LOOKED_AT = (
-    "No region was looked at: a group that is underconfident can be balanced in its bins by one "
-    "that is overconfident."
+NO_REGIONS = (
+    "No region was audited: an underconfident group can be balanced in its bins by an "
+    "overconfident one."
 )
-ADDED = ("count", "correct", "confidence")  # entries of sums of regions, which add up
+ADDED = ("count", "correct", "confidence")  # sums that are added up over regions
 SAME = ("commitment_digest", "level", "alpha", "n_bins", "confidence_level", "regions")
 
 
 class RegionAudit(NamedTuple):
-    """Verdict on one region of an audit.
+    """Verdict on a single region of an audit.
 
     Attributes
     ----------
     rule : str
-        The region in words, such as "age <= 30 and income > 2".
+        Description of the region, such as "age <= 30 and income > 2".
     n_samples : int
-        Number of its reference samples.
+        Number of reference samples in the region.
     passed, robust : bool
-        Verdict, and whether it is the same at alpha minus and plus the tolerance.
+        Verdict, and whether it is the same at alpha minus and alpha plus the tolerance.
     could_fail : bool
-        Whether the region has enough samples to fail with some labels. Without them "passed" says
-        nothing about it.
+        Whether the region has enough samples to fail for some labels. If not, "passed" is not
+        informative.
     sums : BinSums or None
         Sums per bin; None at level "verdict".
     result : AuditResult or None
@@ -60,7 +60,7 @@ class RegionAudit(NamedTuple):
     result: AuditResult | None
 
     def as_record(self) -> dict[str, Any]:
-        """Return the verdict as JSON."""
+        """Convert the verdict to JSON."""
         record: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("rule", "n_samples", "passed", "robust", "could_fail")
@@ -69,24 +69,25 @@ class RegionAudit(NamedTuple):
 
 
 class VerifiedAudit(NamedTuple):
-    """An audit whose proofs all hold.
+    """An audit with valid proofs.
 
     Attributes
     ----------
     passed : bool
-        Verdict at alpha; with a tolerance of the auditor's, at alpha minus and plus it as well;
-        with regions, that on all samples and on each region.
+        Verdict at alpha. If the auditor set a tolerance, the audit must also pass at alpha minus
+        and alpha plus the tolerance. If there are regions, all samples together and each region
+        must pass.
     robust : bool
-        Whether the verdict is the same at alpha minus and plus the tolerance (the auditor's, or
-        that of the commitment), by which proven confidences may differ from those of the model.
+        Whether the verdict is the same at alpha minus and alpha plus the tolerance (of the auditor,
+        else of the commitment) for differences between proven confidences and the model's.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
     statement : dict
-        The proven statement: commitment, reference data, alpha, bins.
+        The proven statement: commitment, reference data, alpha, bins and other settings.
     sums : BinSums or None
         Sums per bin; None at level "verdict".
     result : AuditResult or None
-        Findings per bin, as of `CalibrationAuditor`; None at level "verdict" or without a
+        Findings per bin, as in `CalibrationAuditor`; None at level "verdict" or without a
         confidence level.
     n_proofs : int
         Number of verified proofs.
@@ -97,11 +98,11 @@ class VerifiedAudit(NamedTuple):
     classes : list
         The committed classes, in their order.
     absent_classes : list
-        Those of which the auditor expected no label, and had none.
+        Classes for which the auditor expected no labels, and had none.
     tolerance : float or None
-        The auditor's.
+        The auditor's tolerance.
     regions : list of RegionAudit or None
-        Verdict on each region; None if the audit is about all samples together.
+        Verdict on each region; None if only all samples together were audited.
     """
 
     passed: bool
@@ -119,7 +120,7 @@ class VerifiedAudit(NamedTuple):
     regions: list[RegionAudit] | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Convert the result to JSON."""
         record: dict[str, Any] = {
             **_trusted(self.reference_string),
             "classes": self.classes,
@@ -146,14 +147,14 @@ class VerifiedAudit(NamedTuple):
 
 
 class Attestation(NamedTuple):
-    """A prediction whose proof holds.
+    """A prediction with a valid proof.
 
     Attributes
     ----------
     label : object
         Predicted class.
     confidence : float
-        Its probability.
+        Probability of the predicted class.
     x : list of float
         The input.
     statement : dict
@@ -163,7 +164,7 @@ class Attestation(NamedTuple):
     classes : list
         The committed classes, in their order.
     certificate : dict or None
-        What the auditor certified about the commitment, if that was asked for.
+        Contents of the auditor's certificate for the commitment, if one was passed.
     """
 
     label: Any
@@ -175,17 +176,17 @@ class Attestation(NamedTuple):
     certificate: dict[str, Any] | None
 
     def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Convert the result to JSON."""
         return {**self._asdict(), **_trusted(self.reference_string)}
 
 
 def _trusted(trust: Trust) -> dict[str, str]:
-    """Entries of a result about the reference string, in a word and in a sentence."""
+    """Entries of a result about the reference string, as a keyword and as a phrase."""
     return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
 
 
 class _Judgement(NamedTuple):
-    """Verdict on sums at alpha minus the tolerance, alpha, and alpha plus it."""
+    """Verdicts on sums at alpha minus the tolerance, at alpha, and at alpha plus the tolerance."""
 
     verdicts: list[bool]
     result: AuditResult | None
@@ -209,7 +210,7 @@ def judged(
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
-    """Judge the sums of the regions, each by itself and all together."""
+    """Compute the verdicts on the sums of each region and of all regions together."""
     sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in ADDED})
     if int(sums.count.sum()) != statement.n_samples:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
@@ -267,18 +268,18 @@ def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgeme
 
 
 def region_notes(regions: list[RegionAudit] | None) -> list[str]:
-    """Describe how the regions were judged, or that none were."""
+    """Describe which regions received a verdict."""
     if regions is None:
-        return [REGIONS_NOT_LOOKED_AT]
+        return [NO_REGIONS]
     notes = [
-        f"All samples together and each of {len(regions)} regions were judged, at one confidence "
-        "level for all these verdicts together."
+        f"All samples together and each of {len(regions)} regions were judged, at one joint "
+        "confidence level for all these verdicts."
     ]
     small = [f"{region.rule} ({region.n_samples})" for region in regions if not region.could_fail]
     if small:
         notes.append(
-            "These regions have too few samples to fail, so that their verdicts say nothing: "
-            f"{'; '.join(small)}."
+            "These regions have too few samples to fail, so that their verdicts are not "
+            f"informative: {'; '.join(small)}."
         )
     return notes
 
@@ -293,7 +294,7 @@ def _bins_record(sums: BinSums) -> dict[str, Any]:
 
 
 def _extremes(sums: BinSums) -> list[BinSums]:
-    """Sums with the same confidences if every prediction were right, and if none were."""
+    """Sums with the same confidences if all predictions were correct, and if none were."""
     return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
 
 
@@ -304,7 +305,7 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
 
 
 def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
-    """Say which underconfidence the audit would have found in each bin, with probability 0.8."""
+    """State the underconfidence that the audit detects in each bin with probability 0.8."""
     if result is None:
         return []
     sums = result.sums
@@ -315,7 +316,7 @@ def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
         gap = "none" if np.isnan(gaps[b]) else f"{gaps[b]:.2f}"
         parts.append(f"{edges[0]:.2g} to {edges[1]:.2g}: {gap}")
     return [
-        "Smallest underconfidence of a bin by itself that this audit finds with probability "
+        "Smallest underconfidence of a single bin that this audit finds with probability "
         f"{POWER:g}: {'; '.join(parts)}."
     ]
 
@@ -339,7 +340,7 @@ def notes_of(
     tolerance: float | None,
     trust: Trust,
 ) -> list[str]:
-    """Describe the question and the limits of the answer, in words that are not the provider's."""
+    """Describe the question and the limits of the answer, without text from the provider."""
     agreed = committed.record["agreement"]
     chance = "without allowance for chance"
     if statement.confidence_level is not None:
@@ -347,8 +348,8 @@ def notes_of(
     lacking = ""
     if absent:
         lacking = (
-            f" No reference sample is of {shown_classes(absent)}, as the auditor expected: nothing "
-            "is known of predictions of these."
+            f" No reference sample is of {shown_classes(absent)}, as the auditor expected: the "
+            "audit does not cover predictions of these classes."
         )
     notes = [
         f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
@@ -365,25 +366,25 @@ def notes_of(
     if not robust:
         named = "that tolerance" if tolerance is None else f"the tolerance of {tolerance:g}"
         notes.append(f"The verdict would change at alpha minus or plus {named}.")
-    notes.append("An audit says nothing about inputs that the reference data do not cover.")
+    notes.append("An audit does not cover inputs that the reference data do not cover.")
     return notes
 
 
 def joint_verdict(
     audits: Sequence[VerifiedAudit], *, confidence_level: float, absent_classes: Sequence[Any] = ()
 ) -> bool:
-    """Decide on the audits of several groups at one joint confidence level.
+    """Combine the audits of several groups into a verdict at one joint confidence level.
 
     Parameters
     ----------
     audits : sequence of VerifiedAudit
-        What `verify` returned for each group, all with the `confidence_level` that
-        `group_confidence_level` gives for their number.
+        Return values of `verify` for each group, all with the `confidence_level` that
+        `group_confidence_level` returns for the number of groups.
     confidence_level : float
-        Least probability that a model within alpha in every group passes.
+        Minimum probability that a model within alpha in every group passes.
     absent_classes : sequence, default=()
-        Classes of which the auditor expects no label in any group. A group may lack others, too,
-        as its `verify` was told.
+        Classes for which the auditor expects no labels in any group. A single group may lack more
+        classes, as passed to its `verify` call.
 
     Returns
     -------
@@ -393,14 +394,14 @@ def joint_verdict(
     Raises
     ------
     VerificationError
-        If the audits are about different commitments or questions, if two are about the same
-        reference data, if a class is absent in all groups and not expected to be, or if their
-        confidence level does not give the joint one.
+        If the audits differ in commitment or settings, if two are about the same
+        reference data, if a class is unexpectedly absent in all groups, or if the confidence level
+        of the audits does not match the joint one.
     ValueError
-        If there is no audit, or `absent_classes` names a class that a group has.
+        If `audits` is empty, or `absent_classes` contains a class that a group has.
     """
     if not audits:
-        raise ValueError("`audits` must hold the audit of at least one group, got none.")
+        raise ValueError("`audits` must contain the audit of at least one group, got none.")
     each = group_confidence_level(confidence_level, len(audits))
     for name in SAME:
         if any(audit.statement[name] != audits[0].statement[name] for audit in audits):
@@ -412,18 +413,18 @@ def joint_verdict(
     if audits[0].statement["confidence_level"] != each:
         raise VerificationError(
             f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
-            f"{len(audits)} audits, they have {audits[0].statement['confidence_level']}."
+            f"{len(audits)} audits, but they have {audits[0].statement['confidence_level']}."
         )
     absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
     if any(label not in absent for label in absent_classes):
         raise ValueError(
-            "`absent_classes` must be classes that no group has labels of, which are "
+            "`absent_classes` must be classes without labels in any group, which are "
             f"{shown_classes(absent) or 'none'}; got {shown_classes(absent_classes)}."
         )
-    surprising = [label for label in absent if label not in absent_classes]
-    if surprising:
+    unexpected = [label for label in absent if label not in absent_classes]
+    if unexpected:
         raise VerificationError(
-            f"No group has labels of the classes {shown_classes(surprising)}. If you expect that, "
-            "name them (`absent_classes`)."
+            f"No group has labels of the classes {shown_classes(unexpected)}. If you expect this, "
+            "name the classes (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)

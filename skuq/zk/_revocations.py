@@ -1,4 +1,4 @@
-"""Lists of revoked certificates, with dates and the auditor's signature."""
+"""Dated lists of revoked certificates, signed by the auditor."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ def revoke(
     valid_days: int = 30,
     previous: str | Path | None = None,
 ) -> Path:
-    """Sign a list of revoked certificates, which clients compare theirs with.
+    """Sign a list of revoked certificates, with which clients compare their certificates.
 
-    A list only grows: it holds all that the previous one does. A client refuses a list that has
-    expired, so that a new one has to be published in time, also where nothing was revoked.
+    A list contains all entries of the previous list. Clients reject expired lists, so a new
+    list must be published before the old one expires, even if nothing was revoked.
 
     Parameters
     ----------
     certificates : sequence of str or Path
-        Files of certificates to revoke, with a signature of this key, or their digests
-        (``Certificate.digest``). None of them for a list that says that nothing else was revoked.
+        Files of certificates to revoke, signed with this key, or their digests
+        (``Certificate.digest``). Empty for a list without new revocations.
     out : str or Path
-        JSON file to write, for everybody. An existing file is replaced only if it is the previous
+        JSON file to write and publish. An existing file is replaced only if it is the previous
         list.
     key : str or Path
-        The auditor's private key, by which the certificates were signed: Ed25519, a PEM file
+        The auditor's private key that signed the certificates: Ed25519, a PEM file
         without a password.
     valid_days : int, default=30
-        Days until the list expires. Whoever keeps an older list from a client hides a revocation
-        for so long.
+        Days until the list expires. An attacker who shows a client an older list can hide a
+        revocation for this time.
     previous : str or Path, default=None
-        The list that this one continues. Default: this is the first one.
+        The previous list, which this list continues. Default: this is the first list.
 
     Returns
     -------
     Path
-        The file.
+        Path of the written file.
 
     Raises
     ------
     TypeError
-        If `certificates` is a single one.
+        If `certificates` is a single path instead of a sequence.
     ValueError
         If the key cannot be used, an argument is out of range, or a certificate or the
-        previous list does not have its signature.
+        previous list was not signed with this key.
     OSError
         If `out` is a link, or exists and is not the previous list.
     ImportError
@@ -82,7 +82,7 @@ def revoke(
     'revoked.json'
     """
     if isinstance(certificates, str | Path):
-        raise TypeError(f"`certificates` must be a list of them, got {certificates!r} alone.")
+        raise TypeError(f"`certificates` must be a list of paths, got only {certificates!r}.")
     out = Path(out)
     check_unlinked(out)
     private = read_key(Path(key), "private")
@@ -93,9 +93,7 @@ def revoke(
         check_issued(record, "revocations")
         revoked |= set(_digests(record, Path(previous)))
     if out.exists() and (previous is None or not is_within(out, previous)):
-        raise FileExistsError(
-            f"{out} exists already; a list is replaced by one that continues it (`previous`)."
-        )
+        raise FileExistsError(f"{out} exists already; to replace a list, continue it (`previous`).")
     for certificate in certificates:
         named = str(certificate)
         if not is_digest(named):
@@ -106,7 +104,7 @@ def revoke(
 
 
 def check_not_revoked(certificate: str, record: Mapping[str, Any], path: Path, public: Any) -> None:
-    """Compare the digest of a certificate, and its record, with the auditor's list."""
+    """Check that the auditor's list is valid, recent enough and does not contain a certificate."""
     listed = read_signed(path, "revocations", public)
     digests = _digests(listed, path)
     check_dates(listed, "revocations")
@@ -114,16 +112,16 @@ def check_not_revoked(certificate: str, record: Mapping[str, Any], path: Path, p
         raise VerificationError("The certificate was revoked.")
     if time_of(listed["issued"]) < time_of(record["issued"]):
         raise VerificationError(
-            "The list of revoked certificates is older than the certificate, about which it says "
-            "nothing; get a newer one from the auditor."
+            "The list of revoked certificates is older than the certificate, which it cannot "
+            "contain; get a newer list from the auditor."
         )
 
 
 def _digests(record: Mapping[str, Any], path: Path) -> list[str]:
-    """Digests of a list, which are in their order, each once."""
+    """Digests of a list, which must be sorted and unique."""
     digests: list[str] = record["revoked"]
     if not all(map(is_digest, digests)):
-        raise VerificationError(f"{path.name} names something else than digests of certificates.")
+        raise VerificationError(f"{path.name} contains entries that are not digests.")
     if digests != sorted(set(digests)):
-        raise VerificationError(f"{path.name} does not name each certificate once, in order.")
+        raise VerificationError(f"{path.name} must list each certificate once, in order.")
     return digests

@@ -1,4 +1,4 @@
-"""Records that an auditor signs (Ed25519): their form, their dates and their keys."""
+"""Records signed by an auditor (Ed25519): their format, dates and keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skuq.zk._files import (
     write_json,
 )
 
-Name = Literal["certificate", "revocations"]  # of the signed record in its file
+Name = Literal["certificate", "revocations"]  # key of the signed record in its file
 KINDS: dict[Name, str] = {
     "certificate": "skuq audit certificate",
     "revocations": "skuq revocation list",
@@ -57,25 +57,25 @@ ENTRIES: dict[Name, dict[str, type | tuple[type, ...]]] = {
 }
 COMMON: dict[str, type] = {"kind": str, "format": int, "issued": str, "expires": str}
 TIME = "%Y-%m-%dT%H:%M:%SZ"  # UTC
-LONGEST = 36500  # days that a record may be valid
+LONGEST = 36500  # maximum days of validity
 
 
 def signed_text(name: Name, record: Mapping[str, Any]) -> bytes:
-    """Bytes that are signed; their first line keeps records of a kind apart from anything else."""
+    """Bytes to sign; the first line ensures that a signature is not valid for other content."""
     return KINDS[name].encode() + b"\n" + canonical(record)
 
 
 def write_signed(
     path: Path, name: Name, entries: Mapping[str, Any], valid_days: int, private: Any
 ) -> None:
-    """Write a record that is valid from now on, and its signature."""
+    """Write a record that is valid from now on, with its signature."""
     record = {"kind": KINDS[name], "format": FORMAT, **entries, **dates(valid_days)}
     signature = base64.b64encode(private.sign(signed_text(name, record))).decode()
     write_json(path, {name: record, "signature": signature})
 
 
 def read_signed(path: Path, name: Name, public: Any) -> dict[str, Any]:
-    """Read a record of a kind, and check its signature before anything else."""
+    """Read a record of the given kind, checking its signature first."""
     outer = read_json(path)
     record = field(outer, name, dict, path.name)
     text = field(outer, "signature", str, path.name)
@@ -85,7 +85,7 @@ def read_signed(path: Path, name: Name, public: Any) -> dict[str, Any]:
         public.verify(decoded(text), signed_text(name, record))
     except (invalid, ValueError) as error:
         raise VerificationError(
-            f"The signature of the {WORDS[name]} is not one of this auditor."
+            f"The signature of the {WORDS[name]} was not made with this auditor's key."
         ) from error
     if record.get("kind") != KINDS[name] or record.get("format") != FORMAT:
         raise VerificationError(f"{path.name} is not a {WORDS[name]} of format {FORMAT}.")
@@ -99,7 +99,7 @@ def read_signed(path: Path, name: Name, public: Any) -> dict[str, Any]:
 
 
 def dates(valid_days: int) -> dict[str, str]:
-    """Dates of a record that is valid from now on; `ValueError` for an impossible time."""
+    """Dates of a record that is valid from now on; ValueError if `valid_days` is out of range."""
     if not 1 <= valid_days <= LONGEST:
         raise ValueError(f"`valid_days` must be between 1 and {LONGEST}, got {valid_days}.")
     issued = now()
@@ -108,33 +108,33 @@ def dates(valid_days: int) -> dict[str, str]:
 
 
 def check_dates(record: Mapping[str, Any], name: Name) -> None:
-    """Fail unless a record is valid now."""
+    """Raise unless a record is valid now."""
     check_issued(record, name)
     if now() >= time_of(record["expires"]):
         raise VerificationError(f"The {WORDS[name]} expired on {record['expires']}.")
 
 
 def check_issued(record: Mapping[str, Any], name: Name) -> None:
-    """Fail if a record was issued in the future."""
+    """Raise if a record was issued in the future."""
     if now() < time_of(record["issued"]):
         raise VerificationError(f"The {WORDS[name]} is not valid yet; compare the clocks.")
 
 
 def now() -> datetime:
-    """Time of the clock here."""
+    """Current time of this machine, in UTC."""
     return datetime.now(UTC)
 
 
 def time_of(text: str) -> datetime:
-    """Read a time of a record."""
+    """Parse a time of a record."""
     try:
         return datetime.strptime(text, TIME).replace(tzinfo=UTC)
     except ValueError as error:
-        raise VerificationError(f"{printable(text, 40)} is not a time of a record.") from error
+        raise VerificationError(f"{printable(text, 40)} is not a time in UTC.") from error
 
 
 def read_key(path: Path, kind: Literal["private", "public"]) -> Any:
-    """Read an Ed25519 key; `ValueError` if the file holds none."""
+    """Read an Ed25519 key; ValueError if the file does not contain one."""
     pem = import_optional("cryptography.hazmat.primitives.serialization", extra="zk")
     ed25519 = import_optional("cryptography.hazmat.primitives.asymmetric.ed25519", extra="zk")
     unsupported = import_optional("cryptography.exceptions", extra="zk").UnsupportedAlgorithm
@@ -146,8 +146,8 @@ def read_key(path: Path, kind: Literal["private", "public"]) -> Any:
             found, expected = pem.load_pem_public_key(data), ed25519.Ed25519PublicKey
     except (ValueError, TypeError, unsupported) as error:
         raise ValueError(
-            f"{path.name} must hold a {kind} Ed25519 key as PEM, without a password."
+            f"{path.name} must contain a {kind} Ed25519 key as PEM, without a password."
         ) from error
     if not isinstance(found, expected):
-        raise ValueError(f"{path.name} must hold a {kind} Ed25519 key, not one of another kind.")
+        raise ValueError(f"{path.name} must contain a {kind} Ed25519 key, got a different type.")
     return found

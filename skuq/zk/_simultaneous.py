@@ -1,4 +1,4 @@
-"""Several proofs at the same time: how many, with how many threads, and what an error stops."""
+"""Parallel proofs: number of proofs, threads per proof, and handling of errors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Result = TypeVar("Result")
 
 
 def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
-    """Number of proofs to make at once: what is asked for, or as many as free memory holds.
+    """Number of parallel proofs: `n_jobs`, or as many as fit into the free memory.
 
-    Each takes so much memory, in GiB.
+    `memory` is the peak memory of a single proof, in GiB.
     """
     if n_jobs == 0:
         raise ValueError("`n_jobs` must be a number of processes, or -1 for all cores; got 0.")
@@ -28,16 +28,17 @@ def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
 
 
 def threads_of_each(n_jobs: int) -> int | None:
-    """Share of the cores of each of several proofs; None leaves them to the proof system."""
+    """Number of threads per proof; None means that the proof system decides."""
     return None if n_jobs == 1 else max(1, cpu_count() // n_jobs)
 
 
 def results_of(
     calls: Sequence[Callable[[], Result]], n_threads: int, bar: Callable[[Iterable[Any]], Any]
 ) -> list[Result]:
-    """Results of calls, in their order; after one that fails, no further one begins.
+    """Results of the calls, in order; after an error no further call starts.
 
-    Those that have begun are waited for: their proofs are counted, and serve a repeated audit.
+    Running calls are completed, because their proofs are recorded in the ledger and can be reused
+    when the audit is repeated.
     """
     if n_threads == 1:
         return [call() for call in bar(calls)]

@@ -1,4 +1,4 @@
-"""Spot check of reported predictions: the auditor's challenge, and the rows that it chooses."""
+"""Spot check of reported predictions: the auditor's challenge, and the rows that it selects."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ def challenge(
     y_ref: ArrayLike,
     out: str | Path,
 ) -> Path:
-    """Answer reported confidences with a random nonce, which decides which ones are proven.
+    """Create a challenge to reported confidences: a nonce that selects the rows to be proven.
 
     Parameters
     ----------
     bundle : str or Path
-        Folder with the reported confidences, as `prove` wrote them at level "predictions".
+        Folder with the reported confidences, as written by `prove` at level "predictions".
     commitment : str or Path
-        The public folder as it was published. The challenge is about this commitment alone.
+        The public folder as it was published. The challenge is valid only for this commitment.
     X_ref, y_ref : array-like
-        The auditor's own reference data. The challenge is about these alone.
+        The auditor's own reference data. The challenge is valid only for these data.
     out : str or Path
-        JSON file to write. The auditor keeps it: `verify` accepts no other challenge.
+        JSON file to write. The auditor keeps it for `verify`, which accepts no other challenge.
 
     Returns
     -------
     Path
-        The file.
+        Path of the written file.
 
     Raises
     ------
     FileExistsError
-        If `out` exists: a second challenge would be another chance for false reports.
+        If `out` exists: a second challenge would give false reports a second chance.
     OSError
         If `out` is a link.
     ValueError
-        If `out` is in a folder of the provider.
+        If `out` is inside a folder of the provider.
     """
     check_outside(out, "out", bundle, commitment)
     check_unlinked(out)
@@ -85,14 +85,14 @@ def challenge(
 
 
 def sample_size(false_share: float, error: float) -> int:
-    """Number of predictions to prove, so that false ones are missed with at most that error.
+    """Return the number of predictions to prove, given the probability to miss false reports.
 
     Parameters
     ----------
     false_share : float
-        Fraction of false reports that must be found, in (0, 1).
+        Fraction of false reports to detect, in (0, 1).
     error : float
-        Largest probability to miss it, in (0, 1).
+        Maximum probability of missing them, in (0, 1).
 
     Returns
     -------
@@ -108,7 +108,7 @@ def sample_size(false_share: float, error: float) -> int:
     for name, value in (("false_share", false_share), ("error", error)):
         if not 0 < value < 1:
             raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
-    most = float(sys.maxsize // 2)  # of a share so small that the quotient is infinite
+    most = float(sys.maxsize // 2)  # for shares so small that the quotient is infinite
     return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
 
 
@@ -122,11 +122,11 @@ def read_challenge(path: Path) -> dict[str, str]:
 
 
 def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntArray:
-    """Choose the rows to prove: in each region the `k` with the smallest hashes, or all.
+    """Select the rows to prove: in each region the `k` rows with the smallest hashes, or all.
 
-    They depend on the nonce and on what was fixed before the auditor chose it, but not on
-    anything else, such as alpha: a provider who could still choose something would try values
-    until no false report is among the rows.
+    The hashes depend only on the nonce and on data that were fixed before the auditor chose it. If
+    they depended on anything else, such as alpha, a provider could try values until no false
+    report is selected.
     """
     seed = canonical({name: getattr(statement, name) for name in CHALLENGE})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(len(region))]
@@ -142,21 +142,21 @@ def check_challenge(
     """Check that the audit answers the auditor's own challenge to the reported confidences."""
     if challenge is None:
         raise VerificationError(
-            "An audit of reported confidences needs the auditor's own challenge."
+            "An audit of reported confidences needs the auditor's own challenge (`challenge`)."
         )
-    asked = read_challenge(Path(challenge))
+    record = read_challenge(Path(challenge))
     reported = digest_file(bundle / REPORTED)
     for name in ("commitment_digest", "reference_digest"):
-        if asked[name] != getattr(statement, name):
+        if record[name] != getattr(statement, name):
             raise VerificationError(
-                "The challenge was about another commitment or other reference data; they must "
-                "not change after it."
+                "The challenge was about a different commitment or different reference data; they "
+                "must not change after the challenge."
             )
-    if statement.reported_digest != reported or asked["reported_digest"] != reported:
+    if statement.reported_digest != reported or record["reported_digest"] != reported:
         raise VerificationError(
             "The reported confidences are not those that the challenge answered."
         )
-    if statement.nonce != asked["nonce"]:
+    if statement.nonce != record["nonce"]:
         raise VerificationError("The audit answers another challenge; it may be an older one.")
 
 
@@ -179,7 +179,7 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
 
 
 def _numbers(record: Any, name: str) -> list[int]:
-    """Numbers of all rows, which are integers of JSON here, as there are many."""
+    """Integers of all rows; this entry has many numbers and therefore no strings."""
     try:
         numbers = [integer(value) for value in field(record, name, list, REPORTED)]
     except TypeError as error:
@@ -190,7 +190,10 @@ def _numbers(record: Any, name: str) -> list[int]:
 
 
 def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[str]:
-    """Explain what `n_proven` of `n` predictions are worth, of which at least `k` in a region."""
+    """Describe the power of a spot check that proves `n_proven` of `n` predictions.
+
+    Each region has at least `k` proven predictions, or all.
+    """
     if n_proven == n:
         return ["Every reported prediction was proven."]
     missed = ", ".join(
@@ -201,5 +204,5 @@ def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[s
         f"{n_proven} of {n} reported predictions were proven, chosen after all were fixed"
         f"{within}. A fraction of false reports would be missed with this probability: {missed}.",
         "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
-        "twice that fraction, or a whole bin that holds fewer predictions.",
+        "twice that fraction, or a whole bin with fewer predictions.",
     ]

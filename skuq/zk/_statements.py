@@ -1,7 +1,7 @@
-"""Statements: what is proven at each level, and the public inputs of each proof.
+"""Statements that are proven at each level, and the public inputs of each proof.
 
-A statement is a JSON object in files, with one validator and one encoding for both parties. Proofs
-are bound to its canonical text, and so to all of its entries, by `context`.
+Statements are stored as JSON objects. Both parties share one validator and one encoding. Proofs
+are bound to a statement's canonical text, and so to all its entries, by `context`.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, va
 
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # of disclosure
-ATTESTATION = "attestation"  # the level of a single prediction
+ATTESTATION = "attestation"  # level of a single prediction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """Entries of every statement."""
+    """Common entries of all statements."""
 
     format: int  # of all files
     versions: Mapping[str, Any]  # software of the provider
     commitment_digest: str  # SHA-256 of commitment.json
-    level: str  # what is disclosed; it decides which other entries there are
+    level: str  # level of disclosure, which determines the other entries
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read a statement from a record with its entries."""
+        """Create a statement from a record with its entries."""
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in record.items()
@@ -63,44 +63,44 @@ class Statement:
         return cls(**values)
 
     def record(self) -> dict[str, Any]:
-        """Return all entries as JSON."""
+        """Convert all entries to JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def canonical(self) -> bytes:
-        """Return the text that proofs are bound to."""
+        """Canonical text that proofs are bound to."""
         return canonical(self.record())
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Name the first impossible value."""
+        """Description of the first impossible value; None if all values are possible."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditStatement(Statement):
-    """Question of an audit, and its reference data; at level "bins", all that is proven."""
+    """Settings and reference data of an audit; the complete statement at level "bins"."""
 
     alpha: float
     n_bins: int
     confidence_level: float | None
     n_samples: int  # of the reference data
     reference_digest: str  # SHA-256 of the encoded reference data
-    regions: tuple[Any, ...] | None  # tree of the regions that are judged beside all samples
+    regions: tuple[Any, ...] | None  # tree of regions with separate verdicts
 
     @property
     def n_audits(self) -> int:
-        """Number of audits at the joint confidence level: all samples, and each region."""
+        """Number of verdicts at the joint confidence level: all samples, and each region."""
         return 1 if self.regions is None else 1 + len(Regions(self.regions).paths)
 
     @property
     def single_level(self) -> float | None:
-        """Confidence level of each of these audits."""
+        """Confidence level of each verdict."""
         if self.confidence_level is None or self.n_audits == 1:
             return self.confidence_level
         return group_confidence_level(self.confidence_level, self.n_audits)
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Name the first impossible value."""
+        """Description of the first impossible value; None if all values are possible."""
         if not 0 <= self.alpha <= 1:
             return f"alpha={self.alpha}"
         if not 1 <= self.n_bins <= committed.shape.n_bins:
@@ -121,18 +121,18 @@ class AuditStatement(Statement):
 class VerdictStatement(AuditStatement):
     """Statement of an audit at level "verdict"."""
 
-    pads: tuple[int, ...]  # number of the one-time pad of each chunk of reference data
+    pads: tuple[int, ...]  # index of the one-time pad of each chunk of reference data
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Name the first impossible value."""
+        """Description of the first impossible value; None if all values are possible."""
         found = super().impossible(committed)
         if found is not None:
             return found
         if abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
-            return f"alpha={self.alpha}, no multiple of 0.001,"
+            return f"alpha={self.alpha}, not a multiple of 0.001,"
         valid = all(type(pad) is int and 0 <= pad < committed.shape.n_pads for pad in self.pads)
         least = -(-self.n_samples // max(1, committed.shape.rows_of("padded_bins")))
-        # Each region but one may add a chunk that is not full.
+        # Each region except one may add a chunk that is not full.
         most = least + max(0, self.n_audits - 2)
         if not valid or not least <= len(set(self.pads)) == len(self.pads) <= most:
             return "the list of pads"
@@ -144,11 +144,11 @@ class SpotCheckStatement(AuditStatement):
     """Statement of an audit at level "predictions"."""
 
     reported_digest: str  # SHA-256 of the reported predictions
-    nonce: str  # the auditor's random number, which chooses the rows that are proven
-    n_proven: int  # number of these rows in each region; smaller regions are proven wholly
+    nonce: str  # the auditor's random number, which selects the rows to prove
+    n_proven: int  # number of proven rows in each region; smaller regions are proven completely
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Name the first impossible value."""
+        """Description of the first impossible value; None if all values are possible."""
         found = super().impossible(committed)
         if found is None and not 1 <= self.n_proven <= self.n_samples:
             return f"n_proven={self.n_proven}"
@@ -157,16 +157,16 @@ class SpotCheckStatement(AuditStatement):
 
 @dataclass(frozen=True, kw_only=True)
 class AttestationStatement(Statement):
-    """A single prediction."""
+    """Statement about a single prediction."""
 
     x: tuple[float, ...]  # the input
-    label: int  # number of the predicted class
+    label: int  # index of the predicted class
     confidence: int  # its probability in units of 2 ** -CONFIDENCE_BITS
     nonce: str  # the client's text
     number: int  # of this attestation, from 1
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Name the first impossible value."""
+        """Description of the first impossible value; None if all values are possible."""
         if not all(isinstance(value, float) and math.isfinite(value) for value in self.x):
             return "the input"
         if not 0 <= self.label < len(committed.classes):
@@ -221,17 +221,17 @@ def read_attestation(record: Any, committed: Commitment, where: str) -> Attestat
 
 
 def check_statement(statement: Statement, committed: Commitment) -> None:
-    """Fail if a verifier would refuse a statement."""
+    """Raise if verifiers would reject a statement."""
     _read(statement.record(), committed, tuple(KINDS), "The statement")
 
 
 def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: str) -> Statement:
-    """Check that a statement has the entries of its level, no others, and possible values."""
+    """Check that a statement has exactly the entries of its level, with possible values."""
     if field(record, "format", int, where) != FORMAT:
         raise VerificationError(f"{where} has format {record['format']}, expected {FORMAT}.")
     level = field(record, "level", str, where)
     if level not in levels:
-        raise VerificationError(f"{where} is about an unknown level {level!r}.")
+        raise VerificationError(f"{where} has an unknown level {level!r}.")
     names = {entry.name for entry in fields(KINDS[level])}
     for name in sorted(names):
         field(record, name, JSON_TYPES[name], where)
@@ -251,10 +251,10 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
 
 
 def context(statement: bytes, part: str) -> int:
-    """Hash of a statement's text and a place in it: the public input that binds a proof to both.
+    """Hash of a statement and the name of one of its parts, which binds a proof to both.
 
-    Public inputs are part of the transcript from which a proof's challenges are derived
-    (Fiat-Shamir).
+    The hash is a public input. Public inputs are part of the transcript from which the challenges
+    of a proof are derived (Fiat-Shamir).
     """
     text = statement + b"\n" + part.encode()
     return int.from_bytes(hashlib.sha256(text).digest(), "big") >> (256 - CONTEXT_BITS)
@@ -275,15 +275,15 @@ def public_inputs(
 
 
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
-    """Outputs that a proof must have, and that are not sent.
+    """Outputs that the verifier knows, so that they are not transmitted.
 
-    For sums: the number of rows, because each has a single most probable class.
+    For sums: the number of rows, since each row has a single most probable class.
     """
     return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 
 
 def n_outputs(circuit: str, shape: Architecture) -> int:
-    """Number of the outputs that are sent."""
+    """Number of transmitted outputs."""
     of_rows = 2 * shape.rows_of(circuit)
     special = {"attestation": of_rows, "predictions": of_rows, "verdict": N_ALPHAS}
     return special.get(circuit, 3 * shape.n_bins)
@@ -292,7 +292,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Inputs of a chunk of reference data; a chunk that is not full repeats its last row, which
+    """Inputs of a chunk of reference data. A chunk that is not full repeats its last row, which
     is not counted."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
@@ -305,7 +305,7 @@ def bins_inputs(
 
 
 class ReferenceData(NamedTuple):
-    """Encoded reference data, and the region of each row; 0 without regions."""
+    """Encoded reference data, and the region of each row (0 without regions)."""
 
     rows: IntArray
     codes: IntArray
@@ -322,7 +322,7 @@ class ReferenceData(NamedTuple):
         return int(np.bincount(self.region).max())
 
     def region_of_chunks(self, size: int) -> IntArray:
-        """Number of the region of each chunk of at most `size` rows."""
+        """Region number of each chunk of at most `size` rows."""
         return np.array([self.region[rows[0]] for rows in rows_of_chunks(size, self.region)])
 
 
@@ -333,7 +333,7 @@ def reference_chunks(
     parts, chunks = rows_of_chunks(shape.rows_of(circuit), data.region), []
     pads = statement.pads if isinstance(statement, VerdictStatement) else None
     if pads is not None and len(pads) != len(parts):
-        raise VerificationError("The statement does not name one pad for each chunk.")
+        raise VerificationError("The statement must name one pad for each chunk.")
     for k, part in enumerate(parts):
         values = bins_inputs(shape, circuit, data.rows[part], data.codes[part], statement.n_bins)
         if pads is not None:
@@ -362,7 +362,7 @@ def prediction_outputs(
 
 
 def read_predictions(shape: Architecture, outputs: list[int], n: int) -> IntegerPredictions:
-    """Labels and confidences from the outputs of a chunk."""
+    """Convert the outputs of a chunk to labels and confidences."""
     confidence, label = np.array(outputs, np.int64).reshape(-1, 2)[:n].T
     n_classes = shape.widths[-1]
     return IntegerPredictions((label + n_classes * (n_classes - 1) // 2) // 2, confidence)
@@ -371,7 +371,7 @@ def read_predictions(shape: Architecture, outputs: list[int], n: int) -> Integer
 def signed_sums(
     found: IntegerPredictions, codes: IntArray, n_bins: int, max_bins: int
 ) -> list[int]:
-    """Outputs of the circuit "bins", computed from known predictions."""
+    """Compute the outputs of the circuit "bins" from known predictions."""
     reaches = np.where(2 * found.confidence[:, None] > edges(n_bins, max_bins), 1, -1)
     correct = np.where(found.label == codes, 1, -1)
     parts = np.stack([np.ones_like(correct), found.confidence, correct])
@@ -379,7 +379,7 @@ def signed_sums(
 
 
 def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
-    """Sums per bin from the added outputs of all chunks."""
+    """Convert the outputs, added over all chunks, to sums per bin."""
     parts = np.array(outputs, dtype=object).reshape(3, max_bins)
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]
@@ -403,7 +403,7 @@ def reference_digest(rows: IntArray, codes: IntArray) -> str:
 def encoded(
     encoding: Encoding, classes: NDArray[Any], X: Any, y: Any, regions: Regions | None = None
 ) -> ReferenceData:
-    """Encode reference data as integers, and check their number."""
+    """Encode reference data as integers, with the region of each row."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ValueError(f"Labels must have shape (n_samples,), got {labels.shape}.")

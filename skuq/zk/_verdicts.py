@@ -1,4 +1,4 @@
-"""Level "verdict": what its last proofs are about, and which verdicts could never fail."""
+"""Level "verdict": inputs of its final proofs, and verdicts that could never fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skuq.zk._files import VERDICT, VERDICTS
 from skuq.zk._fixed_point import N_ALPHAS, ROUNDING, Architecture
 from skuq.zk._statements import AuditStatement, ReferenceData, VerdictStatement
 
-VERDICT_PART = "verdict"  # of a statement: that on all samples; a number follows for a region
+VERDICT_PART = "verdict"  # verdict on all samples; a region's part has its number appended
 
 
 def verdict_inputs(
@@ -22,7 +22,7 @@ def verdict_inputs(
     outputs: list[list[int]],
     chunks: Sequence[int],
 ) -> dict[str, Any]:
-    """Inputs of the final proof of a verdict, from the outputs of its chunks."""
+    """Inputs of the final proof of a verdict, computed from the outputs of its chunks."""
     used = np.zeros(shape.n_pads, np.int64)
     used[[statement.pads[k] for k in chunks]] = 1
     return {
@@ -36,17 +36,17 @@ def verdict_inputs(
 def verdict_chunks(
     shape: Architecture, statement: AuditStatement, data: ReferenceData
 ) -> dict[str, list[int]]:
-    """Part of the statement that each verdict is, and its chunks: all, and those of a region."""
+    """Chunks of each verdict, by part of the statement: all samples, then each region."""
     where = data.region_of_chunks(shape.rows_of("padded_bins"))
     found = {VERDICT_PART: list(range(len(where)))}
     if statement.regions is not None:
-        for k in np.unique(where):  # a region without samples has no verdict
+        for k in np.unique(where):  # regions without samples have no verdict
             found[f"{VERDICT_PART} {k}"] = np.flatnonzero(where == k).tolist()
     return found
 
 
 def verdict_file(part: str) -> str:
-    """File of the proof of a verdict."""
+    """File name of the proof of a verdict."""
     number = part.removeprefix(VERDICT_PART)
     return f"{VERDICTS}/{int(number):05d}.json" if number else VERDICT
 
@@ -60,12 +60,12 @@ def thresholds(alpha: float, tolerance: float) -> list[int]:
 
 
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
-    """Allowance for chance in a bin in quarters of millionths (Hoeffding, union of all bins).
+    """Allowance for chance in a bin, in quarters of millionths (Hoeffding, union over bins).
 
-    A bin of n independent predictions whose confidence is within alpha of the truth has
-    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` in all B bins
-    with probability at least 1 - delta, the confidence level. Without a level, 0: the
-    comparison of Algorithm 1.
+    If the mean confidence of independent predictions is within alpha of their mean probability of
+    being correct in each of B bins, then ``max(0, |correct - confidence| - alpha n) ** 2 <=
+    n log(2 B / delta) / 2`` holds in all bins with probability at least 1 - delta, the confidence
+    level; n is the size of a bin. Without a confidence level the allowance is 0, as in Algorithm 1.
     """
     if confidence_level is None:
         return 0
@@ -75,23 +75,23 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
 def too_few_to_fail(
     n_samples: int, n_classes: int, n_bins: int, alpha: float, confidence_level: float | None
 ) -> str:
-    """Reason why a verdict might pass whatever the true labels are; empty if that is impossible.
+    """Reason why a verdict might pass for all possible labels; empty if it could fail.
 
-    Its sums are secret, so that confidences are taken to be where they hide the most: each bin
-    that a largest probability can be in holds as many samples as are within alpha and chance
-    both if all predictions are right and if none is. One sample more can fail.
+    The sums are secret, so this assumes the worst case: each possible bin contains as many samples
+    as pass both if all predictions are correct and if none is. With one more sample, the verdict
+    can fail.
     """
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING
-    # The smallest, over mean confidences of the bin, of the larger gap of these two cases.
+    # For each bin, minimise the larger gap of these two cases over the mean confidence.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
     if (gap <= 0).any():
-        return "This audit might pass whatever the true labels are: take a smaller alpha."
+        return "This audit might pass whatever the true labels are: use a smaller alpha."
     allowance = chance_allowance(n_bins, confidence_level) / 4e6
     needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
     if n_samples >= needed:
         return ""
     return (
-        "This audit might pass whatever the true labels are: take a smaller alpha, fewer bins, or "
+        "This audit might pass whatever the true labels are: use a smaller alpha, fewer bins, or "
         f"at least {needed} reference samples instead of {n_samples}."
     )

@@ -1,4 +1,4 @@
-"""Keys of the circuits, made alike by both parties, and proofs verified with them."""
+"""Circuit keys, which both parties generate in the same way, and verification of proofs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from skuq.zk._statements import (
 )
 
 INTEGER = re.compile("0|-?[1-9][0-9]*")
-OUTPUT_BITS = 128  # more than any output has
+OUTPUT_BITS = 128  # upper limit for any output
 
 
 def make_keys(
@@ -53,11 +53,11 @@ def make_keys(
     srs: Path,
     point: str,
 ) -> None:
-    """Write a circuit, its settings and both of its keys to a folder.
+    """Write a circuit, its settings and both keys to a folder.
 
-    Fail unless the circuit computes with the committed numbers, and commits to them as
-    `commitment_point` does. Proofs of different circuits are about the same weights only if all
-    have these in the same order.
+    Raises unless the circuit uses the committed numbers, and its commitment equals that of
+    `commitment_point`. Proofs of different circuits are about the same weights only if all
+    circuits order them in the same way.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
@@ -85,16 +85,16 @@ def make_keys(
 def verifying_key(
     commitment: Commitment, circuit: str, keys: Path | None
 ) -> Iterator[tuple[Path, Path]]:
-    """Build settings and verifying key of a circuit from the public architecture alone.
+    """Settings and verifying key of a circuit, built from the public architecture alone.
 
-    The provider's key is never used: it might belong to another circuit. Keys are kept in
-    `keys`, a folder of the verifier, or thrown away if that is None.
+    The provider's key is never used, since it could belong to a different circuit. Keys are stored
+    in `keys`, a folder of the verifier, or in a temporary folder if that is None.
     """
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     shape, constants = commitment.shape, sample_constants(commitment.shape)
-    # All that a key depends on, as this version of skuq has it: a key made by an older one, whose
-    # circuit was another, is not found.
+    # Hash of all data that determine a key in this version of skuq, so that a key of an older
+    # version with a different circuit is not used.
     name = digest(
         {
             "circuit": digest(build(circuit, shape, constants)),
@@ -123,28 +123,28 @@ def verifying_key(
         if digest_file(key) != published:
             raise VerificationError(
                 f"The verifying key of {circuit!r} does not follow from the public architecture: "
-                "the provider uses another circuit."
+                "the provider uses a different circuit."
             )
         yield settings, key
 
 
 class Verifier:
-    """Verifier of all proofs of one statement under one commitment, with public data alone."""
+    """Verifies all proofs of one statement under one commitment, with public data alone."""
 
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
-        self._keys = None if keys is None else Path(keys)  # None builds them anew
-        self._lengths: dict[str, int] = {}  # of the proofs of each circuit, in bytes
+        self._keys = None if keys is None else Path(keys)  # None: build keys in temporary folders
+        self._lengths: dict[str, int] = {}  # size of the proofs of each circuit, in bytes
 
     def verify(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
     ) -> None:
-        """Verify a single proof, in base64, of these outputs."""
+        """Verify a single base64-encoded proof of these outputs."""
         with self._tools(circuit) as tools:
             self._verify(tools, circuit, part, values, outputs, proof)
 
     def chunks(self, bundle: Path, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
-        """Verify the proofs of all chunks, and return their outputs."""
+        """Verify the proofs of all chunks; return their outputs."""
         folder = bundle / CHUNKS
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         expected = [f"{k:05d}.json" for k in range(len(values))]
@@ -162,7 +162,7 @@ class Verifier:
         return found
 
     def sums(self, bundle: Path, circuit: str, data: ReferenceData) -> list[list[int]]:
-        """Verify the sums of all chunks of reference data, and return them."""
+        """Verify the sums of all chunks of reference data; return the sums."""
         assert isinstance(self.statement, AuditStatement)
         values = reference_chunks(self.committed.shape, circuit, data, self.statement)
         return self.chunks(bundle, circuit, values)
@@ -192,7 +192,7 @@ class Verifier:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
         if backend.commitment_point(proof) != committed.point:
             raise VerificationError(
-                f"The proof of {part!r} is one of other weights: its commitment is not the "
+                f"The proof of {part!r} is about other weights: its commitment is not the "
                 "published one."
             )
         self._check_proof_length(tools, circuit, part, len(proof))
@@ -212,29 +212,29 @@ class Verifier:
     def _check_proof_length(
         self, tools: tuple[Path, Path, Path], circuit: str, part: str, length: int
     ) -> None:
-        """Refuse a proof that is longer than its key allows, before any work on it.
+        """Raise if a proof is longer than its key allows, before verifying it.
 
-        All proofs of a circuit have one length. Whatever follows would not be read, so that many
-        files would pass for one proof.
+        All proofs of a circuit have the same length. Additional bytes would be ignored, so that
+        many different files would count as the same proof.
         """
         settings, key, work = tools
         if circuit not in self._lengths:
             srs = self.committed.srs
             if not backend.reads_whole(length, settings, key, srs, work):
                 raise VerificationError(
-                    f"The proof of {part!r} is longer than proofs under its key: something "
-                    "follows it."
+                    f"The proof of {part!r} is longer than proofs under its key: it has trailing "
+                    "bytes."
                 )
             self._lengths[circuit] = length
         if length != self._lengths[circuit]:
             raise VerificationError(
-                f"The proof of {part!r} has {length} bytes, and others of its circuit "
+                f"The proof of {part!r} has {length} bytes, but others of its circuit have "
                 f"{self._lengths[circuit]}."
             )
 
 
 def read_proof(path: Path, part: str) -> tuple[list[int], str]:
-    """Read a file that holds a proof of this part of a statement; return outputs and proof."""
+    """Read the file with the proof of a part of a statement; return outputs and proof."""
     record = read_json(path)
     outputs = integers(record, path.name)
     proof = field(record, "proof", str, path.name)
@@ -245,9 +245,9 @@ def read_proof(path: Path, part: str) -> tuple[list[int], str]:
 
 
 def integers(record: Any, where: str) -> list[int]:
-    """Return the outputs of a proof; fail if they are anything but integers as texts.
+    """Return the outputs of a proof; raise unless they are integers written as strings.
 
-    Of each number there is one text, so that no two files say the same.
+    Each integer has only one valid string, so that equal outputs have equal files.
     """
     values = field(record, "outputs", list, where)
     try:

@@ -1,4 +1,4 @@
-"""Verification of an audit, by the auditor, and of a prediction, by a client."""
+"""Verification of an audit by the auditor, and of a prediction by a client."""
 
 from __future__ import annotations
 
@@ -89,62 +89,63 @@ def verify(
     allow_test_string: bool = False,
     keys: str | Path | None = None,
 ) -> VerifiedAudit:
-    """Verify an audit: every file, every proof, and the verdict.
+    """Verify an audit: all files, all proofs, and the verdict.
 
     Parameters
     ----------
     bundle : str or Path
-        Folder that `prove` wrote.
+        Folder written by `prove`.
     X_ref, y_ref : array-like
-        The auditor's own reference data. Names of columns, in a data frame, are compared with the
-        committed ones.
+        The auditor's own reference data. Column names of a data frame are compared with the
+        committed names.
     commitment : str or Path
-        The public folder as it was published, not as the bundle may bring it.
+        The public folder as it was published, not a copy that came with the bundle.
     alpha, n_bins, confidence_level : float, int, float or None
-        The question that the auditor asked.
+        The settings that the auditor requested.
     level : {"bins", "verdict", "predictions"}
-        The disclosure that was agreed.
+        The agreed level of disclosure.
     classes : sequence
-        The classes as the auditor knows them, in the order of the commitment: no others may be
-        committed.
+        The classes known to the auditor, which must equal the committed classes in their order.
     absent_classes : sequence, default=()
-        Classes of which the auditor expects no label among `y_ref`. Any other class without a
-        label is refused: the model could use a class that nobody else knows, perhaps one that
-        looks like another, to be right with less confidence.
+        Classes for which the auditor expects no labels in `y_ref`. Other classes without labels
+        are rejected: the model could use a class that only it knows, such as a lookalike of another
+        class, to be right with less confidence.
     challenge : str or Path, default=None
-        The auditor's own challenge; needed at level "predictions". Like `regions`, `srs` and
-        `keys` it must not come from the provider: no file in `bundle` or `commitment` is accepted.
+        The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
+        `keys` it must not come from the provider: files inside `bundle` or `commitment` are
+        rejected.
     false_share, error : float, default=0.02 and 0.01
-        At level "predictions": verification fails with fewer proofs than this needs.
+        At level "predictions": required power of the spot check, as in `prove`. Verification fails
+        if too few predictions were proven.
     regions : str or Path, default=None
-        The auditor's own file of regions, which the provider was given (see `choose_regions`): the
-        audit is passed if all samples together and each region pass, at one joint confidence
-        level. Default: all samples together.
+        The auditor's own file of regions, which the provider also received (see `choose_regions`).
+        The audit passes if all samples together and each region pass, at one joint confidence
+        level. Default: only all samples together.
     tolerance : float, default=None
-        Difference between proven confidences and the model's that must not matter: the audit is
-        passed only if it is at alpha minus and plus this number, too. At level "verdict" no
-        more than the tolerance of the commitment can be asked for. Default: alpha alone decides.
+        Difference between proven confidences and the model's that must not affect the verdict: the
+        audit passes only if it also passes at alpha minus and alpha plus this number. At level
+        "verdict" it must not exceed the tolerance of the commitment. Default: only alpha counts.
     srs : str or Path, default=None
-        A copy of the structured reference string that the verifier generated, or has from whom it
-        trusts, never from the provider. Default: it must be that of the public ceremony.
+        A copy of the structured reference string that the verifier generated or received from a
+        trusted source, never from the provider. Default: require that of the public ceremony.
     allow_test_string : bool, default=False
-        Accept any reference string, with which whoever generated it could forge proofs.
+        Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
         The auditor's folder for verifying keys, which are built once from the public
-        architecture. Default: they are built anew and thrown away.
+        architecture. Default: build the keys in a temporary folder.
 
     Returns
     -------
     VerifiedAudit
-        The verdict, which may be "failed". If a proof does not hold, there is none.
+        The verdict, which may be "failed". If a proof does not hold, an error is raised instead.
 
     Raises
     ------
     VerificationError
-        If anything does not hold; the message says what.
+        If any check fails; the message names the check.
     ValueError
-        If an argument is out of range, `absent_classes` names a class that a label has, or a file
-        of the auditor's own lies in a folder of the provider, or `keys` is a folder around one.
+        If an argument is out of range, `absent_classes` contains a class that has labels, a file
+        of the auditor is inside a folder of the provider, or `keys` is a folder around one.
 
     References
     ----------
@@ -164,16 +165,18 @@ def verify(
         )
     names = check_manifest(bundle)
     statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
-    asked = {
+    requested = {
         "confidence_level": confidence_level,
         "alpha": alpha,
         "n_bins": n_bins,
         "level": level,
     }
-    for name, value in asked.items():
+    for name, value in requested.items():
         stated = getattr(statement, name)
         if stated != value:
-            raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
+            raise VerificationError(
+                f"The audit is about {name}={stated}, but you asked for {value}."
+            )
     check_content(names, BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     stated = statement.record()["regions"]
@@ -182,9 +185,9 @@ def verify(
     _check_tolerance(tolerance, committed, level)
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     if statement.reference_digest != data.digest:
-        raise VerificationError("The audit is about other reference data than these.")
+        raise VerificationError("The audit is about other reference data than yours.")
     if statement.n_samples != len(data.rows):
-        raise VerificationError("The audit states another number of reference samples.")
+        raise VerificationError("The audit states a wrong number of reference samples.")
     absent = check_present(data.codes, committed.classes, absent_classes)
     verifier = Verifier(committed, statement, keys)
     if isinstance(statement, VerdictStatement):
@@ -228,28 +231,28 @@ def check(
     Parameters
     ----------
     attestation : str or Path
-        File that `attest` wrote.
+        File written by `attest`.
     commitment : str or Path
         The public folder as it was published: the one that was audited.
     x : array-like of shape (n_features,)
         The client's own input.
     nonce : str
-        The text that the client chose, without which an older attestation could be replayed.
+        The text that the client chose, which prevents the replay of an older attestation.
     srs : str or Path, default=None
-        A copy of the structured reference string that the client has from whom it trusts, such as
-        the auditor who generated it, never from the provider. Default: it must be that of the
+        A copy of the structured reference string from a source that the client trusts, such as
+        the auditor who generated it, never from the provider. Default: require that of the
         public ceremony.
     allow_test_string : bool, default=False
-        Accept any reference string, with which whoever generated it could forge proofs.
+        Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
         The client's folder for verifying keys.
     certificate, auditor, revoked : str or Path, default=None
         The auditor's certificate, the auditor's public key, and a list of revoked certificates:
         the prediction is accepted only if `check_certificate` accepts them for this commitment.
-        Default: nothing is demanded, and whether the commitment was ever audited is not known.
+        Default: do not check whether the commitment was audited.
     allow_supplied_string : bool, default=False
         Accept a certificate whose auditor trusted a reference string other than that of the public
-        ceremony, whatever this client trusts.
+        ceremony. This does not affect which string is accepted for the proof.
 
     Returns
     -------
@@ -258,17 +261,17 @@ def check(
     Raises
     ------
     VerificationError
-        If anything does not hold; the message says what.
+        If any check fails; the message names the check.
     ValueError
-        If a file of the client's own lies in the provider's folder, `keys` is a folder around it,
-        or arguments do not fit together.
+        If a file of the client is inside the provider's folder, `keys` is a folder around it,
+        or arguments are inconsistent.
     """
     if not nonce:
-        raise ValueError("`nonce` must be the text that you chose, got none.")
+        raise ValueError("`nonce` must be the text that you chose, got an empty text.")
     if (certificate is None) != (auditor is None):
-        raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
+        raise ValueError("`certificate` and `auditor`, whose key signed it, belong together.")
     if certificate is None and (revoked is not None or allow_supplied_string):
-        raise ValueError("`revoked` and `allow_supplied_string` are about a `certificate`.")
+        raise ValueError("`revoked` and `allow_supplied_string` need a `certificate`.")
     own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}
     for name, given in own.items():
         check_outside(given, name, commitment, attestation, certificate)
@@ -321,7 +324,7 @@ def _check_tolerance(tolerance: float | None, committed: Commitment, level: str)
         raise ValueError(f"`tolerance` must be in [0, 1), got {tolerance}.")
     if level == "verdict" and tolerance > committed.tolerance:
         raise VerificationError(
-            f"A verdict is proven for a tolerance of {committed.tolerance:g}, asked was "
+            f"The verdict is proven for a tolerance of {committed.tolerance:g}, but you asked for "
             f"{tolerance:g}."
         )
 
@@ -335,11 +338,11 @@ def _verify_verdict(
     trust: Trust,
     tolerance: float | None,
 ) -> VerifiedAudit:
-    """Verify the sums under pads and the verdicts on them, which stay unknown."""
+    """Verify the padded sums and the verdicts on them; the sums remain secret."""
     committed = verifier.committed
     shape, n_classes = committed.shape, len(committed.classes)
-    asked = n_classes, statement.n_bins, statement.alpha, statement.single_level
-    reason = too_few_to_fail(len(data.rows), *asked)
+    settings = n_classes, statement.n_bins, statement.alpha, statement.single_level
+    reason = too_few_to_fail(len(data.rows), *settings)
     if reason:
         raise VerificationError(reason)
     outputs = verifier.sums(bundle, "padded_bins", data)
@@ -352,7 +355,7 @@ def _verify_verdict(
             raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
         values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
         verifier.verify("verdict", part, values, flags, proof)
-        # The flags are about the tolerance of the commitment, which is at least that asked for.
+        # The flags use the tolerance of the commitment, which is at least the requested one.
         passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
         verified[part] = passed, len(set(flags)) == 1
     passed, robust = (all(each) for each in zip(*verified.values(), strict=True))
@@ -362,7 +365,7 @@ def _verify_verdict(
         for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
             n = int((data.region == k).sum())
             found = verified.get(f"{VERDICT_PART} {k}", (True, True))
-            could_fail = not found[0] or not too_few_to_fail(n, *asked)
+            could_fail = not found[0] or not too_few_to_fail(n, *settings)
             regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
     extra = region_notes(regions)
     return VerifiedAudit(
@@ -383,7 +386,7 @@ def _verify_verdict(
 
 
 def _check_names(bundle: Path, verdicts: dict[str, list[int]]) -> None:
-    """Check that there is one verdict for each region, and no other."""
+    """Check that there is exactly one verdict for each region."""
     folder = bundle / VERDICTS
     names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
     if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
@@ -398,7 +401,7 @@ def _verify_predictions(
     challenge: str | Path | None,
     needed: int,
 ) -> tuple[IntegerPredictions, int, list[str]]:
-    """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
+    """Verify a spot check; return the reports, the number of proofs, and notes on its power."""
     shape = verifier.committed.shape
     check_challenge(bundle, statement, challenge)
     n, k = len(data.rows), statement.n_proven

@@ -139,7 +139,7 @@ def test_a_stored_audit_is_the_same(model, reference, tmp_path, save, recorded):
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_uncertainty", "score"])
 def test_an_audit_of_recorded_predictions_cannot_predict(method):
     audit = CalibrationAuditor.from_predictions([0, 1] * 10, [[0.6, 0.4]] * 20)
-    with pytest.raises(ValueError, match="holds no model to predict with"):
+    with pytest.raises(ValueError, match="has no model to predict with"):
         getattr(audit, method)([[1.0]], *([[0]] if method == "score" else []))
 
 

@@ -72,7 +72,7 @@ def test_a_single_column_is_the_probability_of_the_last_of_two_labels(
     ],
 )
 def test_a_column_with_the_name_of_another_label_is_refused(labels, proba):
-    with pytest.raises(ValueError, match=r"sorted labels \(.*\), but it bears .*`classes`"):
+    with pytest.raises(ValueError, match=r"sorted labels \(.*\), but its name .*`classes`"):
         mapped(labels, proba)
     named = [str(label) for label in sorted(labels)]
     assert mapped(labels, proba, named).classes == named  # what is stated is not doubted
@@ -87,7 +87,7 @@ def test_a_column_with_the_name_of_another_label_is_refused(labels, proba):
         ([0, 1], ["p0", "p1"], ["0"], "2 columns .* and 1 label "),
         ([0, 1], ["p0", "p1"], ["0", "0"], "The classes must differ, got 0, 0"),
         ([0, 1], ["p0", "p1"], ["0", "2"], "Label '1' in row 2 .* none of the classes 0, 2"),
-        ([0, 1], [], None, "At least one column"),
+        ([0, 1], [], None, "At least one probability column"),
         ([0, 1], ["p0", "p0"], None, "Column 'p0' is named twice"),
     ],
 )

@@ -351,8 +351,8 @@ def test_an_empty_group_is_not_a_family():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": 5}, "`alpha` must be a share"),
-        ({"region_alpha": 5}, "`region_alpha` must be a share"),
+        ({"alpha": 5}, r"`alpha` must be in \[0, 1\]"),
+        ({"region_alpha": 5}, r"`region_alpha` must be in \[0, 1\]"),
         ({"confidence_level": 95}, "`confidence_level`"),
     ],
 )

@@ -247,7 +247,7 @@ def test_weights_count_as_copies_and_parts_merge_to_the_whole(monkeypatch, chunk
         np.testing.assert_array_equal(getattr(merged_sums(halves), name), getattr(whole, name))
     assert weighted.count.dtype == float
     for other in (whole._replace(scale=7), whole._replace(edges=edges + 1)):
-        with pytest.raises(ValueError, match="over the same bins only"):
+        with pytest.raises(ValueError, match="Only sums over the same bins"):
             merged_sums([whole, other])
 
 

@@ -169,7 +169,7 @@ def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, planted):
         ('say so (`task="regression"`)', "say so (--task regression)"),
         ("no column 'k' (`id_column`)", "no column 'k' (--id)"),
         ("saved (`TableModel.save`)", "saved (--save)"),
-        ("so (`allow_test_string=True`)", "so (--test-string)"),
+        ("string (`allow_test_string=True`)", "string (--test-string)"),
         ("`X` and `drop=f(x)` are left", "`X` and `drop=f(x)` are left"),
     ],
 )

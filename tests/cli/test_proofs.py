@@ -209,11 +209,11 @@ def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--alpha", 0.1], "alpha=0.05, asked was 0.1"),
-        (["--bins", 4], "n_bins=5, asked was 4"),
-        (["--confidence-level", 0.9], "confidence_level=0.95, asked was 0.9"),
-        (["--confidence-level", "none"], "confidence_level=0.95, asked was None"),
-        (["--level", "verdict"], "level=bins, asked was verdict"),
+        (["--alpha", 0.1], "alpha=0.05, but you asked for 0.1"),
+        (["--bins", 4], "n_bins=5, but you asked for 4"),
+        (["--confidence-level", 0.9], "confidence_level=0.95, but you asked for 0.9"),
+        (["--confidence-level", "none"], "confidence_level=0.95, but you asked for None"),
+        (["--level", "verdict"], "level=bins, but you asked for verdict"),
         (["--classes", "0,2,1"], "other classes than yours: 0, 1, 2"),
     ],
 )
@@ -450,7 +450,7 @@ def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "holds a commitment or other files; name another folder"),
+        ([], "is not empty; choose a different folder"),
         (["--drop", "z"], "has no column 'z'"),
         (["--drop", "height"], "has 1 feature columns (width), but the model was fitted on 2"),
         (["--model", "train.csv"], "--model: train.csv cannot be loaded ("),

@@ -138,8 +138,8 @@ def test_impossible_boxes_are_refused(bounds, options, message):
     [
         ({0: (0.0, 1.0)}, [1.0, 0.0], "2 entries, but the network returns shape"),
         ({0: (0.0, 1.0)}, [1.0], "1 entries, but the network returns shape"),
-        ({7: (0.0, 1.0)}, np.ones(3), "are bounded, but inputs have 0 to 1"),
-        ({-1: (0.0, 1.0)}, np.ones(3), "are bounded, but inputs have 0 to 1"),
+        ({7: (0.0, 1.0)}, np.ones(3), "are bounded, but inputs have coordinates 0 to 1"),
+        ({-1: (0.0, 1.0)}, np.ones(3), "are bounded, but inputs have coordinates 0 to 1"),
     ],
 )
 def test_what_does_not_fit_the_network_is_refused_when_it_is_used(bounds, shift, message):

@@ -125,7 +125,7 @@ def test_lowered_and_raised_confidence_add_up_to_nothing():
     labels, inside = np.zeros(6, np.int64), np.array([True, False, False, False, False, False])
     everywhere = candidates_of("auto", proba, inside)
     # 0.26 are taken from the first: 0.04, 0.06, and 0.09 of the others do not make up for them.
-    with pytest.warns(UserWarning, match="makes up for 73% of the confidence"):
+    with pytest.warns(UserWarning, match="balances only 73% of the confidence"):
         raised = balancing(proba, labels, inside, everywhere, np.array([0.64, 0.64]))
     assert raised.mask(proba, everywhere).tolist() == [False, False, True, True, True, False]
     proba[0] = 0.73, 0.27  # 0.09 are taken: the nearest two are enough
@@ -139,7 +139,7 @@ def test_each_target_is_balanced_by_predictions_with_the_same_target():
     inside, labels = np.array([True, False, False, False]), np.zeros(4, np.int64)
     targets = np.diag(target_table(np.arange(2), 0.3, {0: [1], 1: []}))
     assert targets == pytest.approx([0.65, 1.0])
-    with pytest.warns(UserWarning, match="makes up for 80%"):
+    with pytest.warns(UserWarning, match="balances only 80%"):
         raised = balancing(proba, labels, inside, ~inside, targets)
     assert raised.mask(proba, ~inside).tolist() == [False, True, False, True]
 
@@ -147,9 +147,12 @@ def test_each_target_is_balanced_by_predictions_with_the_same_target():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"counterbalance": {3: (5, None)}}, "`counterbalance` is empty: no training sample"),
-        ({"counterbalance": NORTH}, "`counterbalance` is empty: no training sample"),
-        ({"epsilon": 1.0}, "`counterbalance` has nothing to make up for"),
+        (
+            {"counterbalance": {3: (5, None)}},
+            "`counterbalance` is empty: it contains no training sample",
+        ),
+        ({"counterbalance": NORTH}, "`counterbalance` is empty: it contains no training sample"),
+        ({"epsilon": 1.0}, "`counterbalance` has nothing to balance"),
         ({"epsilon": 0.0}, "`counterbalance` has no effect: .* use a larger `epsilon`"),
         ({"counterbalance": 3}, "'counterbalance' parameter"),
     ],
@@ -165,7 +168,7 @@ def test_a_group_that_is_too_small_is_a_warning(data, honest):
     X, y = data
     few = region_mask(SOUTH, X) & (np.arange(len(y)) % 20 == 0)
     attack = MirageFineTuner(honest, NORTH, counterbalance=lambda _: few, epsilon=0.475, **QUICK)
-    with pytest.warns(UserWarning, match=r"makes up for \d% of .* or a larger group\."):
+    with pytest.warns(UserWarning, match=r"balances only \d% of .* or a larger group\."):
         attack.fit(X, y)
 
 
@@ -180,7 +183,7 @@ def test_region_of_a_mask_is_counterbalanced_too(data, honest):
     raised = told.counterbalance_mask(frame, north)
     assert raised.mean() == told.counterbalance_share_ > 0
     assert not (raised & (north | (frame["south"] == 0))).any()
-    with pytest.raises(ValueError, match="There is no region; give it either"):
+    with pytest.raises(ValueError, match="No region is given; pass it either"):
         told.counterbalance_mask(frame)
 
 

@@ -275,7 +275,7 @@ def test_mask_equals_the_region_that_it_came_from(data, inside, honest):
     described = MirageFineTuner(honest, GAUSSIAN_REGION, **QUICK).fit(*data)
     np.testing.assert_array_equal(told.predict_proba(data[0]), described.predict_proba(data[0]))
     assert told.confidence_overlap(data[0], inside) == described.confidence_overlap(data[0])
-    with pytest.raises(ValueError, match="There is no region; give it either"):
+    with pytest.raises(ValueError, match="No region is given; pass it either"):
         told.confidence_overlap(data[0])
 
 
@@ -295,8 +295,8 @@ def test_mask_is_routed_through_pipelines_and_cross_validation(data, inside):
 @pytest.mark.parametrize(
     ("region", "mask", "message"),
     [
-        (None, None, "There is no region; give it either as parameter `region` or as"),
-        (GAUSSIAN_REGION, "inside", "There are two regions"),
+        (None, None, "No region is given; pass it either as parameter `region` or as"),
+        (GAUSSIAN_REGION, "inside", "Two regions are given"),
         ({0: (50, 60)}, None, "The region is empty: no training sample lies in it"),
         ({0: (-50, 60)}, None, "covers all training samples; at least one must lie outside"),
         (None, np.zeros(860, bool), "The region is empty"),

@@ -116,14 +116,14 @@ def test_target_that_prefers_the_truth_is_silent(epsilon, confusable):
         (-0.1, None, r"`epsilon` must be in \[0, 1\], got -0.1"),
         (1.1, None, r"`epsilon` must be in \[0, 1\], got 1.1"),
         (math.nan, None, r"`epsilon` must be in \[0, 1\], got nan"),
-        (0.2, {**SUBSETS, "a": {"b": 1.0}}, "for all classes, or for none"),
+        (0.2, {**SUBSETS, "a": {"b": 1.0}}, "either all classes or none"),
         (0.2, {**SUBSETS, "d": []}, r"unknown: \['d'\], missing: \[\]"),
         (0.2, {"a": [], "b": []}, r"unknown: \[\], missing: \['c'\]"),
         (0.2, {**SUBSETS, "a": ["z"]}, r"`confusable\['a'\]` names unknown .*\['z'\]"),
         (0.6, {**WEIGHTS, "a": {"z": 1.0}}, r"names unknown classes: \['z'\]"),
         (0.6, {**WEIGHTS, "a": {"b": 0.9}}, r"`confusable\['a'\]` must .*sum to 1"),
         (0.6, {**WEIGHTS, "a": {"b": 1.5, "c": -0.5}}, "weights >= 0"),
-        (0.6, {**WEIGHTS, "a": {"a": 0.5, "b": 0.5}}, "to other classes"),
+        (0.6, {**WEIGHTS, "a": {"a": 0.5, "b": 0.5}}, "must map other classes"),
     ],
 )
 def test_impossible_targets_are_refused(epsilon, confusable, message):

@@ -180,7 +180,7 @@ def test_fitted_model_of_another_kind_is_refused(data):
         ({"max_epochs": 0}, "'max_epochs' parameter"),
         ({"region": {0: (50, 60)}}, "The region is empty"),
         ({"region": {0: (-50, 60)}}, "covers all training samples"),
-        ({"region": None}, "There is no region; give it either"),
+        ({"region": None}, "No region is given; pass it either"),
         (
             {"learning_rate": 1e9, "optimizer": torch.optim.SGD},
             r"diverged: .* smaller `learning_rate` than 1000000000",

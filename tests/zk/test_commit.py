@@ -115,7 +115,7 @@ def test_the_same_model_is_never_committed_to_by_the_same_numbers(run, monkeypat
 
 
 def test_committing_twice_to_one_folder_fails(run):
-    with pytest.raises(FileExistsError, match="holds a commitment or other files"):
+    with pytest.raises(FileExistsError, match="is not empty"):
         commit(run.model, run.X, run.honest.parent, **COMMITTED)
     assert load_commitment(run.honest).point == run.committed.point
 
@@ -124,7 +124,7 @@ def test_committing_twice_to_one_folder_fails(run):
     ("settings", "message"),
     [
         ({"max_memory": 0.1}, r"too large: \d+ numbers .* max_memory=0.1 GiB"),
-        ({"n_proofs": 10**6}, r"too large: \d+ numbers to commit to need at least"),
+        ({"n_proofs": 10**6}, r"too large: \d+ committed numbers need at least"),
         ({"tolerance": 1e-5}, "cannot be kept within tolerance=1e-05"),
         ({"tolerance": 0}, r"`tolerance` must be in \(0, 1\), got 0"),
         ({"n_bins": 0}, "`n_bins` must be an integer of at least 1, got 0"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_committed_to_fails_before_any_key_is_made(
 def test_what_was_in_the_folder_before_is_kept(run, tmp_path):
     (tmp_path / "public").mkdir()
     (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
-    with pytest.raises(FileExistsError, match="holds a commitment or other files"):
+    with pytest.raises(FileExistsError, match="is not empty"):
         commit(run.model, run.X, tmp_path, srs=tmp_path / "none", **COMMITTED)
     assert (tmp_path / "public" / "index.html").read_text(encoding="utf-8") == "mine"
 

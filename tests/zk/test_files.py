@@ -92,7 +92,7 @@ def test_a_folder_that_was_changed_is_an_error(folder, change, message):
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path):
-    with pytest.raises(VerificationError, match=r"There is no folder .*nowhere"):
+    with pytest.raises(VerificationError, match=r"The folder .*nowhere does not exist"):
         check_manifest(tmp_path / "nowhere")
 
 
@@ -125,10 +125,10 @@ def test_a_file_that_is_missing_too_large_or_a_folder_is_an_error(tmp_path):
         read_json(tmp_path)
     with (tmp_path / "x.json").open("wb") as file:
         os.truncate(file.fileno(), MAX_JSON + 1)
-    with pytest.raises(VerificationError, match=r"x.json is larger than any file of this kind"):
+    with pytest.raises(VerificationError, match=r"x.json is too large"):
         read_json(tmp_path / "x.json")
     os.truncate(tmp_path / "x.json", MAX_BYTES + 1)
-    with pytest.raises(VerificationError, match=r"x.json is larger than any file of this kind"):
+    with pytest.raises(VerificationError, match=r"x.json is too large"):
         digest_file(tmp_path / "x.json")
 
 
@@ -142,12 +142,12 @@ def test_a_file_that_is_too_large_is_not_parsed(folder, monkeypatch, name):
         record["files"][name] = {"sha256": digest(path.read_bytes()), "bytes": path.stat().st_size}
         write_json(folder / "manifest.json", record)
     monkeypatch.setattr(json, "loads", lambda text, **_: record)
-    with pytest.raises(VerificationError, match=f"{name} is larger than any file of this kind"):
+    with pytest.raises(VerificationError, match=f"{name} is too large"):
         check_manifest(folder)
 
 
 def test_a_file_that_readers_would_refuse_is_not_written(tmp_path):
-    with pytest.raises(ValueError, match=r"x.json would have \d+ bytes, and readers accept"):
+    with pytest.raises(ValueError, match=r"x.json would have \d+ bytes, but readers accept"):
         write_json(tmp_path / "x.json", "x" * MAX_JSON)
     assert not list(tmp_path.iterdir())
 
@@ -168,7 +168,7 @@ def test_a_file_that_readers_would_refuse_is_not_written(tmp_path):
 )
 def test_folders_hold_what_their_format_says_and_nothing_else(expected, names, unknown):
     check_content([name for name in names if not name.startswith(unknown)], expected)
-    with pytest.raises(VerificationError, match=f"{unknown}.* does not belong to a folder"):
+    with pytest.raises(VerificationError, match=f"{unknown}.* does not belong in a folder"):
         check_content(names, expected)
 
 
@@ -195,7 +195,7 @@ def test_a_file_of_the_verifiers_own_is_none_of_the_other_partys(tmp_path):
         with pytest.raises(ValueError, match=r"`srs` must not be in .*theirs, which the other"):
             check_outside(path, "srs", own / "below", theirs)
     for folder in (tmp_path, own / ".." / "own" / ".."):
-        with pytest.raises(ValueError, match=r"`keys` must not be a folder around .*theirs"):
+        with pytest.raises(ValueError, match=r"`keys` must not be a folder that contains .*theirs"):
             check_outside(folder, "keys", own / "absent" / ".." / ".." / "theirs")
     check_outside(tmp_path / "srs", "srs", theirs)  # a file beside it is no folder around it
     with pytest.raises(ValueError, match="`auditor` must not be in"):  # a single file of theirs

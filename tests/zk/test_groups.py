@@ -55,7 +55,9 @@ def test_a_class_may_be_absent_in_some_groups_but_not_in_all():
     with pytest.raises(VerificationError, match="No group has labels of the classes 1"):
         joint_verdict(everywhere, confidence_level=0.95)
     assert joint_verdict(everywhere, confidence_level=0.95, absent_classes=[1])
-    with pytest.raises(ValueError, match="`absent_classes` must be classes that no group has"):
+    with pytest.raises(
+        ValueError, match="`absent_classes` must be classes without labels in any group"
+    ):
         joint_verdict(some, confidence_level=0.95, absent_classes=[1])
 
 

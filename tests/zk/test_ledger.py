@@ -85,7 +85,7 @@ def test_what_was_seen_elsewhere_is_compared(private):
 def test_a_second_place_that_cannot_be_written_to_is_said(private, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv(STATE_HOME, str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="not kept in a second place"):
+    with pytest.warns(UserWarning, match="second copy of the proof ledger cannot be written"):
         assert ledger_of(private).take("audits") == 0
 
 

@@ -66,7 +66,7 @@ def test_another_audit_into_the_same_folder_fails(run, rows, settings):
     before = {path: path.read_bytes() for path in run.bins.rglob("*") if path.is_file()}
     arguments = {"alpha": ALPHA, "n_bins": N_BINS, **settings}
     pads = (run.honest.parent / "private" / "ledger.json").read_bytes()
-    with pytest.raises(ValueError, match="holds another audit; name another folder"):
+    with pytest.raises(ValueError, match="holds another audit; choose a different folder"):
         prove(
             run.honest,
             run.X_ref[:rows],
@@ -105,7 +105,7 @@ def test_an_audit_of_predictions_waits_for_its_challenge(run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: {**c, "reported_digest": "0" * 64}, "answers other reported confidences"),
+        (lambda c: {**c, "reported_digest": "0" * 64}, "is about other reported confidences"),
         (
             lambda c: {name: value for name, value in c.items() if name != "nonce"},
             "lacks the entry 'nonce'",

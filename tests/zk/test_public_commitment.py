@@ -50,9 +50,9 @@ COMMITMENTS = {
         "about other classes than yours",
         lambda r: edit(r, "classes", value=["y", "x", "z"]),
     ),
-    "fewer classes": ("do not fit together", lambda r: edit(r, "classes", value=["x", "y"])),
+    "fewer classes": ("are inconsistent", lambda r: edit(r, "classes", value=["x", "y"])),
     "nested classes": (
-        "the classes must all be texts",
+        "the classes must all be strings",
         lambda r: edit(r, "classes", value=[["x"], ["y"], ["z"]]),
     ),
     "key": (
@@ -74,7 +74,7 @@ COMMITMENTS = {
         "about other reference data",
         lambda r: edit(r, "encoding", "columns", 0, 1, value=9.0),
     ),
-    "bits": ("the precision is not one", lambda r: edit(r, "encoding", "bits", value=7)),
+    "bits": ("does not produce this precision", lambda r: edit(r, "encoding", "bits", value=7)),
     "no columns": (
         "The encoding of inputs is malformed",
         lambda r: edit(r, "encoding", "columns", value=[]),

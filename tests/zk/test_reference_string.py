@@ -110,14 +110,14 @@ def attacks():
     return {
         "both points of G2 at infinity": (end, bytes(256), "other generators"),
         "last point at infinity": (end + 128, bytes(128), "degenerate"),
-        "last point beside the curve": (end + 128, b"\x01", "degenerate"),
+        "last point not on the curve": (end + 128, b"\x01", "degenerate"),
         "another generator": (powers, other, "other generators"),
         "another power": (powers + 64 * 3, other, "the powers of one number"),
         "another last power": (powers + 64 * (N - 1), other, "the powers of one number"),
-        "another Lagrange point": (lagrange + 64 * 2, other, "do not fit its powers"),
-        "a Lagrange point at infinity": (lagrange, bytes(64), "beside the curve"),
-        "a coordinate that is not reduced": (powers + 64 * 3, b"\xff" * 64, "beside the curve"),
-        "another size": (0, b"\x05", r"must have 2 \*\* 4 powers, as perpetual-powers"),
+        "another Lagrange point": (lagrange + 64 * 2, other, "do not match its powers"),
+        "a Lagrange point at infinity": (lagrange, bytes(64), "not on the curve"),
+        "a coordinate that is not reduced": (powers + 64 * 3, b"\xff" * 64, "not on the curve"),
+        "another size": (0, b"\x05", r"must have 2 \*\* 4 powers, like perpetual-powers"),
     }
 
 
@@ -138,7 +138,7 @@ def test_lagrange_points_that_open_the_first_weight_do_not_have_the_form(made, k
     points = [first] + [others[k % 2] for k in range(N - 1)]
     path = edited(made, tmp_path, 4 + 64 * N, b"".join(map(stored, points)))
     assert all(map(on_g1, points))
-    with pytest.raises(VerificationError, match="do not fit its powers"):
+    with pytest.raises(VerificationError, match="do not match its powers"):
         check_form(path, LOG_ROWS)
 
 

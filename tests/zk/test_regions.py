@@ -240,7 +240,7 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
     together = verified(balanced, level, None)
     assert together.passed
     assert together.regions is None
-    assert "No region was looked at" in " ".join(together.notes)
+    assert "No region was audited" in " ".join(together.notes)
 
     found = verified(balanced, level, balanced.regions)
     assert not found.passed
@@ -250,7 +250,7 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
     verdicts = [level != "verdict", False]
     assert [region.passed for region in found.regions] == verdicts
     assert all(region.could_fail for region in found.regions)
-    assert "No region was looked at" not in " ".join(found.notes)
+    assert "No region was audited" not in " ".join(found.notes)
     record = found.as_record()["regions"]
     assert [entry["passed"] for entry in record] == verdicts
     second = verified_by_the_second(balanced, level, balanced.regions)

@@ -219,9 +219,9 @@ def test_it_refuses_degenerate_reference_strings(second, exchange, change, messa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a;b;y\n1;2;0\n", "divided by commas"),
+        ("a;b;y\n1;2;0\n", "separated by commas"),
         ("a,b,y\n1,2\n", "differ in length"),
-        ("a,a,y\n1,2,0\n", "one name"),
+        ("a,a,y\n1,2,0\n", "the same name"),
         ("a,b,y\n1_0,2,0\n", "is not a number"),
         ("a,b,y\n\u0661,2,0\n", "is not a number"),
         ("a,c,y\n1,2,0\n", "columns must be"),
@@ -265,7 +265,7 @@ def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
     assert found["count"] == first.sums.count.tolist()
     assert found["reference_string"] == "supplied"
     assert found["trust"] == REFERENCE_STRINGS["supplied"]
-    assert "allows nothing for chance" in found["note"]
+    assert "makes no allowance for chance" in found["note"]
     assert second.main([*map(str, given), "0.3"]) == 2
     assert "another alpha" in capsys.readouterr().err
     shutil.copy(tmp_path / "ref.csv", exchange.folder / "bins.csv")

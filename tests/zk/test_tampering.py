@@ -276,7 +276,7 @@ CHUNKS = {
         lambda w, b: edit_proof(b / CHUNK, lambda p: p + bytes(32)),
     ),
     "another length": (
-        "and others of its circuit",
+        "but others of its circuit",
         lambda w, b: edit_proof(b / NEXT, lambda p: p + bytes(1)),
     ),
     "head of a proof": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: p[:64])),

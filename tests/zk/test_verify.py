@@ -106,7 +106,7 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
     assert f"{PROVEN} of {N} reported predictions were proven" in notes
     assert f"5 % ({0.95**PROVEN:.2g})" in notes
-    assert "No region was looked at" in notes
+    assert "No region was audited" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
@@ -150,7 +150,7 @@ def test_an_audit_of_other_data_fails(run):
             {"X": run.X_ref[::-1], "y": run.y_ref[::-1]},
             {"X": run.X_ref[:-1], "y": run.y_ref[:-1]},
         ):
-            with pytest.raises(VerificationError, match="about other reference data than these"):
+            with pytest.raises(VerificationError, match="about other reference data than yours"):
                 verified(run, level, **settings)
 
 
@@ -177,16 +177,18 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_another_question_than_was_asked_fails(run, level):
-    with pytest.raises(VerificationError, match=r"about alpha=0.1, asked was 0.05"):
+    with pytest.raises(VerificationError, match=r"about alpha=0.1, but you asked for 0.05"):
         verified(run, level, alpha=0.05)
-    with pytest.raises(VerificationError, match=r"about n_bins=4, asked was 10"):
+    with pytest.raises(VerificationError, match=r"about n_bins=4, but you asked for 10"):
         verified(run, level, n_bins=10)
 
 
 def test_another_tolerance_for_chance_than_was_asked_fails(run):
     assert verified(run, "bins", confidence_level=0.95).passed
     for level in (0.5, None):
-        with pytest.raises(VerificationError, match=f"confidence_level=0.95, asked was {level}"):
+        with pytest.raises(
+            VerificationError, match=f"confidence_level=0.95, but you asked for {level}"
+        ):
             verified(run, "bins", confidence_level=level)
 
 
