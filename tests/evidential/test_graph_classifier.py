@@ -207,7 +207,7 @@ def test_prediction_needs_a_fit(data, method):
 
 
 def test_wrong_data_is_refused(data, nodes, y):
-    with pytest.raises(ValueError, match="Give both `X_val` and `y_val`"):
+    with pytest.raises(ValueError, match="Pass both `X_val` and `y_val`"):
         GraphClassifier(data.graph, **QUICK).fit(nodes, y, X_val=[70])
 
 
