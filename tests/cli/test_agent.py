@@ -201,7 +201,7 @@ def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
     assert "run contains a single run" in refused(train("--seeds", 2))
     assert "contains other files" in refused(train(out="."))
     assert "give their number with --seeds" in train("--jobs", 2).stderr
-    assert "between 0 and 4294967295" in refused(
+    assert "and 4294967295" in refused(
         train("--seed", 2**32 - 1, "--seeds", 2, out="new")
     )
     assert not (rl / "new").exists()
@@ -219,7 +219,7 @@ def test_a_run_without_a_finished_episode_is_a_run(rl):
     [
         (
             {"env": "Absent-v0"},
-            "'Absent-v0' cannot be created: Environment 'Absent-v0' does not exist",
+            "cannot be created: Environment 'Absent-v0' does not exist",
         ),
         ({"env": "Absent-v0", "arguments": ["--seeds", "2", "--jobs", "1"]}, "cannot be created"),
         ({"env": "Pendulum-v1"}, "action space must be Discrete"),
@@ -513,8 +513,8 @@ def test_a_long_film_is_cut_and_says_so(run_folder, rl, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "The environment does not support render mode 'rgb_array'"),
-        ({"picture": None}, "The environment does not support render mode 'rgb_array'"),
+        ({}, "does not support render mode 'rgb_array'"),
+        ({"picture": None}, "does not support render mode 'rgb_array'"),
         (
             {"picture": ImportError("no pygame, try pip")},
             "cannot render images: no pygame, try pip",

@@ -558,7 +558,7 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
     buffer.write_bytes(b"")
     before = contents(tmp_path)
     with pytest.raises(
-        CheckpointError, match=r"buffer\.pkl is missing, or was changed after saving"
+        CheckpointError, match=r"buffer\.pkl is missing, or was changed"
     ):
         train(tmp_path)
     assert contents(tmp_path) == before
