@@ -250,7 +250,7 @@ def test_other_files_under_the_name_of_an_archive_are_refused(folder):
     with zipfile.ZipFile(folder / "flowers.npz", "w") as archive:
         archive.writestr("sheet.xml", "<table/>")
     with pytest.raises(
-        ValueError, match=r"flowers\.npz is not an .*: 'sheet\.xml' is not an array"
+        ValueError, match=r"flowers\.npz is not an .*: member 'sheet\.xml' is not an array"
     ):
         load_npz("flowers", folder)
 
