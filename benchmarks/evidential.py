@@ -61,12 +61,12 @@ class Task(NamedTuple):
     """A graph and its split; training and validation nodes exclude the left-out classes."""
 
     graph: Any
-    raw_graph: Any  # with features as they are stored
+    raw_graph: Any  # with unscaled features
     labels: np.ndarray
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
-    ood: np.ndarray  # of each test node: whether its class was left out
+    ood: np.ndarray  # for each test node, whether its class was left out
 
 
 class Scores(NamedTuple):

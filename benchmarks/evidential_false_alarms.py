@@ -40,9 +40,9 @@ class Nodes(NamedTuple):
     labels: np.ndarray
     train: np.ndarray
     stop: np.ndarray
-    pool: np.ndarray  # known nodes to calibrate and to measure with
+    pool: np.ndarray  # known nodes for calibration and test
     ood: np.ndarray
-    drifted: np.ndarray  # of each node: whether its features drifted
+    drifted: np.ndarray  # for each node, whether its features have drifted
 
 
 def real(args: argparse.Namespace, name: str, split: int) -> Nodes:

@@ -197,7 +197,7 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
     if ids.ndim != 1:
         raise ValueError(f"X must be node ids of shape (n,) or (n, 1), got shape {ids.shape}.")
     if len(ids) == 0:
-        raise ValueError("X is empty; pass at least one node id.")
+        raise ValueError("X contains no node ids; at least one is needed.")
     if len(ids) == n_nodes > 2 and np.isin(ids, (0, 1)).all():
         raise ValueError(
             f"X contains {n_nodes} values, all 0 or 1, and looks like a mask of dtype {ids.dtype}. "

@@ -278,12 +278,12 @@ def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
         (np.zeros((2, 2), int), r"shape \(n,\) or \(n, 1\), got shape \(2, 2\)"),
         (np.zeros((2, 1, 1), int), r"got shape \(2, 1, 1\)"),
         (3, r"got shape \(\)"),
-        ([], "X is empty; pass at least one node id"),
+        ([], "X contains no node ids; at least one"),
         (np.empty((0, 1), int), "no node ids"),
         (pd.Series([0.5]), "which are integers"),
         ([1, 0, 0, 1], "4 values, all 0 or 1, and looks like a mask of dtype int"),
         (torch.tensor([1, 0, 0, 1], dtype=torch.uint8), "Pass a boolean mask"),
-        (np.array([[1.0], [0], [0], [1]]), "mask in numbers"),
+        (np.array([[1.0], [0], [0], [1]]), "looks like a mask"),
     ],
 )
 def test_what_are_no_node_ids_is_refused(X, message):
