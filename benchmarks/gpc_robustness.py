@@ -1,6 +1,6 @@
 """Safety, robustness and quality of approximation of binary classifiers (Fig. 2-4, Sec. 6.2).
 
-curves : Laplace models after 20, 40 and 20 evaluations of the evidence (Synthetic2D, spam, MNIST38).
+curves : Laplace models after 20, 40 and 20 evaluations of the evidence (Synthetic2D, spam, MNIST).
     Over a grid of radii around test points: the share of points that are proven safe, that have a
     proven counterexample, and for which the attack finds one (GPFGS, and iterated); and, of the
     points with a counterexample at some radius, the share for which the attack finds none at any
