@@ -63,8 +63,8 @@ class Task(NamedTuple):
 def embeddings(arrays: dict, known: np.ndarray, seed: int, ood: dict[str, np.ndarray]) -> Task:
     """Fit a logistic regression on nine tenths of the training rows of the known classes.
 
-    Held-out and test inputs are drawn from the remaining training rows and the test rows together,
-    so that the false alarm rate varies with the seed.
+    The validation and test parts are pooled and split again into held-out and test inputs, so that
+    the false alarm rate varies with the seed.
     """
 
     def part(name: str) -> tuple[np.ndarray, np.ndarray]:
