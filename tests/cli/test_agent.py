@@ -201,9 +201,7 @@ def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
     assert "run contains a single run" in refused(train("--seeds", 2))
     assert "contains other files" in refused(train(out="."))
     assert "give their number with --seeds" in train("--jobs", 2).stderr
-    assert "and 4294967295" in refused(
-        train("--seed", 2**32 - 1, "--seeds", 2, out="new")
-    )
+    assert "and 4294967295" in refused(train("--seed", 2**32 - 1, "--seeds", 2, out="new"))
     assert not (rl / "new").exists()
 
 

@@ -355,9 +355,7 @@ def test_edges_of_another_shape_are_refused(edges):
     ],
 )
 def test_edges_of_what_are_no_ids_are_refused(edges, message):
-    with pytest.raises(
-        ValueError, match=f"must contain integer node ids.*got {message}"
-    ):
+    with pytest.raises(ValueError, match=f"must contain integer node ids.*got {message}"):
         as_node_graph(SimpleNamespace(x=FEATURES, edge_index=edges))
 
 

@@ -530,9 +530,7 @@ def test_masks_of_nodes_are_their_ids_and_labels_may_be_of_all_nodes(gcn, data, 
 
 @pytest.mark.parametrize("X", [np.arange(6), [True] * 6, pd.Series(range(6)), torch.arange(6)])
 def test_ids_without_a_graph_are_named(X):
-    with pytest.raises(
-        ValueError, match=r"6 integers or booleans.*passed. Pass `graph`"
-    ):
+    with pytest.raises(ValueError, match=r"6 integers or booleans.*passed. Pass `graph`"):
         EvidentialProbe(Rows()).fit(X, np.arange(6) % 3)
 
 

@@ -349,9 +349,7 @@ def test_a_file_that_was_changed_cut_or_lost_is_named_and_not_unpickled(saved, n
     content = path.read_bytes()
     for damaged in (content[:-1], content[:50] + bytes([content[50] ^ 1]) + content[51:], b""):
         path.write_bytes(damaged)
-        with pytest.raises(
-            CheckpointError, match=rf"{name} is missing, or was changed"
-        ):
+        with pytest.raises(CheckpointError, match=rf"{name} is missing, or was changed"):
             load(saved)
     path.unlink()
     with pytest.raises(CheckpointError, match=rf"{name} is missing, or was changed"):
@@ -374,9 +372,7 @@ def test_a_digest_that_is_not_listed_is_a_damaged_file(saved):
 
 
 def test_another_environment_is_refused(saved):
-    with pytest.raises(
-        CheckpointError, match="environment 'some', but 'other' was expected"
-    ):
+    with pytest.raises(CheckpointError, match="environment 'some', but 'other' was expected"):
         load(saved, "other")
 
 

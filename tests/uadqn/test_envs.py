@@ -266,9 +266,7 @@ def test_ids_that_cannot_be_made_are_named(name):
 
 
 def test_an_environment_of_a_missing_package():
-    with pytest.raises(
-        ValueError, match=r"needs a package .* not installed: .*no_such_module"
-    ):
+    with pytest.raises(ValueError, match=r"needs a package .* not installed: .*no_such_module"):
         make_env("no_such_module:Env-v0")
 
 

@@ -557,9 +557,7 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
     (buffer,) = tmp_path.glob("checkpoints/step-*/buffer.pkl")
     buffer.write_bytes(b"")
     before = contents(tmp_path)
-    with pytest.raises(
-        CheckpointError, match=r"buffer\.pkl is missing, or was changed"
-    ):
+    with pytest.raises(CheckpointError, match=r"buffer\.pkl is missing, or was changed"):
         train(tmp_path)
     assert contents(tmp_path) == before
 
