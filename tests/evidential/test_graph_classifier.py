@@ -225,7 +225,7 @@ def test_features_with_nan_are_refused(data, nodes, y):
         ({"dropout": 1.0}, "'dropout' parameter"),
         ({"learning_rate": 0.0}, "'learning_rate' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
-        ({"architecture": "gat", "hidden_sizes": (12,)}, "multiples of 8 heads"),
+        ({"architecture": "gat", "hidden_sizes": (12,)}, "multiples of 8"),
     ],
 )
 def test_wrong_settings_are_refused(data, nodes, y, change, message):

@@ -367,7 +367,10 @@ class Wordless(Altering):
 @pytest.mark.parametrize("settings", [{}, {"layer": -2}, {"batch_size": 20}])
 @pytest.mark.parametrize(
     ("network", "message"),
-    [(TwoOutputs(), "one tensor of logits.* got tuple"), (Wordless(), "6 features: RuntimeError")],
+    [
+        (TwoOutputs(), "one tensor of logits.* got tuple"),
+        (Wordless(), "6 features; it raised: RuntimeError"),
+    ],
 )
 def test_what_a_network_returns_or_raises_is_named(pyg_graph, nodes, y, network, message, settings):
     with pytest.raises(ValueError, match=message):
