@@ -165,7 +165,7 @@ def test_batch_norm_normalises_hidden_layers(graph, adjacency, features):
 
 
 def test_heads_must_divide_the_width():
-    with pytest.raises(ValueError, match="multiples of 8, .* got 12"):
+    with pytest.raises(ValueError, match=r"multiples of 8, .* got 12"):
         GAT(5, 3, (16, 12))
 
 

@@ -760,7 +760,7 @@ PARAMETERS = {
     "random state": ({"random_state": "now"}, "'random_state' .* Got 'now'"),
     "kwargs": ({"algorithm_kwargs": [("batch_size", 3)]}, "'algorithm_kwargs'"),
     "images of vectors": ({"policy": "CnnPolicy"}, "only with images"),
-    "grids of vectors": ({"policy": "GridPolicy"}, r"observations of shape \(10,\)"),
+    "grids of vectors": ({"policy": "GridPolicy"}, r"observations of shape .* got \(10,\)"),
     "vectors of dicts": ({"env": RandomEnv(MIXED), "policy": "MlpPolicy"}, "MultiInputPolicy"),
     "policy arguments": ({"algorithm": {"policy_kwargs": [3]}}, "'policy_kwargs'"),
     "one auxiliary": (
