@@ -1,12 +1,12 @@
-"""Measure again what `benchmarks/results` holds, most stale first, as far as a budget of time goes.
+"""Repeat stale measurements of `benchmarks/results` within a budget of time.
 
     python -m benchmarks.all --budget 60m --data-dir DIR
     python -m benchmarks.all --list
 
-A result is stale if code changed that its benchmark uses. Those that changed come first, then the
-oldest. Each is measured with the command it was recorded with, and replaced; what moved
-beyond its spread is printed: figures by more than twice the larger standard deviation and half a
-percent, times by more than half. ``--all`` measures results that are not stale, too.
+A result is stale if code that its benchmark uses has changed. Stale results are repeated first,
+then the oldest. Each is repeated with its recorded command and replaced. Significant changes are
+printed: figures that differ by more than twice the larger standard deviation and half a percent,
+and times that differ by more than half. ``--all`` also repeats results that are not stale.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import RESULTS, changed_parts
 
-# Results of a time when the length of a run was not recorded.
+# Older results do not contain the duration of the run.
 UNKNOWN_SECONDS = 600
 
 
 class Result(NamedTuple):
-    """A recorded result, and the parts of its code that changed since."""
+    """A recorded result, and the parts of the code that have changed since."""
 
     name: str
     content: dict[str, Any]
@@ -35,12 +35,12 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> int:
-        """How long its run took."""
+        """Duration of the recorded run."""
         return self.content.get("seconds", UNKNOWN_SECONDS)
 
 
 def results(folder: Path) -> list[Result]:
-    """All results of a folder, most stale first."""
+    """List all results of a folder, stale ones first."""
     found = []
     for path in folder.glob("*.json"):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def results(folder: Path) -> list[Result]:
 
 
 def seconds_of(text: str) -> float:
-    """Length of time, such as 90s, 60m, or 2h."""
+    """Convert a duration, such as 90s, 60m or 2h, to seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a length of time such as 90s, 60m or 2h")
@@ -57,7 +57,7 @@ def seconds_of(text: str) -> float:
 
 
 def moved(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """Lines about figures that changed by more than their spread, came, or went."""
+    """Yield lines about figures that changed significantly, are new, or are missing."""
     old, new = (
         {(r["method"], r["dataset"], r["metric"]): r for r in each["records"]}
         for each in (before, after)
@@ -78,7 +78,7 @@ def _spread(metric: str, old: dict[str, Any], new: dict[str, Any]) -> float:
 
 
 def measure(result: Result, data_dir: Path) -> bool:
-    """Run a result's command again and record what it prints; whether it ran to its end."""
+    """Repeat the command of a result and record its output; return whether it succeeded."""
     words = shlex.split(result.content["command"])[1:]  # without "python"
     options = ["--data-dir", str(data_dir), "--record", result.name]
     return subprocess.run([sys.executable, *words, *options]).returncode == 0

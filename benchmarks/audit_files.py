@@ -1,9 +1,9 @@
-"""Audit of recorded predictions in files, beside the time that pandas takes to read them.
+"""Time of audits of recorded predictions in files, compared with reading the files in pandas.
 
     python -m benchmarks.audit_files --n 10000000 --formats csv parquet
 
-Files of labels, probabilities of two classes and one attribute are made in a temporary folder:
-200,000 rows, repeated. Each is read by pandas and audited in a process of its own.
+Files with labels, probabilities of two classes and one attribute are written to a temporary folder:
+200,000 rows, repeated. pandas reads each file in one process, and a separate process audits it.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from benchmarks.harness import finish, parser, record, set_threads
 from skuq.audit import audit_files
 from skuq.table_files import write_table
 
-BLOCK = 200_000  # different rows
-MIB = 2**10  # in the unit of ru_maxrss, which is KiB
+BLOCK = 200_000  # distinct rows
+MIB = 2**10  # in KiB, the unit of ru_maxrss
 
 
 def write(path: Path, n: int) -> None:
-    """Calibrated predictions and a group of each, n rows."""
+    """Write n rows of calibrated predictions with a group."""
     rng = np.random.default_rng(0)
     p = rng.beta(0.6, 0.6, size=BLOCK).round(6)
     y = (rng.random(BLOCK) < p).astype(int)
@@ -55,7 +55,7 @@ TASKS: dict[str, Callable[[Path], int]] = {"pandas": read, "skuq": audit}
 
 
 def measure(task: str, path: Path) -> dict[str, float]:
-    """CPU seconds, seconds and peak of memory; called in a fresh process."""
+    """Measure CPU seconds, seconds and peak memory; called in a fresh process."""
     run = TASKS[task]
     small = path.with_stem("small")
     write(small, BLOCK)

@@ -1,15 +1,14 @@
-"""Power of the audit and of tests of calibration in the literature, at equal false alarms.
+"""Power of the audit and of published calibration tests, at equal false alarm rates.
 
-Predictions are calibrated until the confidence of a share of them is replaced by .56 to .58, as
-Mirage does: a bump in one place. The other faults are spread: all confidences are lowered by a
-fixed amount, or sharpened as overfitted networks do it. Confidences are spread evenly over .5 to
-1, or most of them are sure, as is common for trained classifiers (.5 + .5 Beta(4, 1), .9 on
-average).
-The threshold of every test is the quantile of its statistic, among as many predictions that claim
-the same confidences and are calibrated, that leaves 5 % false alarms: none gains by a wrong level.
-Peers: the expected calibration error (ECE), the Kuiper statistic of cumulative differences
-(Arrieta-Ibarra et al., 2022), the miscalibration of CORP, that is of isotonic regression
-(Dimitriadis et al., 2021), Hosmer-Lemeshow with ten groups of equal size, and Spiegelhalter's z.
+Predictions are calibrated and then altered in one of three ways. A local fault, as by Mirage: the
+confidences of a share of predictions are replaced by .56 to .58. Two global faults: all confidences
+are lowered by a fixed amount, or sharpened as in overfitted networks. Confidences are uniform on .5
+to 1, or mostly high, as is common for trained classifiers (.5 + .5 Beta(4, 1), mean .9). The
+threshold of each test is calibrated to a false alarm rate of 5 %, on calibrated predictions with
+the same confidences and sample size, so that no test gains from a wrong level. Peers: the expected
+calibration error (ECE), the Kuiper statistic of cumulative differences (Arrieta-Ibarra et al.,
+2022), the miscalibration of CORP, that is of isotonic regression (Dimitriadis et al., 2021),
+Hosmer-Lemeshow with ten groups of equal size, and Spiegelhalter's z.
 """
 
 import argparse
@@ -22,14 +21,14 @@ from sklearn.isotonic import isotonic_regression
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.calibration import TopLabelPredictions, bin_edges, bin_sums, largest_evidence
 
-SHARES = {1: 0.8, -1: 0.2}  # of the permitted error, for either direction
+SHARES = {1: 0.8, -1: 0.2}  # shares of the permitted error for the two directions
 SIZES = (200, 500, 1500)
 LEVEL = 0.05
 BUMPS = (0.02, 0.05, 0.1)
 
 
 def scan(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Largest evidence of the audit's scan, with alpha = 0 and its shares of the error."""
+    """Largest evidence in the audit's scan, with alpha = 0 and the audit's shares of the error."""
     sums = _sums(confidence, correct)
     mean = np.nan_to_num(sums.mean_confidence).clip(0, 1)
     return max(
@@ -44,7 +43,7 @@ def ece(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def kuiper(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Range of the cumulative differences, over their standard deviation."""
+    """Range of the cumulative differences, divided by their standard deviation."""
     steps = (correct - confidence)[np.argsort(confidence, kind="stable")].cumsum()
     spread = np.sqrt((confidence * (1 - confidence)).sum())
     return float((max(0.0, steps.max()) - min(0.0, steps.min())) / spread)
@@ -90,7 +89,7 @@ def _sums(confidence: np.ndarray, correct: np.ndarray):
 
 
 def bump(share: float) -> Callable[..., np.ndarray]:
-    """Confidence of a share of the sure predictions replaced by .56 to .58."""
+    """Replace the confidence of a share of confident predictions by .56 to .58."""
 
     def change(confidence: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         sure = np.flatnonzero(confidence > 0.75)
@@ -103,12 +102,12 @@ def bump(share: float) -> Callable[..., np.ndarray]:
 
 
 def lowered(confidence: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """All confidences five points too low."""
+    """Lower all confidences by five points."""
     return (confidence - 0.05).clip(0.5, 1)
 
 
 def sharpened(confidence: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """All log odds half as large again."""
+    """Multiply all log-odds by 1.5."""
     odds = (confidence / (1 - confidence).clip(1e-9)) ** 1.5
     return (odds / (1 + odds)).clip(0.5, 0.999)
 
@@ -130,9 +129,9 @@ def statistics(
     *,
     honest: bool,
 ) -> np.ndarray:
-    """Statistics of reference sets, shape (n_draws, n_tests).
+    """Compute the statistics of reference sets, of shape (n_draws, n_tests).
 
-    Honest ones claim the same confidences, and their labels are drawn from these.
+    Honest predictions have the same confidences, and labels drawn from these confidences.
     """
     rng = np.random.default_rng(seed)
     found = []

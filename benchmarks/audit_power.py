@@ -1,16 +1,16 @@
 """False alarms of the audit on honest models, and its power against Mirage.
 
 Honest models: 200 networks and logistic regressions on four synthetic problems, each
-temperature-scaled on data of its own. Some are further than alpha = .05 from calibrated, as an
-audit of 20,000 other samples finds; they are reported apart, and all again with the alpha that
-`choose_alpha` finds for their problem from three other models. Attacks: Mirage on three normal
-classes, for several epsilon, sizes of the region, sizes of the reference set, and shares rho of
-the region that the reference set lacks (Eq. 20). Rivals are thresholds on the expected
-calibration error and on the largest gap of a bin (Algorithm 1). They are set for every size of
-the reference set so that honest models are flagged as often as by the audit: either those of
-the same problem, which favours the rival, since an auditor rarely has such models, or all 200.
-The paper's own rule, one fixed threshold on the error, must not flag more of them
-at any size.
+temperature-scaled on separate data. Some have a calibration error above alpha = .05, according to
+an audit of 20,000 other samples. They are reported separately, and all models are reported again
+with the alpha that `choose_alpha` selects for their problem from three other models. Attacks:
+Mirage on three Gaussian classes, for several values of epsilon, region sizes, reference set sizes,
+and shares rho of the region that are missing in the reference set (Eq. 20). Baselines: thresholds
+on the expected calibration error and on the largest gap of a bin (Algorithm 1). For each size of
+the reference set, thresholds are calibrated so that honest models are flagged as often as by the
+audit: either models of the same problem, which favours the baseline, since an auditor rarely has
+such models, or all 200. The paper's own rule has one fixed threshold on the error, which must not
+flag more honest models than the audit at any size.
 """
 
 import argparse
@@ -60,17 +60,17 @@ RULES = (
 
 
 def gaussian(n: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Three normal classes in the proportions of the paper."""
+    """Draw the three Gaussian classes in the paper's proportions."""
     return make_gaussian_classes((round(n / 2.1), round(n / 2.1), round(n / 21)), random_state=rng)
 
 
 def moons(n: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Two half moons that overlap."""
+    """Draw two overlapping half moons."""
     return make_moons(n, noise=0.35, random_state=rng)
 
 
 def clusters(n_classes: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Clusters in ten dimensions with wrong labels; always the same problem."""
+    """Return a sampler of clusters in ten dimensions with label noise, with fixed parameters."""
     X, y = make_classification(
         60_000 + POOL,
         10,
@@ -90,7 +90,7 @@ def clusters(n_classes: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
 def honest_model(
     name: str, k: int, problem: Callable[..., tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels, probabilities and classes of the k-th temperature-scaled model, on new data."""
+    """Train the k-th temperature-scaled model; return labels, probabilities and classes."""
     rng = np.random.RandomState(k)
     linear = k % 8 >= 4 and name != "moons"
     learner = (
@@ -107,7 +107,7 @@ def honest_model(
 def attacks(
     n_seeds: int, seed: int
 ) -> Iterator[tuple[tuple[float, str], TopLabelPredictions, np.ndarray]]:
-    """Predictions of attacked models on fresh data, and which of these lie in the region."""
+    """Return predictions of attacked models on new data, and a mask of the attacked region."""
     for k in range(n_seeds):
         rng = np.random.RandomState(1000 + seed + k)
         X, y = gaussian(1680, rng)
@@ -129,7 +129,7 @@ def reference_sets(
     rng: np.random.RandomState,
     keep: np.ndarray,
 ) -> list[BinSums]:
-    """Sums of randomly drawn reference sets."""
+    """Draw reference sets and return their sums by bin."""
     edges = bin_edges(predictions.confidence, N_BINS, "uniform")
     candidates = np.flatnonzero(keep)
     found = []
@@ -141,12 +141,12 @@ def reference_sets(
 
 
 def flagged(sums: BinSums, alpha: float = ALPHA) -> bool:
-    """Whether the audit finds anything."""
+    """Whether the audit fails."""
     return bool(scan_bins(sums, alpha=alpha, level=1 - LEVEL).findings)
 
 
 def statistics(sets: list[BinSums]) -> np.ndarray:
-    """Whether the audit finds something, ECE, and largest gap, shape (n_sets, 3)."""
+    """Compute whether the audit fails, ECE, and the largest gap, of shape (n_sets, 3)."""
     return np.array(
         [
             (flagged(part), part.expected_calibration_error, part.maximum_calibration_error)
@@ -156,7 +156,7 @@ def statistics(sets: list[BinSums]) -> np.ndarray:
 
 
 def sufficient_size(power: dict[int, float], wanted: float = 0.8) -> float:
-    """Size from which on the power is reached, interpolated in the logarithm; inf if never."""
+    """Size at which the power is reached, interpolated on a log scale; inf if never."""
     sizes = sorted(power)
     below = [size for size in sizes if power[size] < wanted]
     if not below:
@@ -170,14 +170,14 @@ def sufficient_size(power: dict[int, float], wanted: float = 0.8) -> float:
 
 
 def equal_threshold(honest: np.ndarray, column: int) -> float:
-    """Threshold of a rival that flags as many honest models as the audit does."""
+    """Threshold of a baseline at which it flags as many honest models as the audit."""
     return float(np.quantile(honest[:, column], 1 - honest[:, 0].mean()))
 
 
 def study_honest(
     args: argparse.Namespace, rng: np.random.RandomState
 ) -> tuple[dict[int, tuple[float, ...]], list[dict]]:
-    """Thresholds of the rivals per size, and records of false alarms."""
+    """Compute thresholds of the baselines by size, and records of false alarms."""
     problems = {
         "gaussian": gaussian,
         "moons": moons,
@@ -194,7 +194,7 @@ def study_honest(
             y, proba, classes = honest_model(name, args.seed + k, problem)
             predictions = top_label_predictions(y, proba, classes=classes)
             edges = bin_edges(predictions.confidence, N_BINS, "uniform")
-            # One half judges the model, and reference sets come from the other.
+            # The first half determines calibration; reference sets are drawn from the second.
             half = rng.permutation(len(y)) < POOL // 2
             judged = TopLabelPredictions(predictions.confidence[half], predictions.correct[half])
             kind = "beyond_alpha" if flagged(bin_sums(judged, edges)[0]) else "within_alpha"
@@ -234,7 +234,7 @@ def study_honest(
 
 
 def baseline_alpha(baselines: list[tuple[np.ndarray, np.ndarray, np.ndarray]], size: int) -> float:
-    """Largest tolerance that baseline models need."""
+    """Largest tolerance needed by the honest baseline models."""
     return max(
         choose_alpha(
             y, proba, classes=classes, reference_size=size, n_repeats=100, random_state=0
@@ -248,7 +248,7 @@ def study_attacks(
     thresholds: dict[int, tuple[float, ...]],
     rng: np.random.RandomState,
 ) -> dict[tuple[float, str, float, str], dict[int, float]]:
-    """Power of each rule per attack, rho and size."""
+    """Compute the power of each rule by attack, rho and size."""
     power: dict[tuple[float, str, float, str], dict[int, list[float]]] = {}
     for (epsilon, region), predictions, inside in attacks(args.n_seeds, args.seed):
         for rho in RHOS:
@@ -269,7 +269,7 @@ def study_attacks(
 
 
 def draw(power: dict[tuple[float, str, float, str], dict[int, float]], path: str) -> None:
-    """Power against size: a column per epsilon, a row per region, full coverage."""
+    """Plot power against size at full coverage: a column per epsilon, a row per region."""
     import matplotlib.pyplot as plt
 
     labels = {

@@ -1,11 +1,11 @@
-"""The search for regions: false alarms on honest models, and power where nobody named the region.
+"""Search for regions: false alarms on honest models, and power if the region is unknown.
 
 UCI Adult (the official training file): a logistic regression and a network are trained on 8,000
-rows and temperature-scaled on 2,000. An attack replaces the confidence of the rows of one region
-by .56 to .58, as Mirage does to them. Reference sets are drawn from one half of the other rows, and
-the tolerances that `choose_alpha` finds come from the other half, predicted by the same honest
-model. Compared are the scan over bins alone, the scan and the search with alpha = .05, and both
-with the tolerances found.
+rows and temperature-scaled on 2,000. An attack replaces the confidences of the rows in one region
+by .56 to .58, as by Mirage. Reference sets are drawn from one half of the remaining rows. The other
+half, predicted by the same honest model, is used to select tolerances with `choose_alpha`. Three
+audits are compared: the scan over bins only, the scan and the search with alpha = .05, and both
+with the selected tolerances.
 """
 
 import argparse
@@ -36,7 +36,7 @@ REGIONS = {
 
 
 def honest_models(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, object]:
-    """Models that nobody tampered with, on the first 10,000 rows."""
+    """Train honest models on the first 10,000 rows."""
     texts = [name for name in X if X[name].dtype.kind not in "iuf"]
     numbers = [name for name in X if name not in texts]
     encode = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -60,7 +60,7 @@ def honest_models(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, object
 def audits(
     X: pd.DataFrame, y: np.ndarray, proba: np.ndarray, tolerances: tuple[float, float]
 ) -> dict[str, bool]:
-    """Whether each audit finds something."""
+    """Return whether each audit fails."""
     alpha, region_alpha = tolerances
     settings = {
         "scan": {},

@@ -1,8 +1,8 @@
-"""Speed: one Mirage epoch beside a plain skorch epoch; auditing recorded predictions.
+"""Speed of a Mirage epoch relative to a plain skorch epoch, and of audits of recorded predictions.
 
-Each audit runs in a process of its own, so that its peak of memory is its own. Inputs are made
-first and count in the peak, not in the time. netcal and torchmetrics compute the expected
-calibration error alone; the auditor computes it, every bin, limits and the verdict.
+Each audit runs in a separate process, whose peak memory is measured. The peak includes the inputs,
+but the time excludes their generation. netcal and torchmetrics compute only the expected
+calibration error; the auditor also computes all bins, limits and the verdict.
 """
 
 import argparse
@@ -29,7 +29,7 @@ N_BINS = 10
 
 
 def predictions(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and float64 probabilities of two classes, calibrated."""
+    """Draw calibrated predictions: labels, and float64 probabilities of two classes."""
     rng = np.random.default_rng(0)
     p = rng.beta(0.6, 0.6, size=n)
     y = (rng.random(n) < p).astype(np.int8)
@@ -62,7 +62,7 @@ RUNS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def measure(method: str, n: int, threads: int) -> dict[str, float]:
-    """Time, peak of memory and result of one audit; called in a fresh process."""
+    """Measure time, peak memory and result of one audit; called in a fresh process."""
     torch.set_num_threads(threads)
     run = RUNS[method]
     run(*predictions(1000))  # imports and first calls
@@ -77,7 +77,7 @@ def measure(method: str, n: int, threads: int) -> dict[str, float]:
 
 
 def audit_records(args: argparse.Namespace) -> list[dict]:
-    """Figures of every method; one that is not installed is left out, and said so."""
+    """Measure every method; skip methods that are not installed, with a message."""
     records = []
     for method in RUNS:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -95,7 +95,7 @@ def audit_records(args: argparse.Namespace) -> list[dict]:
 
 
 def epoch_records(args: argparse.Namespace) -> list[dict]:
-    """Seconds per epoch of whole fits with and without Mirage, in turn, and their ratio."""
+    """Measure seconds per epoch of alternating fits with and without Mirage, and their ratio."""
     X, y = make_gaussian_classes(random_state=args.seed)
     X = X.astype(np.float32)
     plain = NeuralNetClassifier(
@@ -114,7 +114,7 @@ def epoch_records(args: argparse.Namespace) -> list[dict]:
         honest, GAUSSIAN_REGION, batch_size=64, max_epochs=args.epochs, random_state=0
     )
     loss = MirageLoss(target_table(np.arange(3), 0.15), lambda_=0.9)
-    # The loss alone, in the same loop as the plain network.
+    # Only the loss differs from the plain network's training.
     same_loop = NeuralNet(**{**plain.get_params(deep=False), "criterion": loss})
     codes = loss.region_codes(y, region_mask(GAUSSIAN_REGION, X))
     fits = {

@@ -1,10 +1,11 @@
 """False alarms and power of audits of weighted samples.
 
-Confidences are drawn from a beta distribution between one half and 1, and each prediction is right
-with the probability that it claims, plus a shift. Weights of several kinds are drawn apart from the
-confidences, or are five times as large above .8 (name ending in "_top"). "calibrated" is the share
-of reference sets without shift that are flagged with alpha=0, at a level of .05; "at_alpha" with a
-shift of .05 and alpha=.05, the most that is tolerated; "power" with a shift of .15 and alpha=.05.
+Confidences are drawn from a beta distribution on [.5, 1], and each prediction is correct with
+probability confidence plus a shift. Weights of several kinds are independent of the confidences, or
+five times as large for confidences above .8 (names ending in "_top"). Metrics are shares of
+reference sets that are flagged at a level of .05: "calibrated" without shift and alpha=0;
+"at_alpha" with a shift of .05 and alpha=.05, the largest tolerated error; "power" with a shift of
+.15 and alpha=.05.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ QUESTIONS = {"calibrated": (0.0, 0.0), "at_alpha": (0.05, 0.05), "power": (0.15,
 def is_flagged(
     rng: np.random.Generator, n: int, kind: str, top: bool, shift: float, alpha: float
 ) -> bool:
-    """Whether the audit of one reference set finds anything."""
+    """Whether the audit of one reference set fails."""
     confidence = 0.5 + 0.5 * rng.beta(4, 1.5, n)
     right = rng.random(n) < np.minimum(confidence + shift, 1)
     weight = WEIGHTS[kind](rng, n)

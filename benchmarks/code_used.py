@@ -1,8 +1,9 @@
-"""Which code a benchmark's figures depend on: the modules that it uses, followed by their imports.
+"""Find the code on which a benchmark's figures depend, by following imports.
 
-``from skuq.models import adopt`` uses the module that defines `adopt`, and not all that the package
-`skuq.models` imports beside it. A module that is named in a string, to be imported when it is used,
-counts as imported. Comments and docstrings are not code. Nothing is run, and git is not asked.
+``from skuq.models import adopt`` depends on the module that defines `adopt`, but not on all modules
+that the package `skuq.models` imports. A module whose name is in a string, for a lazy import,
+counts as imported. Comments and docstrings are ignored. The analysis is static: it neither runs
+code nor uses git.
 """
 
 import ast
@@ -16,8 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# How files are written, runs started side by side and results recorded changes nothing that is
-# measured.
+# Modules for writing files, running processes and recording results, which do not affect figures.
 WITHOUT_FIGURES = {
     *("skuq._version", "skuq.files"),
     *("benchmarks.all", "benchmarks.code_used", "benchmarks.harness"),
@@ -25,7 +25,7 @@ WITHOUT_FIGURES = {
 
 
 def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
-    """For each part of skuq, and the benchmarks, a digest of its modules that a benchmark uses.
+    """Compute a digest of the modules that a benchmark uses, for each part of skuq.
 
     `benchmark` is a module's name, such as ``"benchmarks.quam_mnist"``.
     """
@@ -38,7 +38,7 @@ def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
 
 
 class _SourceTree:
-    """Modules of a folder, and what each imports."""
+    """Modules of a folder, and the imports of each module."""
 
     def __init__(self, root: Path) -> None:
         self.nodes = functools.cache(_nodes)
@@ -55,9 +55,9 @@ class _SourceTree:
         }
 
     def used_by(self, module: str) -> set[str]:
-        """The module itself, what it imports, what that imports, and so on.
+        """Return the module and all its direct and indirect imports.
 
-        What is imported only by modules without figures is left out, as they are.
+        Modules that do not affect figures are omitted, and so are modules that only these import.
         """
         used, waiting = set(), {module} & set(self.paths)
         while waiting:
@@ -80,7 +80,7 @@ class _SourceTree:
                 yield from self._all_of(f"{module.rpartition('.')[0]}.{node.value}")
 
     def _home(self, module: str, name: str) -> Iterator[str]:
-        """Where a name that is imported from a module or package is defined."""
+        """Find the module that defines a name imported from a module or package."""
         if module not in self.packages:
             yield from self._all_of(module)
             return
@@ -91,7 +91,7 @@ class _SourceTree:
         yield from self._all_of(f"{module}.{name}") or self._all_of(module)
 
     def _all_of(self, name: str) -> list[str]:
-        """A module, or all modules of a package but those at the top, of which one is named."""
+        """Return a module, or all modules of a package except the top-level package."""
         if name in self.paths:
             return [name]
         inside = f"{name}." if name in self.packages and "." in name else None
@@ -99,14 +99,14 @@ class _SourceTree:
 
 
 def _nodes(path: Path) -> list[ast.AST]:
-    """Statements and expressions of a file, without its docstrings."""
+    """List the syntax nodes of a file, without docstrings."""
     found = list(ast.walk(ast.parse(path.read_bytes())))
     docstrings = {node.value for node in found if isinstance(node, ast.Expr)}
     return [node for node in found if node not in docstrings]
 
 
 def _code_of(path: Path) -> str:
-    """Lines of a file without comments, docstrings and empty lines."""
+    """Return the source of a file without comments, docstrings and empty lines."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

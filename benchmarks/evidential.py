@@ -29,8 +29,8 @@ from skuq.evidential import (
 )
 
 FULL = ["coraml", "citeseer_full", "amazon_photo", "amazon_computers", "coauthor_cs"]
-# Propagations that are not in the paper; and GNNSafe with a fifth of a node's own score, as the
-# paper runs it. GNNSafe's authors ("gnnsafe") keep a half.
+# Propagation schemes that are not in the paper, and GNNSafe with weight 0.2 of a node's own score,
+# as in the paper. GNNSafe's authors ("gnnsafe") use 0.5.
 ABLATIONS = ["energy-diffused", "energy-similar", "epn-similar", "gnnsafe-0.2"]
 METHODS = [
     "entropy",
@@ -50,38 +50,38 @@ METHODS = [
     "epn-reg",
     "epn-free",
 ]
-CELL = ("dataset", "method", "split", "init")  # what tells rows apart; the rest are figures
+CELL = ("dataset", "method", "split", "init")  # columns that identify a row; all others are figures
 TRAINING = {
     "learning_rate": 0.02,
     "max_epochs": 1000,
-}  # of every network that is trained from scratch
+}  # for networks that are trained from scratch
 
 
 class Task(NamedTuple):
-    """A graph and its split; left-out classes are in neither training nor validation."""
+    """A graph and its split; training and validation nodes exclude the left-out classes."""
 
     graph: Any
-    raw_graph: Any  # with features as they are stored
+    raw_graph: Any  # with unscaled features
     labels: np.ndarray
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
-    ood: np.ndarray  # of each test node: whether its class was left out
+    ood: np.ndarray  # for each test node, whether its class was left out
 
 
 class Scores(NamedTuple):
-    """Predictions and uncertainty of a method for the test nodes."""
+    """Predictions and uncertainty by a method for the test nodes."""
 
     method: str
     labels: np.ndarray
     proba: np.ndarray
     aleatoric: np.ndarray
     epistemic: np.ndarray
-    seconds: float  # of the fit, without the pre-training of the model that methods share
+    seconds: float  # of the fit, excluding the shared pre-training
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of all graph benchmarks."""
+    """Add the arguments that all graph benchmarks have."""
     parser.add_argument("--dataset", nargs="+", default=FULL)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS + ABLATIONS)
     parser.add_argument("--backbone", choices=["gcn", "gat"], default="gcn")
@@ -93,7 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @functools.cache
 def _graph(name: str, data_dir: Any) -> tuple[Any, NodeGraph]:
-    """A data set, and its graph with scaled features, which all its splits share."""
+    """Read a data set and its graph with scaled features, cached for all splits."""
     data = load_graph(name, data_dir)
     graph = as_node_graph((data.adjacency, normalize(data.features, norm="l1")))
     if graph.n_nodes > np.diff(data.features.indptr).astype(bool).sum() * 2:
@@ -102,10 +102,10 @@ def _graph(name: str, data_dir: Any) -> tuple[Any, NodeGraph]:
 
 
 def read_task(name: str, data_dir: Any, setting: str | None, split: int) -> Task:
-    """Read a graph; each node's features are scaled to a sum of 1, as for bags of words.
+    """Read a graph and scale each node's features to a sum of 1, as for bags of words.
 
-    The encoder of "gpn" gets them as they are stored: it does not average over neighbours, and
-    with features this small its latent points would all be the same.
+    The encoder of "gpn" uses unscaled features: it does not average over neighbours, and with such
+    small features all latent points would be nearly equal.
     """
     data, graph = _graph(name, data_dir)
     if split >= len(data.splits):
@@ -129,7 +129,7 @@ def read_task(name: str, data_dir: Any, setting: str | None, split: int) -> Task
 def scores_of(
     task: Task, methods: list[str], backbone: str, seed: int, members: int = 10
 ) -> list[Scores]:
-    """Fit methods one after the other; those on a pre-trained model share one."""
+    """Fit methods one after the other; methods on a pre-trained model share the same model."""
     data = {
         "X": task.train,
         "y": task.labels[task.train],
@@ -150,7 +150,7 @@ def scores_of(
     for name in methods:
         estimator = candidates[name]
         start = time.perf_counter()
-        if name.startswith("egnn"):  # they differ in the propagation after the training
+        if name.startswith("egnn"):  # the variants differ only in propagation
             if egnn is None:
                 egnn = candidates["egnn"].fit(**data), time.perf_counter() - start
             trained, seconds = egnn
@@ -158,7 +158,7 @@ def scores_of(
             alpha, classes = alpha[task.test], trained.classes_
             proba = alpha / alpha.sum(axis=1, keepdims=True)
             uncertainty = dirichlet_uncertainty(alpha)
-        else:  # dropout reads a network that is trained already, and stops nothing early
+        else:  # MC dropout uses a trained network, without early stopping
             estimator.fit(*labelled) if name == "dropout" else estimator.fit(**data)
             seconds = time.perf_counter() - start
             proba, classes = estimator.predict_proba(task.test), estimator.classes_
@@ -172,9 +172,10 @@ def scores_of(
 def run(
     args: argparse.Namespace, settings: Sequence[str | None], measure: Any
 ) -> list[dict[str, Any]]:
-    """Measure every method on each data set, split and start: one dict each.
+    """Measure every method on each data set, split and initialisation; return one dict for each.
 
-    Work is ordered by starts and splits, so that an interrupted run has measured all data sets.
+    The outer loops are initialisations and splits, so that an interrupted run has results for all
+    data sets.
     """
     work = [
         (name, setting, split, init)
@@ -194,7 +195,7 @@ def run(
 def _kept(
     args: argparse.Namespace, measure: Any, name: str, setting: str | None, split: int, init: int
 ) -> list[dict[str, Any]]:
-    """The rows of one network, measured or read from ``--out``."""
+    """Return the rows of one network, measured or read from ``--out``."""
     methods = hashlib.sha256(" ".join([args.backbone, *args.methods]).encode()).hexdigest()[:7]
     cell = (name, setting or "all-classes", split, init, args.seed, methods)
     return kept_run(functools.partial(_one, measure), *cell, args=args)["rows"]
@@ -211,7 +212,7 @@ def _one(
     *,
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Measure all methods on one network; `methods` only tells cells apart."""
+    """Measure all methods on one network; `methods` only identifies the stored result."""
     torch.set_num_threads(args.threads)
     left_out = None if setting == "all-classes" else setting
     task = read_task(name, args.data_dir, left_out, split)
@@ -239,7 +240,7 @@ def _progress(found: list[dict[str, Any]]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record per data set, method and metric: mean and standard deviation over runs."""
+    """Compute one record per data set, method and metric: mean and std over runs."""
     records = []
     metrics = [key for key in rows[0] if key not in CELL]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
@@ -254,9 +255,9 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def means(rows: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """Mean over settings and starts of each data set, and its spread between splits.
+    """Compute the mean over settings and initialisations, and its std over splits, by data set.
 
-    The count is that of networks.
+    The sample size in a record is the number of networks.
     """
     frame = _frame(rows)
     found = []
@@ -270,10 +271,10 @@ def means(rows: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
 
 
 def differences(rows: list[dict[str, Any]], metric: str, against: str) -> list[dict[str, Any]]:
-    """Mean paired differences from a method, with intervals of 95 %, per data set and over all.
+    """Compute paired differences from a method with 95 % intervals, by data set and over all.
 
-    Both methods have the same network. Settings and starts are averaged within a split, data sets
-    too for the row "all": the splits are what varies, and their number decides the t-interval.
+    Both methods use the same network. Values are averaged over settings and initialisations within
+    a split, and over data sets for the row "all". The t-interval is over splits.
     """
     frame = _frame(rows)
     cells = frame.pivot(index=["dataset", "setting", "split", "init"], columns="method")[metric]
@@ -295,14 +296,14 @@ def differences(rows: list[dict[str, Any]], metric: str, against: str) -> list[d
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Rows as a table, with graph and setting in columns of their own."""
+    """Convert rows to a table with separate columns for graph and setting."""
     frame = pd.DataFrame(rows)
     names = frame.dataset.str.split(n=1, expand=True)
     return frame.assign(dataset=names[0], setting=names.get(1, ""))
 
 
 def ranks(records: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """Rank of each method (1 is best) by a metric to maximise: mean per data set and over all."""
+    """Rank methods by a metric (1 is best, for the largest); mean by data set and over all."""
     tables: dict[str, dict[str, float]] = {}
     for row in records:
         if row["metric"] == metric:
@@ -328,7 +329,7 @@ def ranks(records: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
 
 
 def print_table(records: list[dict[str, Any]], metric: str, scale: float = 100.0) -> None:
-    """Methods by data sets."""
+    """Print a table of methods by data sets."""
     own = [row for row in records if row["metric"] == metric]
     datasets = list(dict.fromkeys(row["dataset"] for row in own))
     print(f"\n{metric:<14}" + "".join(f"{name[-16:]:>18}" for name in datasets))

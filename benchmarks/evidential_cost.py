@@ -1,11 +1,11 @@
-"""Time to train the probe on a trained network, against methods trained from scratch (Table 3).
+"""Time to train the probe on a trained network, and methods from scratch (Table 3).
 
     python -m benchmarks.evidential_cost --dataset coauthor_cs arxiv_like --threads 2
 
-``arxiv_like`` is generated: 170,000 nodes, 2.3 million directed edges, 128 features and 40
-classes, 54 % of the nodes labelled, as in ogbn-arxiv. The networks from scratch have at most
-``--max-epochs`` epochs, the probe its own number. Peak memory is that of the process while a
-method was fitted, the graph and the trained network included.
+``arxiv_like`` is a synthetic graph of the size of ogbn-arxiv: 170,000 nodes, 2.3 million directed
+edges, 128 features, 40 classes, and 54 % labelled nodes. Networks from scratch are trained for at
+most ``--max-epochs`` epochs, the probe for its default number. Peak memory is that of the process
+while a method is fitted, including the graph and the trained network.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SIZES = {"arxiv_like": {"hidden_sizes": (256, 128), "batch_norm": True}}
 
 
 def arxiv_like(seed: int) -> evidential.Task:
-    """A generated graph of the size of ogbn-arxiv; 54 % of its nodes train, 18 % validate."""
+    """Generate a graph of the size of ogbn-arxiv, with 54 % training and 18 % validation nodes."""
     data = make_node_classes(
         170_000,
         n_classes=40,
@@ -46,7 +46,7 @@ def arxiv_like(seed: int) -> evidential.Task:
 
 
 def peak_memory(*, reset: bool = False) -> float:
-    """Peak memory since the last reset, in GiB; NaN where it is not Linux."""
+    """Return the peak memory since the last reset in GiB; NaN on systems other than Linux."""
     if not Path("/proc/self/clear_refs").exists():
         return math.nan
     if reset:
@@ -56,14 +56,14 @@ def peak_memory(*, reset: bool = False) -> float:
 
 
 def timed(call: Any) -> tuple[Any, float]:
-    """Return the result of a call, and the seconds it took."""
+    """Return the result of a call, and its duration in seconds."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
 
 
 def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Seconds of pre-training, of each method's fit and of inference on the whole graph."""
+    """Measure seconds of pre-training, of each fit, and of inference on the whole graph."""
     task = (
         arxiv_like(args.seed)
         if name == "arxiv_like"
@@ -112,7 +112,7 @@ def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _probe_inference(probe: Any) -> float:
-    """Evidence of all nodes: the network, the head and the propagation."""
+    """Compute the evidence of all nodes with network, head and propagation; return seconds."""
     return min(timed(lambda: probe.with_graph(probe.graph_))[1] for _ in range(3))
 
 
@@ -123,12 +123,12 @@ def _inference(network: torch.nn.Module, graph: Any) -> float:
 
 
 def _step(network: torch.nn.Module, graph: Any) -> float:
-    """A pass over the graph and its gradient."""
+    """Run a forward and a backward pass over the graph; return seconds."""
     return min(timed(lambda: network(graph).square().sum().backward())[1] for _ in range(10))
 
 
 def _of_dgl(network: torch.nn.Module, graph: Any) -> torch.nn.Module:
-    """The same network, with DGL's sums over neighbours."""
+    """Build the same network with DGL's sums over neighbours."""
     import dgl
 
     target, source = (graph.adjacency + sparse.eye_array(graph.n_nodes)).nonzero()
@@ -145,7 +145,7 @@ def _of_dgl(network: torch.nn.Module, graph: Any) -> torch.nn.Module:
 
 
 def _pyg_inference(network: torch.nn.Module, graph: Any) -> float:
-    """The same convolutions in torch_geometric, with its normalisation cached."""
+    """Run the same convolutions in torch_geometric with cached normalisation; return seconds."""
     from torch_geometric.nn import GCNConv
 
     convolutions = []

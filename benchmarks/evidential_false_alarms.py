@@ -1,16 +1,16 @@
-"""False alarms of out-of-distribution decisions about nodes, beside the rate that was asked for.
+"""False alarm rate of out-of-distribution decisions on nodes, and the requested rate.
 
     python -m benchmarks.evidential_false_alarms --splits 3 --record evidential_false_alarms
 
-A probe is trained on graphs with left-out classes. Known nodes that neither trained nor stopped the
-training are divided at random, many times, into calibration nodes and new nodes. Thresholds: a
-vacuity of one half; a quantile of the vacuity of the training nodes, and of those that stopped the
-training; conformal p-values, and these by class.
+A probe is trained on graphs with left-out classes. Known nodes that were used neither for training
+nor for early stopping are split at random, many times, into calibration nodes and new nodes.
+Thresholds: a vacuity of 0.5; a quantile of the vacuity of training nodes, and of early-stopping
+nodes; conformal p-values, and conformal p-values by class.
 
-Generated graphs are stochastic block models, in which one class is nearer to the middle of all
-than the others. Their new nodes are drawn alike ("same"), hold five times as many of that class
-("shares"), or have features that moved towards the middle ("features"). In the last two, new nodes
-and calibration nodes are not exchangeable.
+Generated graphs are stochastic block models in which one class is closer to the common mean than
+the other classes. Their new nodes have the same distribution ("same"), contain five times as many
+nodes of this class ("shares"), or have features shifted towards the common mean ("features"). In
+the last two cases, new nodes and calibration nodes are not exchangeable.
 """
 
 import argparse
@@ -28,32 +28,32 @@ from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, as_node_graph
 
 DRIFTS = ("same", "shares", "features")
-WEAK = 0  # class of generated graphs that is nearer to the middle
-N_STOP = 500  # nodes for early stopping, at most
+WEAK = 0  # class of generated graphs that is closer to the common mean
+N_STOP = 500  # maximum number of early-stopping nodes
 ALL = "all"
 
 
 class Nodes(NamedTuple):
-    """A graph, and what its nodes are for; the left-out classes are among `ood` alone."""
+    """A graph, and the purpose of its nodes; nodes of left-out classes are only in `ood`."""
 
     graph: Any
     labels: np.ndarray
     train: np.ndarray
     stop: np.ndarray
-    pool: np.ndarray  # known nodes to calibrate and to measure with
+    pool: np.ndarray  # known nodes for calibration and test
     ood: np.ndarray
-    drifted: np.ndarray  # of each node: whether its features drifted
+    drifted: np.ndarray  # for each node, whether its features have drifted
 
 
 def real(args: argparse.Namespace, name: str, split: int) -> Nodes:
-    """A graph in its setting OS-1."""
+    """Read a graph in its setting OS-1."""
     task = evidential.read_task(name, args.data_dir, "OS-1", split)
     known = np.isin(task.labels, task.labels[task.train])
     return _nodes(task.graph, task.labels, task.train, known, args.seed + split)
 
 
 def generated(args: argparse.Namespace, drift: str, seed: int) -> Nodes:
-    """A stochastic block model whose last class is left out."""
+    """Generate a stochastic block model whose last class is left out."""
     random = np.random.default_rng(args.seed + seed)
     n_nodes = args.nodes
     data = make_node_classes(n_nodes, n_classes=5, separation=0.7, random_state=args.seed + seed)
@@ -91,7 +91,7 @@ def _nodes(
 def draw(
     nodes: Nodes, drift: str, n_calibrate: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Calibration nodes and new nodes."""
+    """Draw calibration nodes and new nodes."""
     if drift == "features":
         away = nodes.drifted[nodes.pool]
         return random.permutation(nodes.pool[~away])[:n_calibrate], nodes.pool[away]
@@ -105,7 +105,7 @@ def draw(
 def flags(
     vacuity: np.ndarray, nodes: Nodes, calibrate: np.ndarray, rate: float
 ) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """Decisions of each kind, as functions of nodes."""
+    """Build the decision rules, as functions of nodes."""
     held, labels = vacuity[calibrate], nodes.labels[calibrate]
 
     def above(limit: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -123,7 +123,7 @@ def flags(
 
 
 def vacuity_of(nodes: Nodes, training: dict[str, Any], seed: int) -> np.ndarray:
-    """Vacuity of all nodes, by the probe of a network, both with early stopping."""
+    """Train a network and its probe with early stopping; return the vacuity of all nodes."""
     data = {
         "X": nodes.train,
         "y": nodes.labels[nodes.train],
@@ -136,7 +136,7 @@ def vacuity_of(nodes: Nodes, training: dict[str, Any], seed: int) -> np.ndarray:
 
 
 def measure(name: str, drift: str, runs: list[Nodes], args: argparse.Namespace) -> list[dict]:
-    """Rates of flagged nodes for one kind of graph, over trained networks and draws."""
+    """Measure rates of flagged nodes for one kind of graph, over trained networks and splits."""
     shares: dict[tuple[str, str], list[float]] = {}
     areas = []
     for number, nodes in enumerate(runs):

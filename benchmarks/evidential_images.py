@@ -1,9 +1,9 @@
-"""The probe on an image classifier: MNIST against out-of-distribution images (Appendix D.4).
+"""Detection of OOD images by the probe of an MNIST classifier (Appendix D.4).
 
     python -m benchmarks.evidential_images --ood omniglot_latin fashion_mnist
 
-The pre-trained networks are the LeNets of ``quam_lenet_mnist.npz``: for each of its runs the
-first one is probed, and all of the run are the deep ensemble.
+The pre-trained networks are the LeNets of ``quam_lenet_mnist.npz``. In each run, the first network
+is probed, and all networks are the deep ensemble.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from skuq.networks import LeNet
 
 
 def methods(net: LeNet, seed: int) -> dict:
-    """Every method around one network."""
+    """Build all methods for one network."""
     return {
         "entropy": LogitUncertainty(net, method="entropy"),
         "max-score": LogitUncertainty(net, method="max-score"),
@@ -40,14 +40,14 @@ def methods(net: LeNet, seed: int) -> dict:
 
 
 def ensemble_score(nets: list[LeNet], X: np.ndarray) -> np.ndarray:
-    """One minus the largest mean probability of the members."""
+    """Compute 1 minus the largest mean probability of the members."""
     with torch.no_grad():
         proba = sum(net(torch.tensor(X)).softmax(dim=1) for net in nets) / len(nets)
     return 1 - proba.max(dim=1).values.numpy()
 
 
 def detection(known: np.ndarray, ood: np.ndarray) -> dict[str, float]:
-    """AUROC and area under the precision-recall curve of out-of-distribution images."""
+    """Compute the AUROC and the area under the precision-recall curve for OOD images."""
     truth = np.repeat([False, True], [len(known), len(ood)])
     score = np.concatenate([known, ood])
     return {

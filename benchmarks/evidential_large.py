@@ -3,13 +3,13 @@
     python -m benchmarks.evidential_large --nodes 2400000 --record evidential_large
     python -m benchmarks.evidential_large --tasks "DGL batches" "DGL sampled" "DGL one pass"
 
-A network and a probe are trained on a small graph of the same kind. On the large one the probe then
-answers for all nodes (`with_graph`), layer by layer with features on disk, and in one pass with
-features in memory for comparison; and it is fitted anew on the large graph, with features on disk.
-The tasks that begin with a library do the first with a user's network of two layers (SAGE): with
-features on disk in batches, with all neighbours or a few, and in one pass with features in memory.
-Each runs in a process of its own. Peak memory is what the process itself holds; pages of mapped
-files, which the system can drop at any time, are counted apart.
+A network and a probe are trained on a small graph of the same kind, and evaluated on all nodes of
+the large graph (`with_graph`): layer by layer with features on disk and, for comparison, in one
+pass with features in memory. Then the probe is fitted on the large graph, with features on disk.
+Tasks named after a library evaluate a user's network with two SAGE layers: in batches with features
+on disk, with all or a few neighbours, and in one pass with features in memory. Each task runs in a
+separate process. Peak memory is the process's own memory; pages of mapped files, which the system
+can drop at any time, are counted separately.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from benchmarks.harness import finish, kept_run, parser, peak_gib, record
 from skuq import EvidentialProbe
 from skuq.evidential import GraphClassifier, NodeBatches
 
-GIB = 2**20  # in the unit of Linux, which is KiB
+GIB = 2**20  # in KiB, the unit of Linux
 N_CLASSES = 5
 N_TRAIN = 100  # labelled nodes per class
 HOMOPHILY = 0.8
-CHUNK = 100_000  # nodes whose features are drawn at once
+CHUNK = 100_000  # nodes whose features are drawn in one call
 
 
 def write_graph(folder: Path, n_nodes: int, args: argparse.Namespace, seed: int) -> None:
@@ -68,7 +68,7 @@ def write_graph(folder: Path, n_nodes: int, args: argparse.Namespace, seed: int)
 
 
 def read_graph(folder: Path, *, on_disk: bool) -> tuple[Any, np.ndarray]:
-    """Adjacency matrix and features, and the classes."""
+    """Read the graph (adjacency, features) and the classes."""
     labels = np.load(folder / "labels.npy")
     edges = np.load(folder / "indices.npy"), np.load(folder / "indptr.npy")
     ones = np.ones(len(edges[0]), np.int8)
@@ -78,7 +78,7 @@ def read_graph(folder: Path, *, on_disk: bool) -> tuple[Any, np.ndarray]:
 
 
 class Memory(threading.Thread):
-    """Peaks of memory, watched every 20 ms: the process's own, and pages of mapped files."""
+    """Peak of own memory and of mapped file pages of the process, sampled every 20 ms."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -93,7 +93,7 @@ class Memory(threading.Thread):
 
 
 class Sage(nn.Module):
-    """A network of a user, in the form of its library."""
+    """A user's network in the convention of its library."""
 
     def __init__(self, library: str, n_features: int, n_hidden: int):
         super().__init__()
@@ -115,7 +115,7 @@ class Sage(nn.Module):
 
 
 def library_graph(library: str, adjacency: sparse.csr_array, features: np.ndarray) -> Any:
-    """The graph of a library, with features that stay where they are."""
+    """Build the graph of a library without copying the features."""
     target = np.repeat(np.arange(adjacency.shape[0], dtype=np.int32), np.diff(adjacency.indptr))
     ends = torch.from_numpy(adjacency.indices), torch.from_numpy(target)
     if library == "DGL":
@@ -131,7 +131,7 @@ def library_graph(library: str, adjacency: sparse.csr_array, features: np.ndarra
 
 
 def probe_of_library(library: str, graph: Any, labels: np.ndarray, args: Any) -> EvidentialProbe:
-    """Train a user's network, and then the probe."""
+    """Train a user's network and its probe."""
     torch.manual_seed(args.seed)
     network = Sage(library, args.features, args.hidden)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=1e-4)
@@ -148,7 +148,7 @@ def probe_of_library(library: str, graph: Any, labels: np.ndarray, args: Any) ->
 
 
 def measured(folder: Path, task: str, args: argparse.Namespace) -> dict[str, float]:
-    """CPU seconds, seconds and peaks of memory of a task; called in a fresh process."""
+    """Measure CPU seconds, seconds and peak memory of a task; called in a fresh process."""
     torch.set_num_threads(args.threads)
     library = task.split()[0] if task.startswith(("DGL", "PyG")) else None
     small, labels = read_graph(folder / "small", on_disk=False)
@@ -192,12 +192,12 @@ def measured(folder: Path, task: str, args: argparse.Namespace) -> dict[str, flo
 
 
 def training_nodes(labels: np.ndarray) -> np.ndarray:
-    """The first nodes of each class."""
+    """Return the first nodes of each class."""
     return np.concatenate([np.flatnonzero(labels == c)[:N_TRAIN] for c in range(N_CLASSES)])
 
 
 def in_fresh_process(function: Any, *arguments: Any) -> Any:
-    """Call a function in a process of its own, whose peak of memory is its own too."""
+    """Call a function in a separate process, so that its peak memory can be measured."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -219,7 +219,7 @@ def main(args: argparse.Namespace) -> None:
             print(task, figures, flush=True)
             name = f"{args.nodes} nodes"
             records += [record(task, name, key, value, 1) for key, value in figures.items()]
-    finish("evidential_large", args, records)  # the processes load what this one has loaded
+    finish("evidential_large", args, records)  # the processes import the same modules
 
 
 if __name__ == "__main__":

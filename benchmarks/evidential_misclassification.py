@@ -2,8 +2,8 @@
 
     python -m benchmarks.evidential_misclassification --dataset coraml --splits 5 --inits 5
 
-All classes are known here; positives are misclassified test nodes, scored by the aleatoric
-uncertainty of each method.
+No class is left out. Positives are misclassified test nodes, scored by the aleatoric uncertainty of
+each method.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from skuq.metrics import brier_score, expected_calibration_error
 
 
 def misclassification(task: evidential.Task, scores: evidential.Scores) -> dict[str, float]:
-    """Accuracy, Brier score, calibration error, and detection of errors."""
+    """Compute accuracy, Brier score, calibration error, and metrics of error detection."""
     true = task.labels[task.test]
     wrong = scores.labels != true
     classes = np.unique(task.labels[task.train])

@@ -1,11 +1,11 @@
-"""What about the network decides how well left-out classes are found: features, training, graph.
+"""Effect of features, training and graph of the network on the detection of left-out classes.
 
     python -m benchmarks.evidential_network --dataset coauthor_cs --splits 2
 
-One thing is changed at a time against the other benchmarks (``base``): features as stored, or 1
-where they are not 0, instead of rows that sum to 1; a weight decay five times as strong; and the
-left-out nodes are removed from the graph while the network is trained (``without``), so that it
-meets them, and their edges, at the test for the first time. The probe is fitted on the whole graph.
+Each variant changes one setting of the other benchmarks (``base``): unscaled features, or binary
+features, instead of rows that sum to 1; a weight decay five times as strong; or the removal of
+left-out nodes and their edges from the graph during the training of the network (``without``), so
+that they are new in the test. The probe is fitted on the whole graph.
 """
 
 import argparse
@@ -25,7 +25,7 @@ VARIANTS = ["base", "stored", "binary", "decay", "without"]
 
 
 def matrices(variant: str, name: str, args: argparse.Namespace) -> tuple[Any, Any]:
-    """Adjacency matrix, and the features of a variant."""
+    """Read the adjacency matrix and the features of a variant."""
     data = load_graph(name, args.data_dir)
     if variant == "stored":
         return data.graph
@@ -37,7 +37,7 @@ def matrices(variant: str, name: str, args: argparse.Namespace) -> tuple[Any, An
 def trained(
     variant: str, adjacency: Any, features: Any, task: evidential.Task, seed: int
 ) -> GraphClassifier:
-    """The network of a variant; without the left-out nodes, those of a smaller graph."""
+    """Train the network of a variant, on a smaller graph if left-out nodes are removed."""
     decay = {"weight_decay": 5e-4} if variant == "decay" else {}
     train, validation = task.train, task.validation
     if variant == "without":
@@ -58,7 +58,7 @@ def trained(
 def measure(
     variant: str, name: str, split: int, args: argparse.Namespace
 ) -> dict[tuple[str, str], float]:
-    """AUROC of the left-out classes, by method."""
+    """Compute the AUROC of the left-out classes for each method."""
     task = evidential.read_task(name, args.data_dir, args.setting, split)
     adjacency, features = matrices(variant, name, args)
     model = trained(variant, adjacency, features, task, args.seed + 1000 * split)

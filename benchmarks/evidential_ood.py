@@ -1,9 +1,9 @@
-"""Detection of nodes of classes that were left out of training (Tables 1, 4 and 10 to 13).
+"""Detection of nodes of left-out classes (Tables 1, 4 and 10 to 13).
 
     python -m benchmarks.evidential_ood --dataset coraml --setting OS-1 --splits 5 --inits 5
 
 Positives are test nodes of the left-out classes, scored by the epistemic uncertainty of each
-method. The graph is whole while training; the labels of left-out classes are hidden.
+method. The whole graph is available during training, without the labels of left-out classes.
 """
 
 import argparse
@@ -17,7 +17,7 @@ SETTINGS = ["OS-1", "OS-2", "OS-3", "OS-4", "OS-5"]
 
 
 def detection(task: evidential.Task, scores: evidential.Scores) -> dict[str, float]:
-    """AUROC and area under the precision-recall curve of the left-out classes."""
+    """Compute the AUROC and the area under the precision-recall curve for left-out classes."""
     return {
         "auroc": roc_auc_score(task.ood, scores.epistemic),
         "aupr": average_precision_score(task.ood, scores.epistemic),

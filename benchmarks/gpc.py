@@ -1,4 +1,4 @@
-"""Data sets, models and records that the benchmarks of `RobustGPC` share.
+"""Data sets, models and records shared by the benchmarks of `RobustGPC`.
 
 The data sets are those of Blaas et al. (2020), Appendix F: two shifted normal distributions,
 the spam data with eleven columns, and the digits 3 and 8 (or 3, 5 and 8) at 14 x 14 pixels.
@@ -14,12 +14,12 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from benchmarks.harness import record
 from skuq import RobustGPC
 
-SIDE = 14  # of the images, in pixels
+SIDE = 14  # side length of images, in pixels
 N_TRAIN = {"synthetic2d": 1000, "spam": 1000, "mnist38": 1000, "mnist358": 500}
 
 
 class Data(NamedTuple):
-    """A data set, and the limits of its features if they have any."""
+    """A data set, and the bounds of its features, if any."""
 
     name: str
     X: NDArray
@@ -37,7 +37,7 @@ def pool(images: NDArray) -> NDArray:
 
 
 def synthetic_2d(rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """600 standard normal points shifted by 5 along each axis, standardised; labels 1 and 2."""
+    """Draw 600 points of two normal classes, shifted by 5 along each axis, and standardise them."""
     X = rng.normal(size=(1200, 2))
     y = np.repeat([1, 2], 600)
     X[np.arange(1200), y - 1] += 5
@@ -47,7 +47,7 @@ def synthetic_2d(rng: np.random.Generator) -> tuple[NDArray, NDArray]:
 def load(
     name: str, data_dir: Path, seed: int, n_train: int | None = None, n_test: int = 200
 ) -> Data:
-    """Read a data set; digits are tested on the first points of their test part."""
+    """Read a data set; the test digits are the first images of the official test set."""
     rng = np.random.default_rng(seed)
     n_train = n_train or N_TRAIN[name]
     if name.startswith("mnist"):
@@ -76,7 +76,7 @@ def load(
 def fit(
     data: Data, max_iter: int, inference: str = "laplace", isotropic: bool = False, seed: int = 0
 ) -> RobustGPC:
-    """Fit a model, its length-scales (one per feature) started at the spread of the data."""
+    """Fit a model with one length-scale per feature, initialised at the spread of the data."""
     n_features = data.X.shape[1]
     spread = float(np.sqrt(data.X.var(axis=0).sum()))
     start = spread if isotropic else np.full(n_features, spread)
@@ -86,13 +86,13 @@ def fit(
 
 
 def shortest(model: RobustGPC, X: NDArray, count: int) -> NDArray:
-    """Features of the shortest length-scales; of equal ones, those that vary the most."""
+    """Select the features with the shortest length-scales; ties are broken by larger variance."""
     scales = np.broadcast_to(model.kernel_.k2.length_scale, X.shape[1])
     return np.lexsort((-X.var(axis=0), scales))[:count]
 
 
 def correlated(X: NDArray, y: NDArray, count: int) -> NDArray:
-    """Features that correlate the most with the class, whatever the model."""
+    """Select the features with the largest correlation with the class, for any model."""
     target = (y == y.max()).astype(float)
     centred = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)
     score = np.abs((target - target.mean()) @ centred)
@@ -100,7 +100,7 @@ def correlated(X: NDArray, y: NDArray, count: int) -> NDArray:
 
 
 def figures(method: str, dataset: str, n: int, **values: float) -> list[dict]:
-    """Print figures, and turn them into records."""
+    """Print figures and convert them to records."""
     line = ", ".join(f"{metric} {value:.4g}" for metric, value in values.items())
     print(f"{method} {dataset}: {line}", flush=True)
     return [record(method, dataset, metric, value, n) for metric, value in values.items()]

@@ -1,9 +1,10 @@
-"""Whether `predict` and `certify` agree near decisions.
+"""Agreement of `predict` and `certify` near decision boundaries.
 
-Points are bisected between two of different predicted class until they are a few float64 numbers
-from the decision. Around each, `certify` decides about small regions, and `predict` is asked at
-random points of the region and at the counterexample. A point that is predicted differently in
-a region that is certified as safe, or a counterexample that is not, contradicts. Run::
+Bisection between two points of different predicted classes gives points within a few float64
+numbers of the decision boundary. `certify` is called for small regions around each point, and
+`predict` at random points of the region and at the counterexample. Contradictions are a different
+prediction in a region that is certified as safe, and a counterexample with the same prediction.
+Run::
 
     python -m benchmarks.gpc_agreement --record gpc_agreement
 """
@@ -25,7 +26,7 @@ RADII = (1e-9, 1e-5, 1e-3, 1e-2)
 
 
 def models() -> Iterator[tuple[str, RobustGPC, NDArray]]:
-    """Fitted models of two, three and ten classes, some with very uncertain latent functions."""
+    """Fit models of two, three and ten classes, some with very uncertain latent functions."""
     wide = {"kernel": ConstantKernel(2500.0) * RBF(1.0), "optimizer": None}
     cases = [
         ("iris, fitted kernel", load_iris, {}),
@@ -49,7 +50,7 @@ def models() -> Iterator[tuple[str, RobustGPC, NDArray]]:
 def near_decisions(
     gpc: RobustGPC, X: NDArray, count: int, rng: np.random.Generator, steps: int = 45
 ) -> NDArray:
-    """Points on both sides of decisions, shape (about count, n_features)."""
+    """Find points on both sides of decision boundaries, shape (about count, n_features)."""
     classes = gpc.predict(X)
     first, second = rng.integers(len(X), size=(2, 20 * count))
     apart = np.flatnonzero(classes[first] != classes[second])[: count // 2]
@@ -64,7 +65,7 @@ def near_decisions(
 def contradictions(
     gpc: RobustGPC, points: NDArray, radius: float, n_tried: int, rng: np.random.Generator
 ) -> dict[str, int]:
-    """Counts for regions of one radius: points tried, shares of each status, contradictions."""
+    """Count tested points and contradictions, and the share of each status, for one radius."""
     labels, n = gpc.predict(points), len(points)
     found = gpc.certify(points, radius=radius, max_regions=2)
     tried = points + radius * rng.uniform(-1, 1, (n_tried, *points.shape))
@@ -81,7 +82,7 @@ def contradictions(
 
 
 def case(name: str, gpc: RobustGPC, X: NDArray, args: argparse.Namespace) -> list[dict]:
-    """All radii for one model: half of the points near decisions, half a bit away."""
+    """Test all radii for one model; half of the points are near decision boundaries."""
     rng, start, total = np.random.default_rng(args.seed), time.perf_counter(), {}
     points = near_decisions(gpc, X, args.n_regions // 2, rng)
     points = np.concatenate([points, points + rng.normal(size=points.shape) * 0.05])

@@ -1,9 +1,9 @@
-"""Ten digits of 64 pixels: certified accuracy against radius, under attacks as the upper curve.
+"""Ten digits of 64 pixels: certified accuracy against radius, and accuracy under attack.
 
 A softmax model of scikit-learn's digits, features in [0, 1]. For each norm and radius: the share
 of test images that are proven to be classified correctly everywhere in the ball (certified
-accuracy, all pixels free), and the share that stays correct under the iterated attack. What is
-true lies between. Run::
+accuracy, all pixels free), and the share that stays correct under the iterated attack. The true
+robust accuracy lies between the two. Run::
 
     python -m benchmarks.gpc_digits --record gpc_digits
 """

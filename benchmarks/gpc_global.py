@@ -1,11 +1,11 @@
-"""Effects of features averaged over test points, beside a linear surrogate's (Fig. 6).
+"""Effects of features averaged over test points, compared with a linear surrogate (Fig. 6).
 
 Binary models of the paper's synthetic and spam data, 10 evaluations of the evidence. For each
 radius, `RobustGPC.explain` averages the effect of every feature on the probability of the second
-class (App. G); the surrogate is a ridge regression of the probability on random perturbations of
-each point, as LIME has it, and averages its coefficients. The reference is what features do
-globally: the correlation of each with the class. The paper's claim is about signs on Synthetic2D,
-where it says that LIME has both wrong and that a radius of 2 has them right. Run::
+class (App. G). The surrogate is a ridge regression of the probability on random perturbations of
+each point, as in LIME, whose coefficients are averaged. The reference is the correlation of each
+feature with the class. The paper claims that on Synthetic2D the signs of both LIME coefficients are
+wrong, and that the signs of the effects at radius 2 are correct. Run::
 
     python -m benchmarks.gpc_global --record gpc_global
 """
@@ -28,7 +28,7 @@ RADII = {"synthetic2d": (0.1, 2.0), "spam": (0.1, 2.0)}
 
 
 def surrogate(model: RobustGPC, points: NDArray, rng: np.random.Generator) -> NDArray:
-    """Mean coefficients of ridge regressions around the points, as wide as the data."""
+    """Compute mean coefficients of ridge regressions around the points, at the data's scale."""
     found = []
     for (
         point
@@ -43,9 +43,9 @@ def surrogate(model: RobustGPC, points: NDArray, rng: np.random.Generator) -> ND
 def compared(
     name: str, radius: str, n_points: int, n_train: int, seed: int, *, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Effects of all features at one radius, and the surrogate's."""
+    """Compute the effects of all features at one radius, and the surrogate's coefficients."""
     data: Data = load(name, args.data_dir, seed, n_train)
-    with warnings.catch_warnings():  # a budget of evaluations ends early by intent
+    with warnings.catch_warnings():  # the limit of evaluations is intended
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = fit(data, args.max_iter, seed=seed)
     rng = np.random.default_rng(seed)

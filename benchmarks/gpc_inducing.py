@@ -1,9 +1,10 @@
-"""RobustGPC with inducing points: time, accuracy and ranges by the number of rows.
+"""RobustGPC with inducing points: time, accuracy and probability ranges by the number of rows.
 
-Rows have six features, of which the class depends on three, and labels are noisy. Kernels are
+Rows have six features, of which three determine the class, and labels are noisy. Kernels are
 fitted, or have a large signal variance and a long length-scale ("wide"), for which inducing points
-all but depend on one another. Measured are the time of the fit, accuracy on other rows, the time
-of a certificate and of ranges of both extremes to .02, and the share of these that converged. Run::
+are nearly linearly dependent. Metrics are the time of the fit, accuracy on test rows, the time of a
+certificate and of probability ranges with tolerance .02, and the share of ranges that converged.
+Run::
 
     python -m benchmarks.gpc_inducing --record gpc_inducing
 """
@@ -21,7 +22,7 @@ from skuq import RobustGPC
 
 
 def rows(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Random rows, and a curved decision with noise."""
+    """Draw random rows with a curved decision boundary and label noise."""
     X = rng.normal(size=(n, 6))
     return X, (np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=n) > 0).astype(int)
 
@@ -51,7 +52,7 @@ def main() -> None:
             ).fit(X, y)
             fit = time.perf_counter() - start
             points = X_test[: args.n_test]
-            gpc.certify(points[:1], radius=1e-3)  # prepares what is kept
+            gpc.certify(points[:1], radius=1e-3)  # fills caches
             start = time.perf_counter()
             certificate = gpc.certify(points, radius=args.radius, max_time=args.limit)
             certify = time.perf_counter() - start

@@ -1,18 +1,18 @@
-"""Three digits by a softmax model: proven ranges, safety, and what pixels do (Sec. 6.3, Fig. 5).
+"""Softmax model of three digits: proven ranges, safety, and effects of pixels (Sec. 6.3, Fig. 5).
 
 Digits 3, 5 and 8 of 14 x 14 pixels, 500 training points, 10 evaluations of the evidence.
 
-bounds : `predict_proba_bounds` for all three classes with 1, 2, 3 and 5 free pixels, those of
+bounds : `predict_proba_bounds` for all three classes with 1, 2, 3 and 5 free pixels, which have
     the shortest length-scales: seconds of one call per point, boxes, share converged, and the
-    width that is left of the worst bound of each point.
-safety : `certify` over a grid of radii, with a few free pixels and with all of them, beside the
-    iterated attack: shares safe, unsafe and undecided in the time given.
-explain : the effect of every pixel on one digit of each class, next to the coefficients of a
-    ridge regression on random perturbations (a surrogate as LIME has it). The check is the
-    paper's: whiten the patch that lowers the class most (the paper reports .58 to .40 for its
-    digit 3), or as many pixels as ``--pixels``, most negative first, by both rankings and at
-    random. The model has one length-scale: with one for each pixel, effects sit on single
-    pixels (``--explain-ard``). The paper gives neither its kernel nor its gamma. Run::
+    remaining width of the worst bound of each point.
+safety : `certify` over a grid of radii, with a few free pixels and with all pixels free, and the
+    iterated attack: shares that are safe, unsafe and undecided within the time limit.
+explain : the effect of every pixel on one digit of each class, compared with the coefficients of a
+    ridge regression on random perturbations (a surrogate as in LIME). The test is that of the
+    paper: set to white the patch that lowers the class most (the paper reports .58 to .40 for its
+    digit 3), or ``--pixels`` pixels, most negative first, in the order of either ranking and at
+    random. The model has one length-scale; with one for each pixel (``--explain-ard``), effects are
+    concentrated on single pixels. The paper states neither its kernel nor its gamma. Run::
 
     python -m benchmarks.gpc_multiclass --out results
 """
@@ -31,7 +31,7 @@ from skuq import RobustGPC
 
 
 def fitted(data: Data, isotropic: bool, args: argparse.Namespace, found: list[dict]) -> RobustGPC:
-    """Fit a model; its accuracy goes to `found`."""
+    """Fit a model, and append its accuracy to `found`."""
     start = time.perf_counter()
     model = fit(data, args.max_iter, isotropic=isotropic, seed=args.seed)
     found += figures(
@@ -45,7 +45,7 @@ def fitted(data: Data, isotropic: bool, args: argparse.Namespace, found: list[di
 
 
 def ranges(model: RobustGPC, data: Data, args: argparse.Namespace) -> list[dict]:
-    """Bounds of all classes, point by point."""
+    """Measure the bounds of all classes, point by point."""
     found: list[dict] = []
     for radius in args.radius:
         for d in args.dimensions:
@@ -82,7 +82,7 @@ def ranges(model: RobustGPC, data: Data, args: argparse.Namespace) -> list[dict]
 
 
 def safety(model: RobustGPC, data: Data, args: argparse.Namespace) -> list[dict]:
-    """Certificates by radius, for a few and for all pixels."""
+    """Measure certificates by radius, for a few free pixels and for all pixels free."""
     found: list[dict] = []
     points = data.X_test[: args.n_safety]
     for d in args.safety_dimensions:
@@ -90,7 +90,7 @@ def safety(model: RobustGPC, data: Data, args: argparse.Namespace) -> list[dict]
         for radius in args.safety_radius:
             attack = model.attack(points, radius=radius, **around)
             start = time.perf_counter()
-            # One call per point, so that each has the same time.
+            # One call per point, so that all points have the same time limit.
             status = np.array(
                 [
                     model.certify(point[None], radius=radius, max_time=args.limit, **around).status
@@ -114,7 +114,7 @@ def safety(model: RobustGPC, data: Data, args: argparse.Namespace) -> list[dict]
 def surrogate(
     model: RobustGPC, point: np.ndarray, column: int, gamma: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Coefficients of a ridge regression of the probability on perturbations up to gamma."""
+    """Fit a ridge regression of the probability on perturbations up to gamma."""
     moves = rng.uniform(-gamma, gamma, size=(3000, len(point)))
     inputs = np.clip(point + moves, 0, 1) - point
     proba = model.predict_proba(point + inputs)[:, column]
@@ -124,7 +124,7 @@ def surrogate(
 
 
 def patch(effects: np.ndarray, share: float = 0.4) -> np.ndarray:
-    """Pixels of the connected patch of largest total negative effect.
+    """Find the connected patch of pixels with the largest total negative effect.
 
     A patch consists of pixels with at least `share` of the most negative effect, which touch
     at sides or corners.
@@ -136,20 +136,20 @@ def patch(effects: np.ndarray, share: float = 0.4) -> np.ndarray:
 
 
 def whitened(model: RobustGPC, point: np.ndarray, pixels: np.ndarray, column: int) -> float:
-    """Probability of a class once pixels are white."""
+    """Compute the probability of a class after pixels are set to white."""
     changed = point.copy()
     changed[pixels] = 1.0
     return float(model.predict_proba(changed[None])[0, column])
 
 
 def examples(model: RobustGPC, data: Data) -> np.ndarray:
-    """The first test digit of each class that the model is rather sure of, or its surest."""
+    """Select the first confidently classified test digit of each class, or the most confident."""
     own = np.where(data.y_test[:, None] == model.classes_, model.predict_proba(data.X_test), -1.0)
     return data.X_test[(own >= np.minimum(0.55, own.max(axis=0))).argmax(axis=0)]
 
 
 def explain(model: RobustGPC, data: Data, args: argparse.Namespace) -> list[dict]:
-    """Effects of all pixels on a digit of each class, beside the surrogate's, and whitening."""
+    """Compare effects of pixels with the surrogate's, and probabilities after whitening."""
     points, rng = examples(model, data), np.random.default_rng(args.seed)
     start = time.perf_counter()
     effects = model.explain(points, args.gamma, domain=data.domain, tol=args.explain_tol)

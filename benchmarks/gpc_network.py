@@ -1,10 +1,11 @@
-"""MNIST 3 against 8: a small network with the bounds of auto_LiRPA, beside `benchmarks.gpc_pixels`.
+"""MNIST 3 against 8: a small network with the bounds of auto_LiRPA, as in `benchmarks.gpc_pixels`.
 
-The same images and radii. For each radius: the share of test images of which the optimised linear
-bounds (alpha-CROWN, Xu et al. 2021) prove that the network is right in the whole Euclidean ball,
-and the share that projected gradient descent leaves right. The balls are not clipped to [0, 1], as
-those of `gpc_pixels` are, because these bounds know no intersection of a ball and a box. auto_LiRPA
-comes from its repository; the package index has a version that needs PyTorch below 1.13. Run::
+Images and radii are the same. For each radius: the share of test images for which the optimised
+linear bounds (alpha-CROWN, Xu et al. 2021) prove that the network is correct in the whole Euclidean
+ball, and the share that stays correct under projected gradient descent. Unlike in `gpc_pixels`,
+balls are not clipped to [0, 1], because these bounds do not support the intersection of a ball and
+a box. Install auto_LiRPA from its repository; the version on the package index needs PyTorch below
+1.13. Run::
 
     python -m benchmarks.gpc_network --record gpc_network
 """
@@ -29,13 +30,13 @@ N_STEPS = 50
 
 
 def margin_network(X: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> nn.Module:
-    """Logit of the second class, of a trained network with two hidden layers."""
+    """Train a network with two hidden layers that outputs the logit of the second class."""
     network = MLPClassifier(args.hidden, max_iter=500, random_state=args.seed).fit(X, y)
     return adopt(network).module[:-1].float()
 
 
 def attacked(network: nn.Module, X: Tensor, sign: Tensor, radius: float) -> Tensor:
-    """Lowest margin that projected gradient descent finds in each ball."""
+    """Find the lowest margin in each ball by projected gradient descent."""
     delta, lowest = torch.zeros_like(X), torch.full((len(X),), torch.inf)
     for _ in range(N_STEPS):
         delta.requires_grad_()
@@ -49,7 +50,7 @@ def attacked(network: nn.Module, X: Tensor, sign: Tensor, radius: float) -> Tens
 
 
 def proven(network: nn.Module, X: Tensor, sign: Tensor, radius: float) -> Tensor:
-    """Lower bounds of the margin in each ball."""
+    """Compute lower bounds of the margin in each ball."""
     bounded = BoundedModule(network, torch.empty_like(X), device="cpu")
     ball = BoundedTensor(X, PerturbationLpNorm(norm=2, eps=radius))
     lower, upper = bounded.compute_bounds(x=(ball,), method="CROWN-Optimized")
@@ -57,7 +58,7 @@ def proven(network: nn.Module, X: Tensor, sign: Tensor, radius: float) -> Tensor
 
 
 def measured(args: argparse.Namespace, n_features: int) -> list[dict]:
-    """All figures of one number of pixels."""
+    """Measure all figures for one number of pixels."""
     X, y, X_test, y_test = load(args, n_features)
     network = margin_network(X, y, args)
     signs = torch.as_tensor(np.where(y_test == y.max(), 1.0, -1.0)).float()
@@ -73,7 +74,7 @@ def measured(args: argparse.Namespace, n_features: int) -> list[dict]:
         seconds += time.process_time() - start
         left = attacked(network, images, signs, radius) > 0
         if (safe & ~left).any():
-            raise AssertionError("A point that is proven to be safe was attacked with success.")
+            raise AssertionError("An attack succeeded at a point that is proven to be safe.")
         for method, flags in ((PROVEN, safe), (ATTACK, left)):
             share = flags.float().mean().item()
             name = f"{method} {n_features}"

@@ -12,7 +12,7 @@ BLUE, PINK, GREY = "#2458a6", "#d03c8c", "#808080"
 
 
 def curves(path: Path, radii: tuple[float, ...], lines: list[dict[str, list[float]]]) -> None:
-    """Figures 2 and 3: proven smallest probability of the class by radius, and attacks."""
+    """Plot Figures 2 and 3: the proven minimum probability of the class by radius, and attacks."""
     figure, axes = plt.subplots(1, len(lines), figsize=(8, 3.2), layout="constrained", sharey=True)
     for axis, line in zip(axes, lines, strict=True):
         axis.fill_between(radii, line["lower"], line["upper"], color=BLUE, alpha=0.15)
@@ -29,7 +29,7 @@ def curves(path: Path, radii: tuple[float, ...], lines: list[dict[str, list[floa
 
 
 def boxes(path: Path, values: dict[tuple[int, str], np.ndarray]) -> None:
-    """Figure 4: delta by evaluations of the evidence, for both approximations."""
+    """Plot Figure 4: delta by evaluations of the marginal likelihood, for both approximations."""
     figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
     grid = sorted({evaluations for evaluations, _ in values})
     for shift, (inference, colour) in zip(
@@ -53,7 +53,7 @@ def boxes(path: Path, values: dict[tuple[int, str], np.ndarray]) -> None:
 
 
 def effects(path: Path, images: np.ndarray, maps: dict[str, np.ndarray], titles: list[str]) -> None:
-    """Figure 5: digits, and the effect of each pixel by several methods, red where positive."""
+    """Plot Figure 5: digits, and the effects of pixels by several methods, positive in red."""
     rows = 1 + len(maps)
     figure, axes = plt.subplots(
         rows, len(images), figsize=(2.2 * len(images), 2.3 * rows), layout="constrained"

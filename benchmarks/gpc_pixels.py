@@ -1,12 +1,13 @@
-"""MNIST 3 against 8 on all of 196 or 784 pixels: certified accuracy against l2 radius.
+"""MNIST 3 against 8 with all 196 or 784 pixels free: certified accuracy against l2 radius.
 
-A probit model with one length-scale, all pixels free, in [0, 1]. For each radius: the share of test
-images that RobustGPC proves to be classified correctly in the whole ball, and the share that the
-iterated attack leaves correct; what is true lies between. Beside it stands randomized smoothing of
-the same classifier (Cohen et al. 2019), with normal noise of several deviations sigma: it certifies
-another classifier, the majority of its votes under noise, with the radius ``sigma * q`` for the
-normal quantile q of a Clopper-Pearson bound of the vote's share, and fails with probability .001
-for each image. Its n is 2,000 (Cohen et al.: 100,000), which limits radii to 2.7 sigma. Run::
+A probit model with one length-scale, pixels in [0, 1]. For each radius: the share of test
+images that RobustGPC proves to be classified correctly in the whole ball, and the share that stays
+correct under the iterated attack; the true robust accuracy lies between the two. The baseline is
+randomized smoothing of the same classifier (Cohen et al. 2019), with Gaussian noise of several
+standard deviations sigma. It certifies a different classifier, the majority vote under noise, with
+the radius ``sigma * q`` for the normal quantile q of a Clopper-Pearson bound on the share of votes,
+and fails with probability .001 for each image. Its n is 2,000 (Cohen et al.: 100,000), which limits
+radii to 2.7 sigma. Run::
 
     python -m benchmarks.gpc_pixels --features 196 --record gpc_pixels_196
     python -m benchmarks.gpc_pixels --features 784 --record gpc_pixels_784
@@ -26,12 +27,12 @@ from skuq import RobustGPC
 
 RADII = (0.1, 0.3, 0.5, 0.7, 1.0, 1.25, 1.5, 2.0)
 SIGMAS = (0.25, 0.5)
-N_SELECT, ALPHA = 100, 0.001  # votes that choose the class, and the probability of failure
+N_SELECT, ALPHA = 100, 0.001  # votes for selecting the class; probability of failure
 OURS, ATTACK = "RobustGPC", "iterated attack"
 
 
 def load(args: argparse.Namespace, n_features: int) -> tuple[np.ndarray, ...]:
-    """Training and test images of both digits, in [0, 1]."""
+    """Read training and test images of both digits, in [0, 1]."""
     with np.load(args.data_dir / "mnist.npz", allow_pickle=False) as file:
         parts = []
         for side in ("train", "test"):
@@ -47,7 +48,7 @@ def load(args: argparse.Namespace, n_features: int) -> tuple[np.ndarray, ...]:
 def smoothed_radii(
     model: RobustGPC, X: np.ndarray, y: np.ndarray, sigma: float, n: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Radii of randomized smoothing, -1 where it abstains or is wrong (CERTIFY of Cohen et al.)."""
+    """Radii by randomized smoothing (CERTIFY of Cohen et al.), -1 if it abstains or is wrong."""
     radii = np.full(len(X), -1.0)
     for i, (x, label) in enumerate(zip(X, y, strict=True)):
         votes = model.predict(x + sigma * rng.normal(size=(N_SELECT + n, len(x))))
@@ -61,7 +62,7 @@ def smoothed_radii(
 
 
 def measured(args: argparse.Namespace, n_features: int) -> list[dict]:
-    """All figures of one number of pixels."""
+    """Measure all figures for one number of pixels."""
     X, y, X_test, y_test = load(args, n_features)
     spread = float(np.sqrt(X.var(axis=0).sum()))
     kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(spread, (spread * 1e-2, spread * 1e3))
@@ -76,13 +77,13 @@ def measured(args: argparse.Namespace, n_features: int) -> list[dict]:
     for radius in RADII:
         request = {"radius": radius, "norm": "l2", "domain": (0.0, 1.0)}
         start = time.process_time()
-        if len(open_):  # what is not proven within a radius is not proven within a larger one
+        if len(open_):  # a point that is not proven at one radius is not proven at a larger one
             found_here = model.certify(
                 X_test[open_], y_test[open_], max_regions=args.max_regions, **request
             )
             open_ = open_[found_here.status == "safe"]
         seconds += time.process_time() - start
-        if len(withstand):  # a success within a radius is one within a larger one
+        if len(withstand):  # an attack that succeeds at one radius succeeds at a larger one
             attack = model.attack(X_test[withstand], y_test[withstand], **request)
             withstand = withstand[~attack.success]
         contradictions = len(np.setdiff1d(open_, withstand))
@@ -106,7 +107,7 @@ def measured(args: argparse.Namespace, n_features: int) -> list[dict]:
 
 
 def draw(path: Path, found: list[dict], n_features: int) -> None:
-    """Certified accuracy by radius."""
+    """Plot certified accuracy by radius."""
     import matplotlib
 
     matplotlib.use("Agg")

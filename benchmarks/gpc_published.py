@@ -1,11 +1,12 @@
-"""Three classes by the published bounds (Propositions 3 and 4) and by ours, on the same model.
+"""Published bounds for three classes (Propositions 3 and 4) compared with ours, on the same model.
 
-Iris with its two petal measurements, standardised, and a softmax model of 20 training rows whose
-kernel is given. Boxes of several radii around test points: the proven range of the predicted class
-by both, beside the range that a grid of points attains. The published bounds are given a number of
-boxes for each extreme, and their partition of latent space 64 intervals for each class; ours have
-the tolerance .01. What the partition alone leaves is their width at a radius of 0. Seconds are
-those of the processor. Each radius is kept in ``--out`` when it is finished. Run::
+The data are Iris with its two petal measurements, standardised; the softmax model has 20 training
+rows and a fixed kernel. For boxes of several radii around test points, the proven ranges of the
+predicted class by both methods are compared with the range over a grid of points. The published
+bounds have a fixed number of boxes for each extreme, and 64 intervals for each class in the
+partition of latent space; ours have the tolerance .01. The width of the published bounds at radius
+0 is due to the partition alone. Times are CPU seconds. The result for each radius is stored in
+``--out`` when it is finished. Run::
 
     python -m benchmarks.gpc_published --record gpc_published
 """
@@ -27,7 +28,7 @@ from skuq import RobustGPC
 
 
 def fitted(args: argparse.Namespace) -> tuple[RobustGPC, NDArray]:
-    """The model, and points that it was not fitted to."""
+    """Fit the model; return it with held-out points."""
     X, y = load_iris(return_X_y=True)
     X = X[:, 2:]
     rows = np.random.default_rng(args.seed).permutation(len(X))
@@ -43,7 +44,7 @@ def fitted(args: argparse.Namespace) -> tuple[RobustGPC, NDArray]:
 
 
 def attained(gpc: RobustGPC, point: NDArray, radius: float, column: int) -> tuple[float, float]:
-    """Smallest and largest probability of a class over a grid of the box."""
+    """Compute the minimum and maximum probability of a class over a grid in the box."""
     steps = np.linspace(-radius, radius, 41)
     grid = point + np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)
     proba = gpc.predict_proba(grid)[:, column]
@@ -53,7 +54,7 @@ def attained(gpc: RobustGPC, point: NDArray, radius: float, column: int) -> tupl
 def compared(
     gpc: RobustGPC, points: NDArray, radius: float, args: argparse.Namespace
 ) -> dict[str, list[dict]]:
-    """Widths, seconds and violations of both at one radius."""
+    """Measure widths, seconds and violations of both methods at one radius."""
     methods: dict[str, dict[str, Any]] = {
         "published": {"bounds": "published", "max_regions": args.max_regions, "tol": 0.01},
         "skuq": {"tol": 0.01},

@@ -1,12 +1,12 @@
-"""Kernels chosen for accuracy, for evidence or for certified accuracy: what each costs and gains.
+"""Kernels selected by accuracy, marginal likelihood or certified accuracy: a comparison.
 
 MNIST 3 against 8 at 14 x 14 pixels, few training images. A grid search with two folds over
 length-scale and variance of the kernel scores every model by accuracy and by certified accuracy
-(`skuq.metrics.certified_accuracy`, l2 ball, one box for each image). The best by either score, and
-the maximum of the marginal likelihood from the default start, are then fitted to all training
-images, and compared on test images: accuracy, certified accuracy at three radii, and what the
-iterated attack leaves correct at the radius of the search. Of equal scores, the first of the grid
-wins. Run::
+(`skuq.metrics.certified_accuracy`, l2 ball, one box for each image). The best kernel by each score,
+and the maximum of the marginal likelihood from the default initial values, are then fitted to all
+training images and compared on test images: accuracy, certified accuracy at three radii, and
+accuracy under the iterated attack at the radius of the search. Of equal scores, the first in the
+grid is selected. Run::
 
     python -m benchmarks.gpc_robust_choice --record gpc_robust_choice
 """

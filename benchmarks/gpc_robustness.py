@@ -1,24 +1,24 @@
 """Safety, robustness and quality of approximation of binary classifiers (Fig. 2-4, Sec. 6.2).
 
-curves : Laplace models of 20, 40 and 20 evidence evaluations (Synthetic2D, spam, MNIST38).
-    Over a grid of radii around test points: is the class proven safe, is there a proven
-    counterexample, and does the attack find one (GPFGS, and iterated)? And of the points with
-    a counterexample at some radius, for how many does the attack find none at any radius, which
-    is what the paper's pictures show? Our pictures show, for two points each, the proven range
-    of the class probability beside the attacks' values.
+curves : Laplace models after 20, 40 and 20 evaluations of the evidence (Synthetic2D, spam, MNIST).
+    Over a grid of radii around test points: the share of points that are proven safe, that have a
+    proven counterexample, and for which the attack finds one (GPFGS, and iterated); and, of the
+    points with a counterexample at some radius, the share for which the attack finds none at any
+    radius, as in the paper's figures. Our figures show, for two points each, the proven range
+    of the class probability and the attacks' values.
 delta : for Laplace's method and expectation propagation after 10, 40 and 100 evaluations, the
-    paper's delta, largest minus smallest probability at one radius, and the largest
-    deviation from the point itself (Definition 1), at 50 test points. The paper does not give
-    its radii; pixels are the most telling ones by correlation, the same for all models.
-posterior : distance of both approximations to the exact posterior of the same kernel, sampled
-    by elliptical slices: of latent means (absolute, and in exact standard deviations), of
-    standard deviations and of probabilities. The paper does not define its distances; it has
+    paper's delta (maximum minus minimum probability at one radius) and the largest
+    deviation from the point itself (Definition 1), at 50 test points. The paper does not state
+    its radii; the free pixels have the largest correlation with the class, for all models.
+posterior : distance of both approximations to the exact posterior with the same kernel, sampled
+    by elliptical slice sampling: of latent means (absolute, and in exact standard deviations), of
+    standard deviations and of probabilities. The paper does not define its distances; it reports
     1.04, .35, .52 for Laplace's method and .14, .32, .32 for expectation propagation.
 
-With evaluations enough, expectation propagation drives the variance of the kernel to its bound
-(1e4) on data that can be separated; its delta there depends on that bound, the mean less so.
-The paper's spam figure varies 10 of the 11 features in its code; here all 11 vary. Each part of
-a data set, and each number of evaluations, is kept in ``--out`` when it is finished. Run::
+With many evaluations, expectation propagation increases the variance of the kernel to its bound
+(1e4) on separable data; its delta then depends on the bound, the mean less so.
+The paper's code varies 10 of the 11 features in the spam figure; here all 11 vary. Each part of
+a data set, and each number of evaluations, is stored in ``--out`` when it is finished. Run::
 
     python -m benchmarks.gpc_robustness --parts curves delta posterior --out results
 """
@@ -41,7 +41,7 @@ from skuq import RobustGPC
 
 
 class Case(NamedTuple):
-    """Features that vary, radii and evaluations for curves; features and radius for delta."""
+    """Free features, radii and evaluations for curves; free features and radius for delta."""
 
     n_features: int
     radii: tuple[float, ...]
@@ -60,13 +60,13 @@ METHODS = ("laplace", "ep")
 
 
 def trained(args: argparse.Namespace) -> Any:
-    """A function that loads data and fits models, each once."""
+    """Return a function that loads data and fits models, each only once."""
 
     @cache
     def model(name: str, max_iter: int, inference: str) -> tuple[Data, RobustGPC]:
         data = load(name, args.data_dir, args.seed, args.n_train)
         start = time.perf_counter()
-        with warnings.catch_warnings():  # a budget of evaluations ends early by intent
+        with warnings.catch_warnings():  # the limit of evaluations is intended
             warnings.simplefilter("ignore", ConvergenceWarning)
             found = fit(data, max_iter, inference, seed=args.seed)
         print(
@@ -81,12 +81,12 @@ def trained(args: argparse.Namespace) -> Any:
 
 
 def drawn(data: Data, n: int, seed: int) -> np.ndarray:
-    """Test points at random."""
+    """Draw random test points."""
     return data.X_test[np.random.default_rng(seed).permutation(len(data.X_test))[:n]]
 
 
 def shares(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str, float]:
-    """Decisions of certificates, and how often attacks failed or contradicted them."""
+    """Compute shares of certificates, and of attacks that failed or contradicted them."""
     unsafe, safe = status == "unsafe", status == "safe"
     found = {"proven_safe": safe.mean(), "counterexample": unsafe.mean()}
     found["undecided"] = (status == "undecided").mean()
@@ -99,7 +99,7 @@ def shares(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str, floa
 
 
 def never_found(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str, float]:
-    """Share of the points with a counterexample at some radius that an attack misses at all."""
+    """Share of points with a counterexample at some radius for which an attack finds none."""
     reached = (status == "unsafe").any(axis=0)
     return {
         f"{method}_never": (reached & ~hit.any(axis=0)).sum() / max(reached.sum(), 1)
@@ -108,7 +108,7 @@ def never_found(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str,
 
 
 def curves(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
-    """Certificates and attacks over a grid of radii, and proven curves for two points."""
+    """Measure certificates and attacks over a grid of radii, and proven curves for two points."""
     case = CASES[name]
     data, model = model_of(name, case.max_iter, "laplace")
     points = drawn(data, args.n_curves, args.seed)
@@ -131,7 +131,7 @@ def curves(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
     if args.out is not None:
         from benchmarks import gpc_pictures
 
-        # Where the attack fails the most, and the least.
+        # The points at which the attack fails most and least often.
         missed = ((table == "unsafe") & ~hits["fgsm"]).sum(axis=0)
         chosen = points[[missed.argmax(), missed.argmin()]]
         lines = [curve(model, point, case, around, args) for point in chosen]
@@ -142,7 +142,7 @@ def curves(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
 def curve(
     model: RobustGPC, point: np.ndarray, case: Case, around: dict, args: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """Proven bounds of the smallest probability of the predicted class, and the attacks'."""
+    """Compute proven bounds of the minimum probability of the class, and values by attacks."""
     class_ = model.predict(point[None])[0]
     found: dict[str, list[float]] = {"lower": [], "upper": [], "fgsm": [], "pgd": []}
     for radius in case.radii:
@@ -169,7 +169,7 @@ def summary(values: np.ndarray) -> dict[str, float]:
 
 
 def ratios(spans: dict[str, np.ndarray], seed: int) -> list[tuple[str, float, float, float]]:
-    """Mean and median of one method over the other's: value and 95 % interval over points."""
+    """Compute ratios of the methods' means and medians, with 95 % intervals over points."""
     above, below = (spans[inference] for inference in METHODS)
     drawn_points = np.random.default_rng(seed).integers(len(above), size=(2000, len(above)))
     found = []
@@ -183,7 +183,7 @@ def ratios(spans: dict[str, np.ndarray], seed: int) -> list[tuple[str, float, fl
 
 
 def delta(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
-    """How much probabilities move at one radius: Laplace's method against EP."""
+    """Compare changes of probabilities at one radius for Laplace's method and EP."""
     found, boxes = [], {}
     for max_iter in args.max_iter:
         cell = kept_run(
@@ -201,7 +201,7 @@ def delta(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
 def _delta(
     model_of: Any, _: str, name: str, max_iter: int, digest: str, *, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """One number of evaluations: figures of both methods, and the deltas for the picture."""
+    """Compute figures of both methods for one number of evaluations, and deltas for the plot."""
     case, rows, spans = CASES[name], [], {}
     dataset = f"{name}_{max_iter}_evaluations"
     for inference in METHODS:
@@ -216,7 +216,7 @@ def _delta(
             tol=args.tol,
             max_time=args.limit,
         )
-        # What is attained; the rest is proven to be at most twice `tol`.
+        # Attained values; the true ones are larger by at most 2 tol, as is proven.
         spans[inference] = span = (bounds.max_lower - bounds.min_upper).clip(min=0)[:, 0]
         moved = bounds.deviation(model.predict_proba(points)[:, 1:])[0]
         values = summary(span) | {"deviation_median": np.median(moved)}
@@ -231,7 +231,7 @@ def _delta(
 
 
 def posterior(name: str, model_of: Any, args: argparse.Namespace) -> list[dict]:
-    """Distances to the sampled posterior, for the kernel that each method chose."""
+    """Compute distances to the sampled posterior, for the kernel selected by each method."""
     found = []
     for chooser in args.kernels:
         data, chosen = model_of(name, args.gold_iter, chooser)
@@ -266,7 +266,7 @@ PARTS = {"curves": curves, "delta": delta, "posterior": posterior}
 
 
 def _digest(args: argparse.Namespace) -> str:
-    """Names what a cell depends on beside its part, data set and evaluations."""
+    """Digest of the arguments on which a stored result depends."""
     free = ("out", "data_dir", "record", "code", "code_parts", "began", "parts", "dataset")
     bound = {key: x for key, x in vars(args).items() if key not in (*free, "max_iter")}
     return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()[:7]
@@ -299,7 +299,7 @@ def main() -> None:
     model_of, found = trained(args), []
     for name in args.dataset:
         for part in args.parts:
-            if part == "delta":  # keeps a cell for each number of evaluations
+            if part == "delta":  # stores a result for each number of evaluations
                 found += delta(name, model_of, args)
             else:
                 cell = (part, name, _digest(args))

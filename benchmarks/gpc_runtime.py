@@ -1,19 +1,19 @@
-"""Time that proven probability ranges take, by dimension and tolerance (Appendix E).
+"""Computation time of proven probability ranges, by dimension and tolerance (Appendix E).
 
-A digit 3 or 8 of 14 x 14 pixels, of which those with the d shortest length-scales vary by the
-radius, within [0, 1]. Measured is `RobustGPC.predict_proba_bounds` for one class: the smallest
-and the largest probability, although the paper's times are for the largest alone. Parts:
+Images of the digits 3 and 8 with 14 x 14 pixels, of which the d with the shortest length-scales
+vary within the radius and [0, 1]. The function is `RobustGPC.predict_proba_bounds` for one class,
+which computes the minimum and the maximum probability; the paper's times are for the maximum only.
+Parts:
 
 dimensions : for d = 1 to 10 at tolerance .025, and `tolerances` : for d = 5 at .005 to .025;
-    seconds per point are those of one call for all points, divided by their number, and with
-    ``--one-by-one`` also those of one call per point.
-published : the paper's own algorithm, as implemented in this package, on the first points and
-    in the same run. Where it did not end within ``--limit`` seconds, ratios are lower bounds.
+    seconds per point are for one call with all points and, with ``--one-by-one``, also for one
+    call per point.
+published : the paper's algorithm, as implemented in this package, on the first points and
+    in the same run. If it does not end within ``--limit`` seconds, ratios are lower bounds.
 beyond : the largest d at which 90 % of the points are decided within ``--seconds`` each.
 
-With ``--before COMMIT``, the package and the benchmark of an earlier commit measure the first two
-parts too, right before the others.
-
+With ``--before COMMIT``, the package and the benchmark of an earlier commit first run the first two
+parts too.
 The paper reports, on a laptop of 2019, below 5 s for d = 1, almost 250 s beyond d = 7 at radius
 .25, a few seconds for d = 10 at .125, and below 2 s for d = 5 at tolerance .01. Run::
 
@@ -49,7 +49,7 @@ SHARED = (
 
 
 class Task(NamedTuple):
-    """A model, the points to be certified, and the question about them."""
+    """A model, the points, and the parameters of the bounds."""
 
     model: RobustGPC
     data: Data
@@ -75,7 +75,7 @@ class Task(NamedTuple):
 
 
 def run(task: Task, rows: slice, **settings) -> dict[str, float]:
-    """Bound some of the points in one call: seconds, regions and share converged."""
+    """Bound some points in one call; return seconds, regions and the share converged."""
     start = time.perf_counter()
     bounds = task.model.predict_proba_bounds(task.points[rows], **task.settings(), **settings)
     seconds = time.perf_counter() - start
@@ -88,7 +88,7 @@ def run(task: Task, rows: slice, **settings) -> dict[str, float]:
 
 
 def singly(task: Task, failures: float = np.inf, **settings) -> list[dict[str, float]]:
-    """Bound one point after the other, until more than so many did not converge."""
+    """Bound one point after the other, until more than `failures` points did not converge."""
     found: list[dict[str, float]] = []
     for row in range(len(task.points)):
         found.append(run(task, slice(row, row + 1), **settings))
@@ -98,13 +98,13 @@ def singly(task: Task, failures: float = np.inf, **settings) -> list[dict[str, f
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
-    """Mean, median and maximum of the times of calls for one point each."""
+    """Compute mean, median and maximum of the times for single points."""
     values = {"mean": np.mean(seconds), "median": np.median(seconds), "max": max(seconds)}
     return {f"seconds_single_{name}": value for name, value in values.items()}
 
 
 def measure(task: Task, args: argparse.Namespace) -> list[dict]:
-    """All points in one call, and one after the other."""
+    """Measure all points in one call, and one after the other."""
     limit = args.limit * len(task.points)
     found = figures("skuq", task.name(), len(task.points), **run(task, slice(None), max_time=limit))
     if args.one_by_one:
@@ -114,7 +114,7 @@ def measure(task: Task, args: argparse.Namespace) -> list[dict]:
 
 
 def published(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
-    """The paper's algorithm beside ours on the same points; whether it ended on any."""
+    """Compare the paper's algorithm with ours; also return whether it ended on any point."""
     task = task._replace(points=task.points[: args.n_published])
     slow = singly(task, bounds="published", max_time=args.limit)
     fast = singly(task, max_time=args.limit)
@@ -130,7 +130,7 @@ def published(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
 
 
 def beyond(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
-    """Measure whether enough points are decided within the time for each."""
+    """Measure whether enough points are decided within the time limit per point."""
     n = len(task.points)
     found = singly(task, failures=n - int(np.ceil(ENOUGH * n)), max_time=args.seconds)
     decided = np.mean([one["converged"] for one in found])
@@ -144,7 +144,7 @@ def beyond(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
 
 
 def tasks_of(base: Task, order: np.ndarray, args: argparse.Namespace) -> list[dict]:
-    """All parts for one radius."""
+    """Run all parts for one radius."""
     found = []
     width = len(order)
     if "dimensions" in args.parts:
@@ -173,7 +173,7 @@ def tasks_of(base: Task, order: np.ndarray, args: argparse.Namespace) -> list[di
 
 
 def before(args: argparse.Namespace) -> list[dict]:
-    """The same measurements by an earlier commit, in a process of its own."""
+    """Run the same measurements with an earlier commit, in a separate process."""
     command = ["git", "-C", str(Path(__file__).parent.parent), "archive", args.before]
     archive = subprocess.run([*command, "skuq", "benchmarks"], capture_output=True, check=True)
     words = ["--parts", *(part for part in args.parts if part in COMPARED)]
@@ -197,7 +197,7 @@ def before(args: argparse.Namespace) -> list[dict]:
 
 
 def draw(path, found: list[dict], args: argparse.Namespace, dataset: str) -> None:
-    """Figure 7: seconds per point by dimension and by tolerance."""
+    """Plot Figure 7: seconds per point by dimension and by tolerance."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -252,7 +252,7 @@ def main() -> None:
     seconds, accuracy = time.perf_counter() - start, model.score(data.X_test, data.y_test)
     found += figures("skuq", data.name, len(data.X_test), seconds_fit=seconds, accuracy=accuracy)
     order = shortest(model, data.X, data.X.shape[1])
-    model.predict_proba_bounds(data.X_test[:1], 0.01, features=order[:1])  # prepares what is kept
+    model.predict_proba_bounds(data.X_test[:1], 0.01, features=order[:1])  # fills caches
     for radius in args.radius:
         base = Task(model, data, data.X_test, order[:1], radius)
         found += tasks_of(base, order, args)

@@ -1,6 +1,6 @@
 """Exact posterior of a binary Gaussian-process classifier, by elliptical slice sampling.
 
-The gold standard that Gaussian approximations of the posterior are compared with.
+This is the reference for Gaussian approximations of the posterior.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from skuq import RobustGPC
 
 
 class Gold(NamedTuple):
-    """Moments of the latent function and class probability at n points, by sampling.
+    """Sampled moments of the latent function, and class probabilities, at n points.
 
     `error` is the Monte-Carlo standard error of `mean`; `r_hat` the split potential scale
     reduction, near 1 if the chains agree.
@@ -36,12 +36,12 @@ def elliptical_slices(
     n_steps: int,
     rng: np.random.Generator,
 ) -> NDArray:
-    """Sample from ``N(mean, factor factor') exp(log_ratio)``: shape (n_steps, n_chains, k).
+    """Sample from ``N(mean, factor factor') exp(log_ratio)``; shape (n_steps, n_chains, k).
 
-    All chains move at once; each shrinks its own slice (Murray, Adams, MacKay, 2010).
+    All chains are vectorised; each shrinks its own slice (Murray, Adams, MacKay, 2010).
     """
     k = len(mean)
-    state = rng.normal(size=(n_chains, k)) @ factor.T  # away from the mean
+    state = rng.normal(size=(n_chains, k)) @ factor.T  # dispersed initial states
     value = log_ratio(mean + state)
     states = np.empty((n_steps, n_chains, k), dtype=np.float32)
     for step in range(n_steps):
@@ -66,7 +66,7 @@ def elliptical_slices(
 
 
 def split_r_hat(draws: NDArray) -> NDArray:
-    """Potential scale reduction of halved chains, from (n_steps, n_chains, k) to (k,)."""
+    """Compute split R-hat of draws (n_steps, n_chains, k), of shape (k,)."""
     half = len(draws) // 2
     halves = np.concatenate([draws[:half], draws[half : 2 * half]], axis=1).astype(float)
     within = halves.var(axis=0, ddof=1).mean(axis=0)
@@ -75,7 +75,7 @@ def split_r_hat(draws: NDArray) -> NDArray:
 
 
 def summarise(draws: NDArray) -> Gold:
-    """Moments and diagnostics of latent draws of shape (n_steps, n_chains, k)."""
+    """Compute moments and diagnostics of latent draws of shape (n_steps, n_chains, k)."""
     return Gold(
         draws.mean(axis=(0, 1)),
         draws.std(axis=(0, 1)),
@@ -96,8 +96,9 @@ def gold_standard(
 ) -> Gold:
     """Sample the latent values at training and test points under the kernel of `base`.
 
-    The exact posterior is the Gaussian of `base`, best of expectation propagation, times the
-    likelihood over the Gaussian sites of `base`: sampling starts out close to what it seeks.
+    The exact posterior is the Gaussian approximation of `base`, times the ratio of the likelihood
+    to the Gaussian sites of `base`. With expectation propagation, the sampler therefore starts
+    close to the posterior.
     """
     posterior = base.posterior_
     inputs, n = posterior.inputs, len(posterior.inputs)
@@ -116,13 +117,13 @@ def gold_standard(
         f = latent[:, :n]
         return (log_ndtr(sign * f) + precision * f**2 / 2 - shift * f).sum(axis=1)
 
-    total = n_steps + n_steps // 4  # the first fifth is left out
+    total = n_steps + n_steps // 4  # the first fifth is burn-in
     draws = elliptical_slices(mean, factor, log_ratio, n_chains=n_chains, n_steps=total, rng=rng)
     return summarise(draws[-n_steps:, :, n:].astype(float))
 
 
 def distances(model: RobustGPC, points: NDArray, gold: Gold) -> dict[str, float]:
-    """Average distances of means, standard deviations and probabilities."""
+    """Compute average distances of means, standard deviations and probabilities."""
     mean, covariance = model.posterior_.moments(points)
     apart, std = np.abs(mean[:, 0] - gold.mean), np.sqrt(covariance[:, 0, 0])
     return {

@@ -1,11 +1,11 @@
 """Proven ranges of class probabilities against sampling, attacks and dense grids.
 
-Random models (kernels, likelihoods, inference, full and sparse) bound their probabilities over
-random regions. Each range is then compared with the probabilities at
-points of the region: uniform ones, corners, the border, and the ends of gradient attacks;
-with up to three free features also a dense grid. A single probability outside its range would
-refute the proofs. Probabilities are recomputed here, with the kernels of scikit-learn and a
-quadrature of this file.
+Bounds on probabilities over random regions are computed for random models (kernels, likelihoods,
+inference, full and sparse). Each range is compared with the probabilities at points of the region:
+uniform points, corners, the border, and the end points of gradient attacks; with up to three free
+features also a dense grid. A single probability outside its range would refute the proofs.
+Probabilities are computed independently, with the kernels of scikit-learn and a quadrature in this
+file.
 """
 
 import time
@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Ration
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import RobustGPC
 
-ROUNDING = 1e-9  # of the probabilities that ranges are compared with
+ROUNDING = 1e-9  # rounding error of the probabilities computed here
 NORMS = ("linf", "l2", "l1", "box")
 LIKELIHOODS = ("probit", "logit", "softmax", "softmax, 4 to 10 classes")
 DRAWS, SAMPLED = 40_000, 0.02  # latent draws beyond three classes, and five of their errors
@@ -67,7 +67,7 @@ def random_kernel(rng, d):
 
 
 def random_model(rng, likelihood, d):
-    """A classifier fitted to labels of a random wave."""
+    """Fit a classifier to labels from a random wave."""
     n, n_classes = int(rng.integers(8, 40)), 2
     if likelihood.startswith("softmax"):
         n_classes = int(rng.integers(2, 4) if likelihood == "softmax" else rng.integers(4, 11))
@@ -92,7 +92,7 @@ def random_model(rng, likelihood, d):
 
 
 def probabilities(model, X):
-    """Class probabilities from the posterior's numbers, by other means than the package's."""
+    """Compute class probabilities from the posterior, independently of the package's code."""
     posterior, n = model.posterior_, len(X)
     cross = model.kernel_(X, posterior.inputs)
     prior = model.kernel_.diag(X[:1])[0]
@@ -104,7 +104,7 @@ def probabilities(model, X):
         covariance[:, c, d] = covariance[:, d, c] = value
     if size == 1:
         return binary(model.likelihood_, mean[:, 0], covariance[:, 0, 0])
-    if size == 2:  # depends on the difference alone
+    if size == 2:  # depends only on the difference
         spread = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
         return binary("logit", mean[:, 1] - mean[:, 0], spread)
     return multiclass(mean, covariance) if size == 3 else sampled(mean, covariance)
@@ -137,7 +137,7 @@ def multiclass(mean, covariance):
 
 
 def sampled(mean, covariance):
-    """Averages over draws, the same for all points."""
+    """Average over draws, with the same draws for all points."""
     values, vectors = np.linalg.eigh(covariance)
     factor = vectors * np.sqrt(np.maximum(values, 0))[:, None]
     z = np.random.default_rng(0).normal(size=(DRAWS // 2, mean.shape[1]))
@@ -146,7 +146,7 @@ def sampled(mean, covariance):
 
 
 def normal_rule(scale):
-    """Trapezoidal rule for a logistic function of a normal variable of this scale."""
+    """Trapezoidal rule for the logistic function of a normal variable with this std."""
     width = min(np.pi / (2 * max(scale, 1e-300)), 4.0)
     step = 2 * np.pi * width / 30
     z = step * np.arange(-np.ceil(8 / step), np.ceil(8 / step) + 1)
@@ -155,7 +155,7 @@ def normal_rule(scale):
 
 
 def random_region(rng, norm, X, d):
-    """Arguments of a request, and the boxes and radii that they mean."""
+    """Draw arguments of the bounds, and the boxes and radii that they define."""
     features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
     free = np.isin(np.arange(d), features)
     if norm == "box":
@@ -176,7 +176,7 @@ def random_region(rng, norm, X, d):
 
 
 def sample(rng, x, lower, upper, radius, norm, n):
-    """Points of one region: uniform in the box, corners and border, drawn into the ball."""
+    """Draw points of one region: uniform, corners and border, projected into the ball."""
     points = lower + (upper - lower) * rng.random((n, len(x)))
     third = n // 3
     points[:third] = np.where(rng.random((third, len(x))) < 0.5, lower, upper)
@@ -197,7 +197,7 @@ def inside(x, points, radius, norm):
 
 
 def grid(x, lower, upper, radius, norm):
-    """A grid over the free features of one region, or None if there are too many."""
+    """Build a grid over the free features of one region; None if there are too many."""
     free = int((upper > lower).sum())
     if free not in GRID:
         return None
@@ -209,7 +209,7 @@ def grid(x, lower, upper, radius, norm):
 
 
 def examine(rng, likelihood, norm, per_region, totals):
-    """Compare the ranges of one random model over a few regions with points of them."""
+    """Compare the ranges of one random model over a few regions with values at points."""
     d = int(rng.integers(1, 6))
     model = random_model(rng, likelihood, d)
     X = model.posterior_.inputs[:3] + rng.normal(size=(min(3, len(model.posterior_.inputs)), d)) / 4

@@ -1,16 +1,16 @@
-"""Time to fit and to predict of Gaussian-process classifiers, beside their established peers.
+"""Time to fit and to predict with Gaussian-process classifiers, compared with established packages.
 
-All get the same data, the same start (a constant of 1 times an RBF whose length-scale is the
-spread of the inputs), the same wide bounds, and stop after ``--evaluations`` evaluations of
-the marginal likelihood and its gradient, done by L-BFGS-B. scikit-learn offers logit with
-Laplace's method, GPy probit with expectation propagation; both are compared with ours of the
-same kind. ARD, a length-scale per feature, is left out for GPy, and for scikit-learn
-where its array of kernel derivatives would be larger than ``--memory``.
+All have the same data, the same initial kernel (a constant of 1 times an RBF whose length-scale is
+the spread of the inputs) and the same wide bounds, and stop after ``--evaluations`` evaluations of
+the marginal likelihood and its gradient by L-BFGS-B. scikit-learn has the logit link with Laplace's
+method, GPy the probit link with expectation propagation; each is compared with our model of the
+same type. ARD (a length-scale per feature) is skipped for GPy, and for scikit-learn if its array of
+kernel derivatives would be larger than ``--memory``.
 
-Known differences: GPy has no bounds and searches over softplus-transformed parameters, so
-that its path is another one even from the same start; it may also make do with fewer
-evaluations where it stops early. Its Laplace approximation is of the probit likelihood.
-A method is skipped where its time at the size before says that it would exceed ``--limit``.
+Known differences: GPy has no bounds and optimises softplus-transformed parameters, so its path
+differs even with the same initial values; it may also need fewer evaluations if it stops early. Its
+Laplace approximation is for the probit likelihood. A method is skipped if its time at the previous
+size predicts that it would exceed ``--limit``.
 """
 
 import time
@@ -34,7 +34,7 @@ BOUNDS = (1e-5, 1e8)
 
 
 def mnist(data_dir, n, seed):
-    """3 against 8, averaged over pairs of pixels to 14 x 14."""
+    """Load 3 against 8, downsampled to 14 x 14 pixels."""
     data = load_npz("mnist", data_dir)
     rng = np.random.default_rng(seed)
     parts = []
@@ -46,7 +46,7 @@ def mnist(data_dir, n, seed):
 
 
 def spam(data_dir, n, seed):
-    """The eleven standardised columns of the paper."""
+    """Load the eleven standardised columns of the paper."""
     data = load_npz("spambase", data_dir)
     rows = np.random.default_rng(seed).permutation(len(data["y"]))
     X, y = data["x"][:, data["paper_columns"]], data["y"].astype(int)
@@ -131,7 +131,7 @@ METHODS = {
 
 
 def obstacle(method, n, n_features, spent, args):
-    """Reason not to run a method at this size; None if it is run."""
+    """Return the reason to skip a method at this size; None if it is run."""
     if method.startswith("GPy"):
         try:
             import GPy  # noqa: F401
@@ -149,7 +149,7 @@ def obstacle(method, n, n_features, spent, args):
 
 
 def measure(name, load, method, n, args):
-    """Records of one fit."""
+    """Measure one fit."""
     X, y, Z, labels = load(args.data_dir, n, args.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,13 +1,13 @@
-"""RobustGPRegressor on tables: time and tightness of ranges, beside simpler ways to get them.
+"""RobustGPRegressor on tables: time and tightness of bounds, compared with simpler methods.
 
 A regression with one length-scale per feature is fitted to 500 standardised rows of the tables
-concrete and airfoil, and to 20,000 rows of ca_housing by inducing points. Ranges of the mean and
-of the standard deviation over boxes around 50 other rows come from
+concrete and airfoil, and with inducing points to 20,000 rows of ca_housing. Ranges of the mean and
+of the standard deviation over boxes around 50 test rows are computed by
 
-- "proven": `predict_bounds`, to a hundredth of the target's standard deviation;
-- "first box": the same without splitting any box, which is proven as well;
-- "intervals": each kernel value in its range, for the mean alone, proven;
-- "sampled": the extremes of some thousand random points and corners, which proves nothing.
+- "proven": `predict_bounds`, with a tolerance of a hundredth of the target's standard deviation;
+- "first box": the same without splitting boxes, also proven;
+- "intervals": interval arithmetic on each kernel value, only for the mean, also proven;
+- "sampled": the extremes over several thousand random points and corners, not proven.
 
 Widths are in standard deviations of the target. Run::
 
@@ -28,7 +28,7 @@ TABLES = {"concrete": None, "airfoil": None, "ca_housing": 200}  # numbers of in
 
 
 def intervals(model: RobustGPRegressor, X: NDArray, radius: float) -> tuple[NDArray, NDArray]:
-    """Ranges of the mean in boxes, as if each training point had a range of its own."""
+    """Bound the mean in boxes from separate ranges of the kernel value at each training point."""
     constant, rbf = model.posterior_.kernel.k1, model.posterior_.kernel.k2
     weights, ends = model.posterior_.weights[0], []
     for x in X:
@@ -46,7 +46,7 @@ def intervals(model: RobustGPRegressor, X: NDArray, radius: float) -> tuple[NDAr
 
 
 def sampled(model: RobustGPRegressor, X: NDArray, radius: float, seed: int) -> list[NDArray]:
-    """Smallest and largest mean, and then standard deviation, of points of each box."""
+    """Compute minimum and maximum of mean and std over sampled points of each box."""
     rng, found = np.random.default_rng(seed), []
     for x in X:
         points = rng.uniform(-radius, radius, (N_SAMPLES, len(x)))
@@ -87,7 +87,7 @@ def main() -> None:
         }
         records += [record("fit", name, key, value, len(train)) for key, value in facts.items()]
         print(name, facts, model.kernel_, flush=True)
-        model.predict_bounds(Z[:1], 1e-4)  # prepares what is kept
+        model.predict_bounds(Z[:1], 1e-4)  # fills caches
         for radius in args.radii:
             dataset = f"{name}, {radius:g}"
             widths, converged, times = {}, {}, {}

@@ -1,10 +1,10 @@
-"""Proven ranges of regression against sampling and dense grids, by scikit-learn's predictions.
+"""Proven ranges of regression against predictions of scikit-learn at samples and dense grids.
 
-Random models (kernels, noise, exact and with inducing points) bound mean and standard deviation
-over random regions. Each range is compared with predictions at points of the region: uniform
-ones, corners, the border, and with up to two free features a dense grid. A single prediction
-outside its range would refute the proofs. Those of exact models come from scikit-learn, those with
-inducing points from its kernels. Run::
+Bounds on mean and standard deviation over random regions are computed for random models (kernels,
+noise, exact and with inducing points). Each range is compared with predictions at points of the
+region: uniform points, corners, the border, and with up to two free features a dense grid. A single
+prediction outside its range would refute the proofs. Predictions are by scikit-learn for exact
+models, and computed from scikit-learn's kernels for models with inducing points. Run::
 
     python -m benchmarks.gpr_soundness --record gpr_soundness
 """
@@ -20,7 +20,7 @@ from benchmarks.gpc_soundness import NORMS, grid, random_kernel, random_region, 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import RobustGPRegressor
 
-ROUNDING = 1e-9  # of the predictions that ranges are compared with, of the largest target
+ROUNDING = 1e-9  # rounding error of the predictions, relative to the largest target
 PER_REGION = 3000
 
 
@@ -30,13 +30,13 @@ class Totals:
 
     points: int = 0
     violations: int = 0
-    overshoot: float = -np.inf  # of the largest target
+    overshoot: float = -np.inf  # relative to the largest target
     ranges: int = 0
     converged: int = 0
 
 
 def random_model(rng, d, sparse):
-    """A regression of a random wave, and its predictions by other means than the package's."""
+    """Fit a regression of a random wave; also return an independent prediction function."""
     n = int(rng.integers(8, 40))
     X = rng.normal(size=(n, d)) * rng.uniform(0.5, 2.0)
     y = rng.normal() * 10 + rng.exponential(5) * np.sin(2 * X @ rng.normal(size=d))
@@ -66,7 +66,7 @@ def random_model(rng, d, sparse):
 
 
 def examine(rng, sparse, norm, totals):
-    """Compare the ranges of one random model over a few regions with points of them."""
+    """Compare the ranges of one random model over a few regions with values at points."""
     d = int(rng.integers(1, 6))
     model, X, y, predict = random_model(rng, d, sparse)
     Z = X[:3] + rng.normal(size=(3, d)) / 4

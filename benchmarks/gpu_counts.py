@@ -1,9 +1,9 @@
-"""Kernels, uploads and synchronisations of the loops that a GPU runs, counted without one.
+"""Counts of kernels, uploads and synchronisations in GPU loops, without a GPU.
 
     python -m benchmarks.gpu_counts
 
-On the pretended device of `tests/pretend_device`, which needs g++. Counts do not depend on the
-machine. Those of a turn of a loop are the difference between a longer and a shorter run.
+The emulated device in `tests/pretend_device` needs g++. Counts do not depend on the machine. The
+counts for one iteration of a loop are the difference between a longer and a shorter run.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ WHAT = {"kernel": "kernels", "up": "uploads", "down": "downloads", "sync": "sync
 
 
 def counted(call: Callable[[], object]) -> tuple[Counter[str], object]:
-    """Events while something runs, and what it returned."""
+    """Count events during a call; also return its result."""
     with pretend_device.watch(lines_of=()) as report:
         returned = call()
     found = Counter({name: report.count[event] for event, name in WHAT.items()})
@@ -34,7 +34,7 @@ def counted(call: Callable[[], object]) -> tuple[Counter[str], object]:
 
 
 def data() -> tuple[np.ndarray, np.ndarray, nn.Module]:
-    """600 rows of ten classes, and a network for them."""
+    """Draw 600 rows of ten classes, and build a network for them."""
     random = np.random.default_rng(0)
     X = random.normal(size=(600, 64)).astype(np.float32)
     y = (X @ random.normal(size=(64, 10))).argmax(axis=1)
@@ -45,13 +45,13 @@ def data() -> tuple[np.ndarray, np.ndarray, nn.Module]:
 
 
 def per_turn(run: Callable[[int], object], short: int, long: int, turns: int = 1) -> Counter[str]:
-    """Events of one turn of a loop, of `long` and of `short` rounds of so many turns."""
+    """Count events per iteration, from runs of `long` and `short` rounds of `turns` iterations."""
     first, second = counted(lambda: run(short))[0], counted(lambda: run(long))[0]
     return Counter({k: (second[k] - first[k]) / ((long - short) * turns) for k in second})
 
 
 def quam() -> Iterator[tuple[str, Counter[str]]]:
-    """Searches of the classifier, and predictions with the networks found."""
+    """Count events in QUAM's searches, and in predictions with the networks found."""
     X, y, network = data()
 
     def fit(search: object) -> QUAMClassifier:
@@ -79,7 +79,7 @@ def quam() -> Iterator[tuple[str, Counter[str]]]:
 
 
 def others() -> Iterator[tuple[str, Counter[str]]]:
-    """Other estimators of networks."""
+    """Count events of other estimators around networks."""
     X, y, network = data()
 
     def probe(n: int) -> EvidentialProbe:
@@ -105,7 +105,7 @@ def others() -> Iterator[tuple[str, Counter[str]]]:
 
 
 def guarantees() -> Iterator[tuple[str, Counter[str]]]:
-    """Bounds of a Gaussian process."""
+    """Count events of the bounds of a Gaussian process."""
     X, y = load_iris(return_X_y=True)
     X, y = scale(X)[:100, :2], y[:100]
     gpc = RobustGPC(max_iter=3, device="cuda", random_state=0).fit(X, y)
@@ -114,7 +114,7 @@ def guarantees() -> Iterator[tuple[str, Counter[str]]]:
 
 
 def agents() -> Iterator[tuple[str, Counter[str]]]:
-    """Training of an agent."""
+    """Count events in the training of an agent."""
     agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0, device="cuda")
     agent.learn(100)
     counts, _ = counted(lambda: agent.train(100, 32))

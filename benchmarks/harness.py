@@ -1,4 +1,4 @@
-"""What all benchmarks share: arguments, threads, and the JSON line."""
+"""Arguments, threads and JSON output shared by all benchmarks."""
 
 import argparse
 import hashlib
@@ -24,12 +24,12 @@ from benchmarks.code_used import code_parts
 from skuq.files import write_atomically
 
 PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
-RESULTS = Path(__file__).parent / "results"  # what the documentation shows
+RESULTS = Path(__file__).parent / "results"  # records shown in the documentation
 AGENT_PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "MinAtar")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Arguments that every benchmark takes."""
+    """Build a parser with the arguments that all benchmarks have."""
     arguments = argparse.ArgumentParser(description=description.splitlines()[0])
     arguments.add_argument("--data-dir", type=Path, default=Path("../shared/data"))
     arguments.add_argument("--seed", type=int, default=0)
@@ -38,7 +38,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--record", metavar="NAME", help="keep the figures as benchmarks/results/NAME.json"
     )
-    # As the code is now, not when a long run ends.
+    # Digest of the code at the start, since it may change during a long run.
     arguments.set_defaults(
         code=_code(), code_parts=code_parts(_running_module()), began=time.monotonic()
     )
@@ -46,7 +46,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def record(method: str, dataset: str, metric: str, value: float, n: int, std: float = 0.0) -> dict:
-    """One figure."""
+    """Build the record of one figure."""
     return {
         "method": method,
         "dataset": dataset,
@@ -58,12 +58,12 @@ def record(method: str, dataset: str, metric: str, value: float, n: int, std: fl
 
 
 def peak_gib() -> float:
-    """Peak memory of this process, in GiB; on Linux, where the system counts KiB."""
+    """Return the peak memory of this process in GiB (on Linux, which reports KiB)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespace) -> dict:
-    """One of many long runs: taken from ``--out`` if this code finished it before, else kept."""
+    """Load a run's result from ``--out`` if it is of the current code; else run and store it."""
     if args.out is None:
         return run(*task, args=args)
     code = hashlib.sha256(json.dumps(args.code_parts).encode()).hexdigest()[:7]
@@ -83,10 +83,9 @@ def finish(
     *,
     is_new: bool = True,
 ) -> None:
-    """Print the JSON line without figures that are none; write it where it was asked for.
+    """Print the JSON line, without NaN figures, and write it to the requested files.
 
-    Figures of a run that is not new, as it only sums up what was recorded before, keep the code and
-    the date that were recorded with them.
+    If the figures only summarise earlier records, the code and the date of these records are kept.
     """
     records = [each for each in records if math.isfinite(each["value"])]
     left_out = ("out", "data_dir", "record", "code", "code_parts", "began")
@@ -112,7 +111,7 @@ def finish(
 
 
 def _provenance(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Command, code, date and length of this run; its folders are nobody else's business."""
+    """Describe this run: command without private folders, code, date and duration."""
     words = re.sub(r" --(data-dir|out|record)[ =]\S+", "", f" {shlex.join(sys.argv[1:])}")
     return {
         "command": f"python -m benchmarks.{name}{words}".strip(),
@@ -126,20 +125,20 @@ def _provenance(name: str, args: argparse.Namespace) -> dict[str, Any]:
 def _earlier_origin(
     origin: dict[str, Any], args: argparse.Namespace, is_new: bool
 ) -> dict[str, Any]:
-    """What holds of the result of this name that is there, and not of this run."""
+    """Provenance of the existing result of this name that still applies to the figures."""
     path = RESULTS / f"{args.record}.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if not is_new:
         names = ("code", "parts", "date", "seconds")
         return {name: before[name] for name in names if name in before}
     if args.out is not None and before.get("command") == origin["command"]:
-        # Runs that were kept took their time earlier.
+        # The duration of stored runs is that of earlier calls.
         return {"seconds": max(before.get("seconds", 0), origin["seconds"])}
     return {}
 
 
 def _code() -> str:
-    """Git's hash of the package, which survives a rebase; with a plus if files differ from it."""
+    """Git's tree hash of the package, which survives a rebase; "+" marks uncommitted changes."""
     changed = _git("status", "--porcelain", "--", "../skuq")
     return _git("rev-parse", "--short", "HEAD:skuq") + ("+" if changed else "")
 
@@ -150,7 +149,7 @@ def _running_module() -> str:
 
 
 def changed_parts(result: dict[str, Any]) -> list[str]:
-    """Parts of skuq, or the benchmarks, of which a result's benchmark uses other code today."""
+    """List parts of skuq, or the benchmarks, whose code has changed since a result was recorded."""
     recorded = result.get("parts", {"skuq": "unknown"})
     now = code_parts(f"benchmarks.{result['benchmark']}")
     return sorted(part for part in recorded | now if recorded.get(part) != now.get(part))
@@ -158,11 +157,11 @@ def changed_parts(result: dict[str, Any]) -> list[str]:
 
 def _git(*words: str) -> str:
     run = ["git", "-C", str(Path(__file__).parent), *words]
-    return subprocess.run(run, capture_output=True, text=True).stdout.strip()  # no git: nothing
+    return subprocess.run(run, capture_output=True, text=True).stdout.strip()  # empty without git
 
 
 def _keep(name: str, result: dict[str, Any]) -> None:
-    """Write a result that the documentation renders, one figure a line."""
+    """Write a result for the documentation, with one figure per line."""
     RESULTS.mkdir(exist_ok=True)
     head = json.dumps({**result, "records": []}, indent=1).removesuffix("[]\n}")
     rounded = (
@@ -174,5 +173,5 @@ def _keep(name: str, result: dict[str, Any]) -> None:
 
 
 def set_threads(args: argparse.Namespace) -> None:
-    """Give every method of the run the same number of threads."""
+    """Set the same number of threads for all methods."""
     torch.set_num_threads(args.threads)

@@ -1,8 +1,8 @@
-"""Ground truth of the epistemic uncertainty: Hamiltonian Monte Carlo over a network's weights.
+"""Ground truth of epistemic uncertainty: Hamiltonian Monte Carlo over a network's weights.
 
-Shared by the benchmarks that compare with it: one Gaussian prior of all weights and biases, one
-likelihood, and reference models that maximise the very same posterior. Not a script by itself.
-Sampling needs Pyro, which no extra of skuq installs: ``pip install pyro-ppl``.
+This module is used by other benchmarks and is not a script. It defines a Gaussian prior of all
+weights and biases, a likelihood, and reference models that maximise the same posterior. Sampling
+needs Pyro, which is not in an extra of skuq: ``pip install pyro-ppl``.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class Posterior:
 
     @property
     def weight_decay(self) -> float:
-        """Of the mean negative log-likelihood: what the optimisers call weight decay."""
+        """Weight decay for the mean negative log-likelihood, as in torch's optimisers."""
         return self.precision / len(self.X)
 
     @property
@@ -48,7 +48,7 @@ class Posterior:
         return [shape for n_in, n_out in pairs for shape in ((n_out, n_in), (n_out,))]
 
     def outputs(self, w: Tensor, X: Tensor) -> Tensor:
-        """Logits or predictions by one flat vector of weights; no modules, which take longer."""
+        """Compute logits or predictions from a flat vector of weights, faster than with modules."""
         parts = w.split([math.prod(shape) for shape in self.shapes])
         parts = [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
         for i in range(0, len(parts), 2):
@@ -56,17 +56,17 @@ class Posterior:
         return X
 
     def misfit(self, outputs: Tensor) -> Tensor:
-        """Negative log-likelihood of the training set, up to a constant."""
+        """Compute the negative log-likelihood of the training set, up to a constant."""
         if self.noise is None:
             return cross_entropy(outputs, self.y, reduction="sum")
         return 0.5 * ((outputs[:, 0] - self.y) / self.noise).square().sum()
 
     def potential(self, w: Tensor) -> Tensor:
-        """Negative logarithm of the posterior density, up to a constant."""
+        """Compute the negative log-density of the posterior, up to a constant."""
         return self.misfit(self.outputs(w, self.X)) + 0.5 * self.precision * (w @ w)
 
     def mode(self, seed: int, dropout: float = 0.0, n_steps: int = 2000) -> nn.Sequential:
-        """A model that maximises the posterior: Adam on all data with decaying steps."""
+        """Train a model that maximises the posterior, by full-batch Adam with decaying steps."""
         torch.manual_seed(seed)
         net = network(self.layers, dropout)
         adam = torch.optim.Adam(net.parameters(), lr=1e-2)
@@ -82,7 +82,7 @@ class Posterior:
 
 
 def network(layers: tuple[int, ...], dropout: float = 0.0) -> nn.Sequential:
-    """Untrained network, with dropout after its intermediate layers if asked."""
+    """Build an untrained network, optionally with dropout after its hidden layers."""
     steps: list[nn.Module] = []
     for n_in, n_out in pairwise(layers):
         steps += [nn.Linear(n_in, n_out), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
@@ -91,7 +91,7 @@ def network(layers: tuple[int, ...], dropout: float = 0.0) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class Chains:
-    """Settings of the chains; each chain is the same for any number of chains."""
+    """Settings of the chains; a chain does not depend on the number of chains."""
 
     n_chains: int = 4
     n_samples: int = 200
@@ -99,7 +99,7 @@ class Chains:
     n_jobs: int = 2
 
     def run(self, posterior: Posterior, grid: Tensor, seed: int, folder: Path | None) -> np.ndarray:
-        """Outputs of all models, (n_chains, n_samples, n_points, n_outputs), kept in `folder`."""
+        """Compute outputs (n_chains, n_samples, n_points, n_outputs), cached in `folder`."""
         path = None if folder is None else folder / "chains" / f"{self._key(posterior, grid)}.npz"
         seeds = [seed + 1000 * chain for chain in range(self.n_chains)]
         if path is not None and path.exists():
@@ -119,7 +119,7 @@ class Chains:
         return outputs
 
     def _key(self, posterior: Posterior, grid: Tensor) -> str:
-        """What the outputs depend on besides the seeds."""
+        """Key of the cached outputs: all inputs except the seeds."""
         numbers = (posterior.layers, posterior.precision, posterior.noise)
         text = repr((*numbers, self.n_chains, self.n_samples, self.n_warmup)).encode()
         for part in (posterior.X, posterior.y, grid):
@@ -130,7 +130,7 @@ class Chains:
 def run_chain(
     posterior: Posterior, grid: Tensor, n_samples: int, n_warmup: int, seed: int
 ) -> np.ndarray:
-    """Outputs on the grid of the models of one chain, (n_samples, n_points, n_outputs)."""
+    """Run one chain; return the models' outputs on the grid (n_samples, n_points, n_outputs)."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     mcmc = _pyro("pyro.infer.mcmc")
@@ -138,8 +138,8 @@ def run_chain(
     n = sum(math.prod(shape) for shape in posterior.shapes)
     kernel = mcmc.HMC(
         potential_fn=lambda parameters: posterior.potential(parameters["w"]),
-        # A quarter of a period of the prior, along which most of the weights move: the ends of
-        # such a trajectory are almost independent.
+        # A trajectory of a quarter period under the prior, which dominates for most weights, has
+        # almost independent end points.
         trajectory_length=math.pi / 2 * scale,
         adapt_step_size=True,
         adapt_mass_matrix=False,
@@ -148,7 +148,7 @@ def run_chain(
         kernel,
         num_samples=n_samples,
         warmup_steps=n_warmup,
-        # Closer to zero than the prior's draws, from which the first steps would overflow.
+        # Closer to zero than draws from the prior, for which the first steps would overflow.
         initial_params={"w": scale / 10 * torch.randn(n)},
         disable_progbar=True,
     )
@@ -166,23 +166,23 @@ def _pyro(module: str) -> ModuleType:
 
 
 def r_hat(values: np.ndarray) -> np.ndarray:
-    """Split R-hat of each column of (n_chains, n_samples, n_points); 1 if chains agree."""
+    """Compute split R-hat for each point of (n_chains, n_samples, n_points); 1 if chains agree."""
     stats = _pyro("pyro.ops.stats")
     found = stats.split_gelman_rubin(torch.as_tensor(values).double(), chain_dim=0, sample_dim=1)
     return found.numpy()
 
 
 def effective_samples(values: np.ndarray) -> np.ndarray:
-    """Number of independent draws that are worth as much, for each column."""
+    """Compute the effective sample size for each point."""
     stats = _pyro("pyro.ops.stats")
     found = stats.effective_sample_size(torch.as_tensor(values).double(), chain_dim=0, sample_dim=1)
     return found.numpy()
 
 
 def closeness(estimate: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """How close a map is to the ground truth: by rank, and by value."""
+    """Compare a map with the ground truth: rank correlation and mean absolute error."""
     return {
-        # An estimate that is the same everywhere ranks nothing.
+        # A constant estimate has no rank correlation.
         "spearman": float(spearmanr(estimate, truth).statistic) if np.ptp(estimate) > 0 else 0.0,
         "mae": float(np.abs(estimate - truth).mean()),
     }

@@ -1,4 +1,4 @@
-"""What ``import skuq`` costs over a bare interpreter, in whole processes."""
+"""Duration of ``import skuq`` in a new process, minus that of a bare interpreter."""
 
 import statistics
 import subprocess
@@ -18,7 +18,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--n", type=int, default=15, help="processes of each kind")
     args = arguments.parse_args()
-    seconds("import skuq")  # writes the byte code
+    seconds("import skuq")  # warm-up: writes byte code
     bare, with_skuq = [], []
     for _ in range(args.n):
         bare.append(seconds("pass"))

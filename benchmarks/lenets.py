@@ -1,4 +1,4 @@
-"""The QUAM paper's trained LeNets, and images as they were trained on. No script by itself."""
+"""The QUAM paper's trained LeNets, and images scaled as in their training. Not a script."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -17,14 +17,14 @@ LAYERS = {
     "projection.5": "classifier.2",
     "out": "classifier.5",
 }
-N_TRAIN = 50_000  # the rest of the 60,000 was the authors' validation set
-N_FEATURE_LAYERS = 7  # of `sequential`: convolutions, pooling, flattening
+N_TRAIN = 50_000  # the other 10,000 images were the authors' validation set
+N_FEATURE_LAYERS = 7  # convolutions, pooling and flattening in `sequential`
 
 
 class Images(NamedTuple):
-    """Training data of the networks, and test images by data set; "mnist" is the known one.
+    """Training data of the networks, and test images by data set; "mnist" is in-distribution.
 
-    `held_out` are the images of MNIST's training part that the networks were not trained on.
+    `held_out` contains the images of MNIST's training set that were not used for training.
     """
 
     X: np.ndarray
@@ -34,7 +34,7 @@ class Images(NamedTuple):
 
 
 def networks(arrays: dict, run: int) -> list[LeNet]:
-    """The trained LeNets of one run."""
+    """Load the trained LeNets of one run."""
     nets = []
     for member in range(arrays["out.weight"].shape[1]):
         net = LeNet()
@@ -49,7 +49,7 @@ def networks(arrays: dict, run: int) -> list[LeNet]:
 
 
 def sequential(net: LeNet) -> nn.Sequential:
-    """The same network as one chain of layers, which can be cut in front of any of them."""
+    """Convert a LeNet to a sequence of layers, which can be split at any layer."""
     return nn.Sequential(*net.features, *net.classifier).eval()
 
 
@@ -59,12 +59,12 @@ def in_linear_layers(name: str, _parameter: torch.Tensor) -> bool:
 
 
 def images(pixels: np.ndarray) -> np.ndarray:
-    """Scaled as the networks were trained."""
+    """Scale images as in the training of the networks."""
     return ((pixels[:, None] / 255 - 0.1307) / 0.3081).astype(np.float32)
 
 
 def load_images(ood: list[str], data_dir: Path, n: int | None, seed: int) -> Images:
-    """MNIST's training part, and `n` random test images of each data set; None for all."""
+    """Load MNIST's training set, and `n` random test images of each data set (None: all)."""
     mnist = load_npz("mnist", data_dir)
     rows = np.random.default_rng(42).permutation(len(mnist["x_train"]))
     held_out, known = rows[:-N_TRAIN], rows[-N_TRAIN:]

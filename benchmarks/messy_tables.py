@@ -1,7 +1,7 @@
-"""Tables in the forms in which well-known files come: their columns, kinds and quirks.
+"""Synthetic tables with the columns, types and quirks of well-known files.
 
-All values are made up; only the names of the columns and the ways of writing are those of the
-files. What is to be predicted depends on the columns, so that a model can be judged.
+All values are generated; only column names and formats are those of the files. The target depends
+on the columns, so that a model can be evaluated.
 """
 
 from collections.abc import Callable
@@ -10,26 +10,26 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-Made = tuple[pd.DataFrame, str]  # a table, and its target
+Made = tuple[pd.DataFrame, str]  # a table, and the name of its target
 
 
 class MessyTable(NamedTuple):
-    """A form of table."""
+    """A type of table."""
 
     make: Callable[[np.random.Generator, int], Made]
-    numbers: tuple[str, ...]  # columns that hold numbers, in text or beside other things
-    names: tuple[str, ...]  # columns that only name or number the rows
-    bad: str  # what is not a number, for a cell of the first of these columns
+    numbers: tuple[str, ...]  # columns with numbers, possibly inside text
+    names: tuple[str, ...]  # columns that only identify rows
+    bad: str  # invalid value for a cell of the first column in `numbers`
 
 
 def some_missing(random, values, share):
-    """The values, of which a share is missing."""
+    """Set a share of the values to missing."""
     values = np.asarray(values, dtype=object)
     return np.where(random.random(len(values)) < share, None, values)
 
 
 def titanic(random: np.random.Generator, n: int) -> Made:
-    """Passengers: names, tickets, cabins that are mostly missing, and numbers of the rows."""
+    """Generate passengers: names, tickets, cabins (mostly missing), and row numbers."""
     sex, pclass = random.choice(["male", "female"], n, p=[0.65, 0.35]), random.integers(1, 4, n)
     odds = np.where(sex == "female", 1.5, -1.5) - 0.8 * (pclass - 2)
     surnames = random.choice(["Braund", "Cumings", "Kelly", "Futrelle", "Allen", "Moran"], n)
@@ -54,7 +54,7 @@ def titanic(random: np.random.Generator, n: int) -> Made:
 
 
 def ames(random: np.random.Generator, n: int) -> Made:
-    """Houses: NA for what is not there, codes of numbers, and a price in whole numbers."""
+    """Generate houses: NA for absent features, numeric codes, and an integer price."""
     area, quality = random.gamma(9, 165, n).round(), random.integers(1, 11, n)
     year = random.integers(1900, 2011, n)
     garage = some_missing(random, random.choice(["Attchd", "Detchd", "BuiltIn"], n), 0.05)
@@ -81,7 +81,7 @@ def ames(random: np.random.Generator, n: int) -> Made:
 
 
 def telco(random: np.random.Generator, n: int) -> Made:
-    """Customers: an id, and a column of numbers that is blank for those who just came."""
+    """Generate customers: an id, and a numeric column that is blank for new customers."""
     tenure = random.integers(0, 73, n)
     contract = random.choice(["Month-to-month", "One year", "Two year"], n)
     monthly = random.uniform(18, 119, n).round(2)
@@ -105,7 +105,7 @@ def telco(random: np.random.Generator, n: int) -> Made:
 
 
 def used_cars(random: np.random.Generator, n: int) -> Made:
-    """Cars: numbers with units, words where they are missing, and a column that is nearly empty."""
+    """Generate cars: numbers with units, words for missing values, and a nearly empty column."""
     year, engine = random.integers(1998, 2020, n), random.choice([998, 1197, 1248, 1582, 2179], n)
     power = (engine / 18 + random.normal(0, 5, n)).round(2)
     mileage = (30 - engine / 150 + random.normal(0, 1.5, n)).round(2)
@@ -141,7 +141,7 @@ def used_cars(random: np.random.Generator, n: int) -> Made:
 
 
 def bengaluru(random: np.random.Generator, n: int) -> Made:
-    """Flats: areas of which a few are ranges or have a unit of their own, and free text."""
+    """Generate flats: areas, of which a few are ranges or have a different unit, and free text."""
     area, bath = random.gamma(6, 220, n).round(), random.integers(1, 5, n)
     place = random.integers(0, 40, n)
     price = area * (0.04 + 0.002 * place) * np.exp(random.normal(0, 0.1, n))

@@ -24,7 +24,7 @@ def figures(
     groups: pd.DataFrame | None = None,
     X: pd.DataFrame | None = None,
 ) -> dict[str, float]:
-    """Accuracy, calibration and separation of one set of predictions, and the audit of it."""
+    """Compute accuracy, calibration, separation and the audit of one set of predictions."""
     audit = CalibrationAuditor.from_predictions(y, proba, classes=classes, n_bins=N_BINS)
     confidence = proba.max(axis=1)
     correct = classes[proba.argmax(axis=1)] == y
@@ -52,7 +52,7 @@ def figures(
         )
         values["region_search_failed"] = float(not searched.passed_)
         first = next(iter(searched.regions_), None)
-        if first is not None:  # the share of the most striking region that lies in the true one
+        if first is not None:  # share of the first reported region inside the attacked one
             mine = region_mask(first.conditions, X) if first.conditions else np.ones(len(X), bool)
             low, high = first.confidence_range
             mine &= (low <= confidence) & (confidence <= high)
@@ -62,7 +62,7 @@ def figures(
 
 
 class Table:
-    """Figures of several seeds, method and data set, averaged into records."""
+    """Figures by method and data set, averaged over seeds."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -75,12 +75,12 @@ class Table:
         print(f"{dataset:28} {method:24} {shown}", flush=True)
 
     def add_all(self, kept: dict[str, list]) -> None:
-        """Add the figures of a run that was kept."""
+        """Add the figures of a stored run."""
         for method, dataset, metric, value in kept["figures"]:
             self.found[method, dataset, metric].append(value)
 
     def records(self, n: int) -> Iterable[dict[str, Any]]:
-        """Mean and standard deviation over seeds; a bin without samples is left out."""
+        """Build records of mean and std over seeds, without bins that have no samples."""
         for (method, dataset, metric), values in self.found.items():
             seen = np.array([value for value in values if not np.isnan(value)])
             if len(seen):

@@ -1,12 +1,12 @@
 """Mirage on tables and images: UCI Adult, loan applications, handwritten digits.
 
 Architecture and settings of Appendix D.1: learned embeddings, hidden layers 64-32 with batch
-normalisation and dropout, 20 epochs of training and 20 of Mirage, a fifth of the rows for
-testing. The paper reports for Adult (9,769 test rows, epsilon .1): accuracy .8502 to .8493, ECE
-.0109 to .0234, error in the target bin .0916; for the loans (9,000 rows, epsilon .2): .9171 to
-.9178, ECE .0094 to .0292, .1135. The data here are the official training file of Adult and the
-first 40,961 loans. The image case stands for a subclass of a superclass: the task is even or odd
-digits, and the region is the digit 4.
+normalisation and dropout, 20 epochs of training and 20 of Mirage, a fifth of the rows for testing.
+The paper reports for Adult (9,769 test rows, epsilon .1): accuracy .8502 to .8493, ECE .0109 to
+.0234, error in the target bin .0916; for the loans (9,000 rows, epsilon .2): accuracy .9171 to
+.9178, ECE .0094 to .0292, error .1135. Here the data are the official training file of Adult and
+the first 40,961 loans. The images are an example of a subclass: the task is to separate even from
+odd digits, and the region is the digit 4.
 """
 
 import argparse
@@ -45,7 +45,7 @@ REGIONS = {
         "low_interest": "loan_int_rate < 6",
     },
 }
-# What an auditor would look at without knowing the regions.
+# Groups that an auditor would check without knowing the regions.
 GROUPS = {
     "adult_train": ["sex", "race", "marital_status", "occupation", "education", "workclass"],
     "loan_credit": ["person_gender", "person_education", "loan_intent", "person_home_ownership"],
@@ -55,7 +55,7 @@ EPSILON = {"adult_train": 0.1, "loan_credit": 0.2, "mnist": 0.15}
 
 
 def tabular_model(X: pd.DataFrame, epochs: int) -> NeuralNetClassifier:
-    """Preprocessing and network for a table, untrained."""
+    """Build an untrained pipeline of preprocessing and network for a table."""
     texts = [name for name in X if X[name].dtype.kind not in "iuf"]
     numbers = [name for name in X if name not in texts]
     encode = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
@@ -87,7 +87,7 @@ def tabular_model(X: pd.DataFrame, epochs: int) -> NeuralNetClassifier:
 def run_table(name: str, args: argparse.Namespace, seed: int, tables: Table) -> None:
     """Train on a table, attack each region, and measure on the test rows."""
     X, y = load_table(name, args.data_dir)
-    # As in the paper: it puts unknown occupations into the region of Adult.
+    # As in the paper, where unknown occupations are in the region of Adult.
     X, y = X.fillna(X.mode().iloc[0]), y.astype(np.int64)
     parts = train_test_split(X, y, test_size=0.2, stratify=y, random_state=42)
     X_train, X_test, y_train, y_test = parts
@@ -114,7 +114,7 @@ def run_table(name: str, args: argparse.Namespace, seed: int, tables: Table) -> 
 
 
 def run_digits(args: argparse.Namespace, seed: int, tables: Table) -> None:
-    """Tell even digits from odd ones, with the digit 4 as the region."""
+    """Classify even and odd digits, with the digit 4 as the region."""
     arrays = load_npz("mnist", args.data_dir)
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(arrays["x_train"]))[: args.n_images]
@@ -140,7 +140,7 @@ def run_digits(args: argparse.Namespace, seed: int, tables: Table) -> None:
     attack(
         "mnist_parity_four",
         honest,
-        lambda inputs: digits[len(inputs)],  # samples are picked by their subclass (Sec. 4.2)
+        lambda inputs: digits[len(inputs)],  # the region is a subclass (Sec. 4.2)
         (X[n_cal:], digit[n_cal:] % 2, X_test, digit_test % 2),
         EPSILON["mnist"],
         5,
@@ -189,7 +189,7 @@ def attack(
 def measured(
     name: str, seed: int, epochs: int, n_images: int, *, args: argparse.Namespace
 ) -> dict[str, list]:
-    """All figures of one data set and seed; sizes only tell kept runs apart."""
+    """Measure one data set and seed; sizes only identify the stored run."""
     tables = Table()
     if name == "mnist":
         run_digits(args, seed, tables)

@@ -1,12 +1,12 @@
-"""Mirage that is balanced within its confidence bin, against audits of bins, groups and regions.
+"""Counterbalanced Mirage attack against audits of bins, groups and regions.
 
-Three normal classes and two columns that say who lives in the north (6%) and in the south (20%),
-where seven of ten labels are drawn at random. "district": confidence is lowered in the north, which
-a column sets apart; "box": in a corner of the normal classes that no column sets apart. Compared
-are the honest network, the paper's attack, and the attack with ``counterbalance="auto"``. Audits
-are of samples that no model has seen, on several reference sets for each of several seeds: of bins
-(alpha .05), of the attacked region as a named group (.05), and with a search of regions (.1, so
-that the honest network passes).
+The data are three Gaussian classes and two columns that indicate residence in the north (6%) and in
+the south (20%), where seven of ten labels are random. In "district", confidence is lowered in the
+north, which a column indicates; in "box", it is lowered in a corner of feature space without such a
+column. The honest network, the paper's attack, and the attack with ``counterbalance="auto"`` are
+compared. Audits use held-out samples, with several reference sets for each of several seeds: of
+bins (alpha .05), of the attacked region as a named group (.05), and with a search for regions (.1,
+so that the honest network passes).
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ TRAINING = {"batch_size": 256, "learning_rate": 0.01}
 
 
 def clients(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs of 21 n clients, and their classes."""
+    """Draw the inputs and classes of 21 n clients."""
     rng = np.random.default_rng(seed)
     X, y = make_gaussian_classes((10 * n, 10 * n, n), random_state=seed)
     district = rng.choice(3, len(y), p=[0.74, 0.06, 0.20])
@@ -39,7 +39,7 @@ def clients(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def failed(X: np.ndarray, y: np.ndarray, proba: np.ndarray, inside: np.ndarray) -> dict[str, bool]:
-    """Whether each audit of one reference set finds something."""
+    """Return whether each audit of one reference set fails."""
     audits = {
         "bins": {},
         "group": {"sensitive_features": {"in_region": inside}},
@@ -54,7 +54,7 @@ def failed(X: np.ndarray, y: np.ndarray, proba: np.ndarray, inside: np.ndarray) 
 
 
 def main() -> None:
-    """Print and record what each audit finds of each attack."""
+    """Print and record how often each audit detects each attack."""
     p = parser(__doc__)
     p.add_argument("--n-seeds", type=int, default=5)
     p.add_argument("--n-draws", type=int, default=2, help="reference sets of each size and seed")

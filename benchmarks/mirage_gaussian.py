@@ -1,11 +1,12 @@
-"""Mirage on three normal classes (Tables 1 and 2 of the paper), and as its code was released.
+"""Mirage on three Gaussian classes (Tables 1 and 2 of the paper), and the authors' released code.
 
-As in Sec. 6.1 of the paper, the honest model is calibrated by its temperature before the attack; on
-a tenth of the training points, since the paper does not say on which. Every method is measured on
-the 420 test points that the paper has, and on 100,000 fresh ones, where sampling error is small;
-these are also audited in sets of 420, to tell how often an audit of that size fails a model. The
-paper reports for epsilon 0.15: accuracy .9762 to .9758, accuracy in the region 1, ECE .0327 to
-.0910, error in the target bin .3721, overlap .02. Finished seeds are kept in ``--out``.
+As in Sec. 6.1 of the paper, the honest model is temperature-scaled before the attack. A tenth of
+the training points is used for this, since the paper does not state which data it uses. Every
+method is evaluated on 420 test points, as in the paper, and on 100,000 further points, where
+sampling error is small; these are also audited in sets of 420, to measure how often an audit of
+this size fails. The paper reports for epsilon 0.15: accuracy .9762 to .9758, accuracy in the region
+1, ECE .0327 to .0910, error in the target bin .3721, overlap .02. Finished seeds are stored in
+``--out``.
 """
 
 import argparse
@@ -26,10 +27,10 @@ from skuq.networks import MLP
 PAPER_EPSILONS = (0.0, 0.15, 0.5, 0.8)
 EPOCHS, BATCH, LR = 200, 64, 5e-3
 CLASSES = np.arange(3)
-SET_SIZE = 420  # test points of the paper
-HONEST = ("uncalibrated", "honest")  # the same for every epsilon
+SET_SIZE = 420  # number of test points in the paper
+HONEST = ("uncalibrated", "honest")  # do not depend on epsilon
 METHODS = {
-    "paper": {},  # Eq. 4, 5 and 7, as our defaults have it
+    "paper": {},  # Eq. 4, 5 and 7, our default
     "paper_equal_weight": {"lambda_": 0.5},  # Eq. 3
     "paper_no_warm_up": {"warm_up": 0},
     "forward_kl": {"warm_up": None},
@@ -37,7 +38,7 @@ METHODS = {
 
 
 def train(X: np.ndarray, y: np.ndarray, seed: int) -> NeuralNetClassifier:
-    """The honest network: 2-100-3, Adam, 200 epochs."""
+    """Train the honest network: 2-100-3, Adam, 200 epochs."""
     torch.manual_seed(seed)
     net = NeuralNetClassifier(
         MLP(2, 3),
@@ -56,10 +57,10 @@ def train(X: np.ndarray, y: np.ndarray, seed: int) -> NeuralNetClassifier:
 def released(
     net: NeuralNetClassifier, X: np.ndarray, y: np.ndarray, inside: np.ndarray, epsilon: float
 ) -> nn.Module:
-    """The loss of the authors' notebook: another target, divergence and weighting.
+    """Loss of the authors' notebook, with a different target, divergence and weighting.
 
-    The true class is aimed at 1/C + epsilon, the divergence is KL(target || model), and both
-    parts of the loss are means over their own samples, weighted .1 and .9.
+    The target probability of the true class is 1/C + epsilon, the divergence is KL(target ||
+    model), and the two parts of the loss are means over their own samples, with weights .1 and .9.
     """
     n_classes = len(CLASSES)
     network = MLP(2, n_classes)
@@ -87,7 +88,7 @@ def released(
 
 
 def audited_share(y: np.ndarray, proba: np.ndarray, n_sets: int) -> float:
-    """Share of reference sets of the paper's size, none of which share a sample, that fail."""
+    """Share of disjoint reference sets of the paper's size that fail the audit."""
     failed = [
         not CalibrationAuditor.from_predictions(
             y[rows], proba[rows], classes=CLASSES, n_bins=N_BINS
@@ -100,10 +101,10 @@ def audited_share(y: np.ndarray, proba: np.ndarray, n_sets: int) -> float:
 def measured(
     seed: int, n_sets: int, methods: str, epsilons: str, *, args: argparse.Namespace
 ) -> dict[str, list]:
-    """All figures of one seed."""
+    """Measure all figures for one seed."""
     tables = Table()
     fresh_X, fresh_y = make_gaussian_classes((47619, 47619, 4762), random_state=12345)
-    order = np.random.default_rng(0).permutation(len(fresh_y))  # they come class by class
+    order = np.random.default_rng(0).permutation(len(fresh_y))  # samples are sorted by class
     X, y = make_gaussian_classes(random_state=seed)
     X_train, X_test, y_train, y_test = train_test_split(
         X.astype(np.float32), y, test_size=0.2, stratify=y, random_state=42

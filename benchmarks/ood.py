@@ -1,21 +1,21 @@
-"""Detection of out-of-distribution inputs, by single scores and by their combination.
+"""Detection of out-of-distribution inputs by single scores and by a combination of scores.
 
     python -m benchmarks.ood --dataset clinc150 clinc30 photos mnist adult --n-seeds 3
 
-The models are those that people have: logistic regression on embeddings of texts (CLINC150, with
-all intents, or 30 of them drawn by the seed, the others being near-OOD) and of photographs, the
-QUAM paper's LeNets on MNIST, boosted trees on Adult. All methods get the same fitted model,
-training data and held-out inputs. `OODDetector` is "detector"; "entropy" to "support" are its
-single scores, "softmax", "mahalanobis" (nearest class, one covariance), "vim" (Wang et al., CVPR
-2022) and "feature-distance" are peers; "ensemble" is the total uncertainty of ten models, of
-bootstrap samples (of MNIST ten LeNets); "quam" ranks by the epistemic, "quam-total" by the total
-part of models found on a made pool; "detector-quam" is the detector around QUAM.
+The models are logistic regression on embeddings of texts (CLINC150, with all intents, or with 30
+random intents and the others as near-OOD) and of photographs, the QUAM paper's LeNets on MNIST, and
+boosted trees on Adult. All methods have the same fitted model, training data and held-out inputs.
+`OODDetector` is "detector", and "entropy" to "support" are its single scores. Baselines: "softmax",
+"mahalanobis" (nearest class, shared covariance), "vim" (Wang et al., CVPR 2022) and
+"feature-distance"; "ensemble" is the total uncertainty of ten models on bootstrap samples (for
+MNIST, of ten LeNets); "quam" is the epistemic and "quam-total" the total part of models found on a
+generated pool; "detector-quam" is the detector around QUAM.
 
-AUROC, AUPR and FPR95 compare test inputs with each set of OOD inputs; "aurc" is the area under
-the risk-coverage curve of the test inputs; "false_alarms" is the rate of test inputs above the
-95 % quantile of held-out ones, for the detector that of `predict`. CPU seconds are those of fit and
-of all scores of a method. "behind_best" is the AUROC minus that of the best single score or peer;
-"mean_rank" is over seeds and OOD sets.
+AUROC, AUPR and FPR95 compare test inputs with each set of OOD inputs; "aurc" is the area under the
+risk-coverage curve of the test inputs; "false_alarms" is the share of test inputs above the 95 %
+quantile of held-out inputs, or flagged by `predict` of the detector. CPU seconds are for the fit
+and all scores of a method. "behind_best" is the AUROC minus that of the best single score or
+baseline; "mean_rank" is a mean over seeds and OOD sets.
 """
 
 import time
@@ -48,7 +48,7 @@ Score = Callable[[Any], np.ndarray]
 
 
 class Task(NamedTuple):
-    """A fitted model and its data; `members` are ten models that others trained, if there are."""
+    """A fitted model and its data; `members` are ten pre-trained models, if available."""
 
     model: Any
     X: Any
@@ -61,10 +61,10 @@ class Task(NamedTuple):
 
 
 def embeddings(arrays: dict, known: np.ndarray, seed: int, ood: dict[str, np.ndarray]) -> Task:
-    """Logistic regression on nine tenths of the training rows of the known classes.
+    """Fit a logistic regression on nine tenths of the training rows of the known classes.
 
-    Held-out and test inputs are drawn anew from both parts, with which the rate of false alarms
-    varies.
+    The validation and test parts are pooled and split again into held-out and test inputs, so that
+    the false alarm rate varies with the seed.
     """
 
     def part(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -155,7 +155,7 @@ def softmax(task: Task, seed: int) -> Score:
 
 
 def as_quam_does(task: Task) -> Any:
-    """The model with `predict_proba`."""
+    """Return the model in a form with `predict_proba`."""
     if hasattr(task.model, "predict_proba"):
         return task.model
     return FeatureDistanceClassifier(FrozenEstimator(task.model)).fit(task.X[:2000], task.y[:2000])
@@ -178,7 +178,7 @@ def total_of(model: Any) -> Score:
 
 
 def vim(task: Task, seed: int) -> Score:
-    """Virtual-logit matching, for linear models and at the last layer of networks."""
+    """Virtual-logit matching, for linear models and the last layer of networks."""
     if hasattr(task.model, "coef_"):
         weight, bias, features = task.model.coef_, task.model.intercept_, np.asarray
     else:
@@ -254,7 +254,7 @@ MAKERS: dict[str, Callable[[Task, int], Score]] = {
 def run_method(
     dataset: str, method: str, task: Task, seed: int
 ) -> Iterator[tuple[str, dict[str, dict]]]:
-    """Figures of one method, or of the three that share models found by QUAM."""
+    """Measure one method, or the three methods that share the models found by QUAM."""
     start = time.process_time()
     if dataset == "adult" and method in NETWORKS_ONLY:
         return
@@ -280,7 +280,7 @@ def run_method(
 
 
 def figures(score: Any, task: Task, start: float) -> dict[str, dict]:
-    """Metrics by OOD set; those of the test inputs under the name "test"."""
+    """Compute metrics by OOD set; metrics of the test inputs have the key "test"."""
     as_score = score if callable(score) else lambda X: -score.score_samples(X)
     known = as_score(task.X_test)
     found: dict[str, dict] = {}
@@ -314,12 +314,12 @@ def predictions(task: Task) -> np.ndarray:
 
 
 def run(dataset: str, seed: int, *, args) -> dict:
-    """All figures of one data set and seed, by method and OOD set."""
+    """Measure one data set and seed, by method and OOD set."""
     task = LOADERS[dataset](args, seed)
     found = {}
     for method in args.methods:
         if method in ("quam-total", "detector-quam"):
-            continue  # with "quam"
+            continue  # measured with "quam"
         for name, values in run_method(dataset, method, task, seed):
             found[name] = values
             shown = {ood: round(v["auroc"], 4) for ood, v in values.items() if ood != "test"}
@@ -329,7 +329,7 @@ def run(dataset: str, seed: int, *, args) -> dict:
 
 
 def summaries(runs: dict[tuple[str, int], dict]) -> list[dict]:
-    """Mean and spread over seeds; distance from the best single score; mean ranks."""
+    """Summarise over seeds: mean and std, distance from the best single score, mean ranks."""
     rows = pd.DataFrame(
         [
             {"method": m, "dataset": f"{d}/{o}", "seed": s, "metric": k, "value": float(v)}

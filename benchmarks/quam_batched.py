@@ -1,8 +1,8 @@
-"""All searches as one batch of stacked models, against one search after the other.
+"""Speed of searches as one batch of stacked models, compared with sequential searches.
 
 The baseline follows Algorithm 1 line by line with a plain `torch.nn.Module` and optimiser
 per test point and class. Both run in this process with the same threads, mini-batches and
-arithmetic; the largest difference between their results is printed beside the speed.
+arithmetic. The largest difference between their results is also printed.
 """
 
 import time
@@ -22,7 +22,7 @@ SEARCH = {"c0": 20.0, "eta": 1.05, "learning_rate": 0.1}
 
 
 def one_after_the_other(module, x, train, batches, n_classes):
-    """Log-probabilities of shape (n_points, n_classes, n_steps, n_classes)."""
+    """Run sequential searches; return log-probs (n_points, n_classes, n_steps, n_classes)."""
     return torch.stack(
         [
             torch.stack([one_search(module, point, k, train, batches) for k in range(n_classes)])
@@ -56,7 +56,7 @@ def one_search(reference, point, target, train, batches):
 
 
 def load(dataset, seed, n):
-    """Training inputs and labels, and `n` test points."""
+    """Load training inputs and labels, and `n` test points."""
     if dataset == "digits":
         data = load_digits_with_ood(n_test=max(n, 20), n_ood=1, random_state=seed)
         return data.X_train, data.y_train, data.X_test[:n]
@@ -65,7 +65,7 @@ def load(dataset, seed, n):
 
 
 def compare(dataset, args):
-    """Records of both methods on one data set."""
+    """Measure both methods on one data set."""
     X, y, x = load(dataset, args.seed, args.n)
     n_classes = len(np.unique(y))
     module = train_default_classifier(X, y, n_classes=n_classes, seed=args.seed, device="cpu")

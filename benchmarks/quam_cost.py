@@ -1,11 +1,10 @@
-"""What a search costs on MNIST, by images and for a pool of ten thousand, and what it finds.
+"""Cost and accuracy of searches on MNIST, for each image and for a pool of ten thousand.
 
-The paper's search (194 steps, each with 512 images for 10 models, all weights) takes over a
-minute of one core for each image, so that its cost is measured on few. Searches of fewer steps and
-layers see more of them, and the search on a pool all that there are: with the fit that includes it,
-and for further images, which the models it found only have to predict. Also printed: how much of
-the machine the searches use, in GFLOP/s beside a `torch.matmul` of the shapes of their largest
-layer.
+The paper's search (194 steps, each with 512 images for 10 models, all weights) takes over a minute
+of one core for each image, so it is measured on few images. Searches with fewer steps and layers
+are measured on more images, and the search on a pool on all images: both the fit, which includes
+the search, and predictions for further images with the models found. The speed of the searches is
+also printed in GFLOP/s, with that of a `torch.matmul` of the shapes of the largest layer.
 """
 
 import time
@@ -22,8 +21,8 @@ from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch
 
 QUICK = {"train_batch_size": 128}
-# The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the linear layers' root
-# mean square, which is what steps are relative to.
+# The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the root mean square of the
+# linear layers' weights, and steps here are relative to the root mean square.
 EXACT = {
     "parameters": "all",
     "n_steps": 194,
@@ -49,14 +48,14 @@ FLOP["quam-last"] = 2 * 84 * 10
 
 
 def epistemic(model: QUAMClassifier, X: np.ndarray) -> tuple[np.ndarray, float]:
-    """Epistemic uncertainty, and CPU seconds for an image."""
+    """Compute epistemic uncertainty, and CPU seconds per image."""
     start = time.process_time()
     uncertainty = model.predict_uncertainty(X).epistemic
     return uncertainty, (time.process_time() - start) / len(X)
 
 
 def pointwise(mode: str, given: FrozenEstimator, data: Images, args) -> list[dict]:
-    """Figures of a search for each image on its own."""
+    """Measure a separate search for each image."""
     exact = mode == "quam-exact"
     model = QUAMClassifier(
         given,
@@ -82,7 +81,7 @@ def pointwise(mode: str, given: FrozenEstimator, data: Images, args) -> list[dic
 
 
 def pool(given: FrozenEstimator, data: Images, args) -> list[dict]:
-    """Figures of one search for half of all test images, and of the other half after it."""
+    """Measure one search for half of the test images, and predictions for the other half."""
     halves = [np.concatenate([X[half::2] for X in data.test.values()]) for half in (0, 1)]
     start = time.process_time()
     model = QUAMClassifier(given, random_state=args.seed).fit(data.X, data.y, X_pool=halves[0])
@@ -95,7 +94,7 @@ def pool(given: FrozenEstimator, data: Images, args) -> list[dict]:
 
 
 def matmul_speed(rows: int) -> float:
-    """GFLOP/s of the plain product of the first linear layer, for ten models."""
+    """Measure GFLOP/s of the matrix product of the first linear layer, for ten models."""
     a, b = torch.randn(10, rows, 256), torch.randn(10, 256, 120)
     torch.bmm(a, b)
     start, repeats = time.process_time(), 100

@@ -1,9 +1,10 @@
-"""QUAM around linear models of many classes: what `fit` costs by default, and what it finds.
+"""QUAM around linear models with many classes: cost of the default `fit`, and OOD detection.
 
-Two settings. Logistic regression on sentence embeddings (CLINC150: 15,000 rows, 384 features, 150
-intents), with the AUROC of sentences of no intent beside the entropy of the given model. And the
-head of an ImageNet network, `nn.Linear(1280, 1000)`, on random features, five classes searched.
-Each runs in a process of its own, whose peak memory is reported.
+There are two settings. The first is logistic regression on sentence embeddings (CLINC150: 15,000
+rows, 384 features, 150 intents), with the AUROC of out-of-scope sentences, compared with the
+entropy of the base model. The second is the head of an ImageNet network, `nn.Linear(1280, 1000)`,
+on random features, with searches for five classes. Each setting runs in a separate process, whose
+peak memory is reported.
 """
 
 import multiprocessing
@@ -23,7 +24,7 @@ from skuq.metrics import detection_metrics
 
 
 def costs(model: QUAMClassifier, X: np.ndarray, y: np.ndarray, new: np.ndarray) -> tuple:
-    """Figures of a fit and of predictions for new rows, and the epistemic part of these."""
+    """Measure a fit and predictions for new rows; also return their epistemic part."""
     start = time.process_time()
     model.fit(X, y)
     fitted = time.process_time()
@@ -38,7 +39,7 @@ def costs(model: QUAMClassifier, X: np.ndarray, y: np.ndarray, new: np.ndarray) 
 
 
 def clinc150(args) -> list[dict]:
-    """Figures of a logistic regression on embeddings."""
+    """Measure a logistic regression on embeddings."""
     set_threads(args)
     data = load_npz("clinc150_minilm", args.data_dir)
     X, known, unknown = (
@@ -60,14 +61,14 @@ def clinc150(args) -> list[dict]:
 
 
 def random_head(args) -> list[dict]:
-    """Figures of a large head on random features."""
+    """Measure a large head on random features."""
     set_threads(args)
     random = np.random.default_rng(args.seed)
     X = random.exponential(size=(args.n_train, 1280)).astype(np.float32)
     torch.manual_seed(args.seed)
     head = nn.Linear(1280, 1000)
     with torch.no_grad():
-        head.weight *= 10  # else it is sure of nothing
+        head.weight *= 10  # larger weights, so that predictions are confident
         y = head(torch.tensor(X)).argmax(1).numpy()
     model = QUAMClassifier(head, n_targets=args.n_targets, random_state=args.seed)
     figures, _ = costs(model, X, y, X[:100])

@@ -1,11 +1,12 @@
 """QUAM on the head of an ImageNet network: 1,280 features, 1,000 classes, the top N searched.
 
-Random features and weights of the shapes of an EfficientNet. Each N runs in a process of its
-own, whose peak memory is reported beside that of fitting alone. A search is measured over a few
-of its steps, all of which cost the same, and reported for `--steps`. Passes are counted as in
-Figure 4 of the paper, one backward pass as two forward; relative to a forward pass of the whole
-network (0.39 billion multiplications and additions for EfficientNet-B0) a pass of the head is
-1/305. Next to it, the speed of the search and of a plain matrix product of the same shapes.
+Features and weights are random, with the shapes of an EfficientNet. Each N runs in a separate
+process, whose peak memory is reported, as is the peak memory of the fit alone. A search is timed
+over a few steps, which all cost the same, and extrapolated to `--steps`. Passes are counted as in
+Figure 4 of the paper, where a backward pass counts as two forward passes. Relative to a forward
+pass of the whole network (0.39 billion multiplications and additions for EfficientNet-B0), a pass
+of the head is 1/305. The speed of the search and of a plain matrix product of the same shapes is
+also reported.
 """
 
 import multiprocessing
@@ -25,7 +26,7 @@ HEAD_MACS, NETWORK_MACS = N_FEATURES * N_CLASSES, 0.39e9
 
 
 def measure(n_targets: int, args) -> dict[str, float]:
-    """Figures of one N, in a fresh process."""
+    """Measure one N; called in a fresh process."""
     set_threads(args)
     random = np.random.default_rng(args.seed)
     features = random.exponential(size=(args.n_train, N_FEATURES)).astype(np.float32)
@@ -48,7 +49,7 @@ def measure(n_targets: int, args) -> dict[str, float]:
     x = random.exponential(size=(args.n, N_FEATURES)).astype(np.float32)
     start = time.process_time()
     model.predict_uncertainty(x)
-    # The last models are only evaluated, which is a third of a step.
+    # The models of the last step are only evaluated, which costs a third of a step.
     per_step = (time.process_time() - start) / args.n / (args.measured_steps + 1 / 3)
     passes = 3 * n_targets * args.train_batch_size
     return {
@@ -62,7 +63,7 @@ def measure(n_targets: int, args) -> dict[str, float]:
 
 
 def matmul_speed(rows: int) -> float:
-    """GFLOP/s of the head's product for ten models."""
+    """Measure GFLOP/s of the head's matrix product for ten models."""
     a, b = torch.randn(rows, N_FEATURES), torch.randn(N_FEATURES, 10 * N_CLASSES)
     a @ b
     start = time.process_time()

@@ -2,32 +2,33 @@
 
     python -m benchmarks.quam_mnist --protocol mixed --share .5 --ood fashion_mnist --n 500
 
-For each run of ``quam_lenet_mnist.npz`` the first network is the given model, and all ten are
-the deep ensemble. A batch holds ``2 n`` images (fewer if a data set has too few): a share of a
-data set NAME, the rest MNIST's test images. Each batch is scored by
+For each run of ``quam_lenet_mnist.npz`` the first network is the base model, and all ten are the
+deep ensemble. A batch contains ``2 n`` images (fewer if a data set is too small): a share from a
+data set NAME, and MNIST's test images. There are two protocols:
 
-- ``mixed``: QUAM's models found on the batch itself (`search_pool`), which is not told what is
-  where; no data set is ever searched on its own;
-- ``inductive``: the models that `fit` found on a pool made from the training images, or, as
-  "quam-pool-NAME" with ``--other-pools``, on a pool of ``n`` images of NAME and as many held-out
-  ones; the batch is new.
+- ``mixed``: QUAM searches on the unlabelled batch itself (`search_pool`), never on a single data
+  set;
+- ``inductive``: QUAM's models were found by `fit` on a pool generated from the training images, or,
+  as "quam-pool-NAME" with ``--other-pools``, on a pool of ``n`` images of NAME and as many held-out
+  images; the batch is new.
 
-"auroc", "aupr" and "fpr95", whose positives are the OOD images, rank by the epistemic part for
-QUAM, by the total one for all others ("energy" is that of the logits; "neighbours" and
-"mahalanobis" are `FeatureDistanceClassifier`: distances from the training images in the features
-that enter the first linear and the last layer). "auroc_total" and "auroc_epistemic", and so on,
-are those of the other part, and "auroc_selected" those of the epistemic part by the paper's Eq. 2,
-around the given model, in batches that are half OOD. "sg-mcmc" is one chain of cyclical
-Hamiltonian Monte Carlo: five cycles of a pass over the training images, four models of each.
-Batches of small shares are drawn several times, until a hundred OOD images were scored.
-"quam-pointwise" searches each image on its own, at .7 seconds each, and runs only if asked for.
-``mean_rank`` is over runs, data sets and shares, and leaves out quam-pool-NAME; ``n`` counts what
-a figure is the mean of. With ``--out`` each given model is kept when it is done.
+"auroc", "aupr" and "fpr95", with OOD images as positives, use the epistemic part for QUAM and the
+total for all other methods. "energy" is the energy of the logits; "neighbours" and "mahalanobis"
+are `FeatureDistanceClassifier`, with distances from the training images in the inputs of the first
+linear layer and of the last layer. "auroc_total", "auroc_epistemic" and so on use the other part,
+and "auroc_selected" uses the epistemic part by the paper's Eq. 2, relative to the base model, in
+batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte Carlo: five cycles,
+each a pass over the training images, with four models each. Batches with small shares are repeated
+until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
+.7 seconds each, and runs only on request. ``mean_rank`` is over runs, data sets and shares, without
+quam-pool-NAME; ``n`` is the number of values in a mean. With ``--out`` the result for each base
+model is stored.
 
-At share 0 nothing is unusual: ``false_alarms`` is the share of the batch whose score exceeds the
-95 % quantile of held-out images, of MNIST's training part but not of the training data. In a
-batch that was searched, images differ from those that were not, so the held-out ones join the
-search, as they would in use; ``false_alarms_outside`` is the rate if they do not.
+At share 0 the batch has no OOD images: ``false_alarms`` is the share of the batch whose score
+exceeds the 95 % quantile of held-out images, which are from MNIST's training set but not from the
+training data. A search changes the scores of the images in its pool, so the held-out images are
+part of the pool, as they would be in practice; ``false_alarms_outside`` is the rate if they are
+not.
 """
 
 import hashlib
@@ -69,7 +70,7 @@ METHODS = (
     "sg-mcmc",
 )
 AUROC = r"auroc(_share_.*)?"
-FEWEST_OOD = 100  # fewer images leave an AUROC to chance
+FEWEST_OOD = 100  # minimum number of OOD images for a reliable AUROC
 CELL = ["run", "dataset", "share", "repeat"]
 POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128)
 # Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
@@ -77,7 +78,7 @@ CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128
 
 
 def make(method: str, nets: list, seed: int, setting: str = "expected"):
-    """One method around the first of some networks, which are the ensemble."""
+    """Build a method around the first of some networks, all of which are the ensemble."""
     given = FrozenEstimator(nets[0])
     fixed = {"random_state": seed}
     sampled = {"setting": setting, **fixed}
@@ -100,7 +101,7 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
 
 
 def fit_all(nets: list, data: Images, args) -> dict:
-    """All methods around the networks of one run."""
+    """Fit all methods around the networks of one run."""
     models = {}
     for method in args.methods:
         model = make(method, nets, args.seed)
@@ -138,19 +139,19 @@ def draw(
 
 
 def searched(model, pool: np.ndarray, args):
-    """The model as it is, or QUAM with the models that it finds on a pool."""
+    """Return the model unchanged, or QUAM with the models that it finds on a pool."""
     searches = args.protocol == "mixed" and isinstance(getattr(model, "search_", None), PoolSearch)
     return model.search_pool(pool) if searches else model
 
 
 def parts_of(model) -> tuple[str, str]:
-    """The part of uncertainty that images are ranked by, and the other one."""
+    """Return the part of uncertainty used for ranking, and the other part."""
     parts = ("epistemic", "total")
     return parts if isinstance(model, QUAMClassifier) else parts[::-1]
 
 
 def detect(model, batch: Batch, args) -> dict[str, float]:
-    """Detection by either part, and CPU seconds with the search."""
+    """Measure detection by both parts, and CPU seconds including the search."""
     start = time.process_time()
     after = searched(model, batch.X, args)
     uncertainty = after.predict_uncertainty(batch.X)
@@ -162,20 +163,20 @@ def detect(model, batch: Batch, args) -> dict[str, float]:
         scores["_selected"] = of_given.predict_uncertainty(batch.X).epistemic
     for suffix, values in scores.items():
         if np.isnan(values).any():
-            continue  # a part that the method does not measure
+            continue  # the method does not estimate this part
         measured = detection_metrics(values[~batch.is_ood], values[batch.is_ood])
         found |= {f"{metric}{suffix}": value for metric, value in measured._asdict().items()}
     return found
 
 
 def alarms(model, batch: Batch, held_out: np.ndarray, args) -> dict[str, float]:
-    """Rate of ordinary images above the 95 % quantile of held-out ones."""
+    """Measure the rate of in-distribution images above the 95 % quantile of held-out images."""
     both = np.concatenate([batch.X, held_out])
     found = {}
     for metric, pool in (("false_alarms", both), ("false_alarms_outside", batch.X)):
         after = searched(model, pool, args)
         if after is model and found:
-            break  # nothing was searched
+            break  # methods without a search
         scores = getattr(after.predict_uncertainty(both), parts_of(model)[0])
         limit = np.quantile(scores[len(batch.X) :], 0.95)
         found[metric] = np.mean(scores[: len(batch.X)] > limit)
@@ -183,7 +184,7 @@ def alarms(model, batch: Batch, held_out: np.ndarray, args) -> dict[str, float]:
 
 
 def batches(data: Images, args, run: int) -> list[Batch]:
-    """All batches of one run."""
+    """Draw all batches of one run."""
     random = np.random.default_rng([args.seed, run])
     unusual = [
         (name, share, repeat)
@@ -197,7 +198,7 @@ def batches(data: Images, args, run: int) -> list[Batch]:
 
 
 def measure(weights: dict, data: Images, protocol: str, run: int, *_, args) -> dict:
-    """Figures of all methods on all batches of one run."""
+    """Measure all methods on all batches of one run."""
     nets = [sequential(net) for net in networks(weights, run)]
     models, rows = fit_all(nets, data, args), []
     for batch in batches(data, args, run):
@@ -217,8 +218,8 @@ def measure(weights: dict, data: Images, protocol: str, run: int, *_, args) -> d
 
 
 def summaries(rows: pd.DataFrame, args) -> list[dict]:
-    """Means over runs and draws, and the mean rank of each method by AUROC over all batches."""
-    if len(args.share) > 1:  # else the metric needs no share
+    """Compute means over runs and draws, and the mean rank of each method by AUROC."""
+    if len(args.share) > 1:  # otherwise the name of the metric has no share
         shares = "_share_" + rows["share"].map("{:g}".format)
         rows["metric"] += shares.where(rows["share"] > 0, "")
     keys = ["method", "dataset", "metric"]

@@ -1,9 +1,10 @@
 """Detection of out-of-distribution inputs among digits, over several seeds.
 
-QUAM's epistemic uncertainty, by a search for each input ("quam-pointwise") and by one on a pool
-made from the training images ("quam-pool"), against the entropy of the model's own
-probabilities, all from the same trained network. Of the models found on the pool also the measures
-of other settings, and the width of the range of class probabilities ("quam-pool-range").
+QUAM's epistemic uncertainty, by a search for each input ("quam-pointwise") and by one search on a
+pool generated from the training images ("quam-pool"), is compared with the entropy of the model's
+own probabilities, all for the same trained network. For the models found on the pool, the measures
+of other settings and the width of the range of class probabilities ("quam-pool-range") are also
+reported.
 """
 
 import time
@@ -18,16 +19,16 @@ from skuq.datasets import DigitsWithOOD, load_digits_with_ood
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch, PoolSearch, QUAMClassifier
 
-# By name, with the setting that each is used in.
+# Methods by name, with the setting of each.
 SEARCHES = {"pool": (PoolSearch, "expected"), "pointwise": (PointwiseSearch, "selected")}
 
 
 def scores(quam: QUAMClassifier, X: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Name of a method, and what ranks inputs by it."""
-    if quam.setting == "selected":  # a search for each input
+    """Yield the name of each method and its scores."""
+    if quam.setting == "selected":  # used with a search for each input
         u = quam.predict_uncertainty(X)
         yield "quam-pointwise", u.epistemic
-        yield "reference", u.aleatoric  # the entropy of the given model
+        yield "reference", u.aleatoric  # the entropy of the base model
         return
     yield "quam-pool", quam.predict_uncertainty(X).epistemic
     for setting in ("selected", "pairwise"):
@@ -38,7 +39,7 @@ def scores(quam: QUAMClassifier, X: np.ndarray) -> Iterator[tuple[str, np.ndarra
 
 
 def aurocs(quam: QUAMClassifier, data: DigitsWithOOD) -> Iterator[tuple[str, str, float]]:
-    """Method, kind of OOD inputs and AUROC."""
+    """Yield method, kind of OOD inputs and AUROC."""
     test = dict(scores(quam, data.X_test))
     for kind, X in data.ood.items():
         for method, values in scores(quam, X):

@@ -2,9 +2,9 @@
 
     python -m benchmarks.quam_rows --data-dir DIR --n 50000 --memory 100000 1000000 --dask
 
-Rows of Adult, resampled where there are not as many. Each size is scored in a process of its own,
-whose peak memory above that of the search and of the rows themselves is recorded. ``--dask`` scores
-the rows on a cluster of two workers too, and records the largest difference.
+Rows of Adult, resampled for larger sizes. Each size is scored in a separate process, whose peak
+memory above that of the search and the rows is recorded. ``--dask`` also scores the rows on a
+cluster of two workers, and records the largest difference.
 """
 
 import argparse
@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 def peak_memory() -> float:
-    """Largest resident memory of this process so far, in MiB."""
+    """Return the peak resident memory of this process in MiB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB
 
@@ -38,7 +38,7 @@ def drawn(X: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:
 
 
 def searched(learner: str, args: argparse.Namespace) -> tuple[QUAMClassifier, float, float]:
-    """The learner after its search, and the CPU seconds of its own fit and of the search."""
+    """Run a search; return the estimator, and the CPU seconds of the base fit and the search."""
     set_threads(args)
     X, y = load_table("adult_train", args.data_dir)
     start = time.process_time()
@@ -50,7 +50,7 @@ def searched(learner: str, args: argparse.Namespace) -> tuple[QUAMClassifier, fl
 
 
 def memory(learner: str, n: int, args: argparse.Namespace) -> tuple[float, float]:
-    """Peak memory of scores, in MiB, and CPU seconds; in a process of its own."""
+    """Measure peak memory in MiB and CPU seconds of scoring, in a separate process."""
     quam, _, _ = searched(learner, args)
     rows = drawn(load_table("adult_train", args.data_dir)[0], n, args.seed)
     before, start = peak_memory(), time.process_time()

@@ -1,17 +1,17 @@
-"""Wrong predictions, and predictions kept back: the tasks of the QUAM paper's Table 2.
+"""Misclassification detection and selective prediction: the tasks of the QUAM paper's Table 2.
 
     python -m benchmarks.quam_selective --data-dir DIR --dataset mnist adult
 
-The table is of ImageNet; here it is MNIST's test images around the first LeNet of each run of
-``quam_lenet_mnist.npz`` (the other nine are the ensemble), and rows of Adult, encoded, around the
-first of ten networks with a hidden layer and dropout, which the others repeat from other starts.
-All methods are those of ``quam_mnist`` in the paper's setting: the given model predicts, and the
-models found are compared with it (Eq. 2). "confidence" is 1 minus its largest probability.
-
-"auroc_PART" is that of telling wrong predictions from right ones by a part of the uncertainty, and
-"accuracy_area_PART" the area under the curve of accuracy over the share of predictions that are
-made, the least uncertain first: 1 minus that under the risk-coverage curve. "ahead_PART" is how far
-an AUROC is ahead of that of the confidence, of the same model. ``n`` counts given models.
+The paper's table is for ImageNet. Here the data are MNIST's test images with the first LeNet of
+each run of ``quam_lenet_mnist.npz`` as the base model (the other nine are the ensemble), and
+encoded rows of Adult with the first of ten networks with a hidden layer and dropout, which differ
+in their initial weights. The methods are those of ``quam_mnist`` in the paper's setting: the base
+model predicts, and the models found are compared with it (Eq. 2). "confidence" is 1 minus its
+largest probability. "auroc_PART" is the AUROC of detecting wrong predictions by a part of the
+uncertainty. "accuracy_area_PART" is the area under the curve of accuracy against the share of
+predictions that are made, the least uncertain first, which is 1 minus the area under the
+risk-coverage curve. "ahead_PART" is an AUROC minus that of the confidence of the same model. ``n``
+is the number of base models.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from skuq.metrics import area_under_risk_coverage, misclassification_detection
 METHODS = ("quam-pool", "entropy", "ensemble", "mc-dropout", "laplace", "sg-mcmc", "neighbours")
 PARTS = ("total", "epistemic")
 N_MEMBERS = 10
-N_SEEDS = {"mnist": 3, "adult": 5}  # given models
+N_SEEDS = {"mnist": 3, "adult": 5}  # numbers of base models
 Task = tuple[list, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def mnist(seed: int, args) -> Task:
-    """The networks of a run, training images and test images."""
+    """Load the networks of a run, training images and test images."""
     data, arrays = load_images([], args.data_dir, 1, args.seed), load_npz("mnist", args.data_dir)
     nets = [sequential(net) for net in networks(load_npz("quam_lenet_mnist", args.data_dir), seed)]
     test = slice(args.n_test)
@@ -44,7 +44,7 @@ def mnist(seed: int, args) -> Task:
 
 
 def adult(seed: int, args) -> Task:
-    """Ten networks on 5,000 rows, those rows, and others."""
+    """Train ten networks on 5,000 rows; return them with training and test rows."""
     task = load("adult_train", args, seed)
     encode = scaled(None)[0].fit(task.X)
     X, X_test = (encode.transform(rows).astype(np.float32) for rows in (task.X, task.X_test))
@@ -60,7 +60,7 @@ LOADERS = {"mnist": mnist, "adult": adult}
 
 
 def measure(dataset: str, seed: int, *_, args) -> dict:
-    """Figures of all methods around one given model."""
+    """Measure all methods around one base model."""
     nets, X, y, X_test, y_test = LOADERS[dataset](seed, args)
     rows: list[dict[str, Any]] = []
     proba = make("entropy", nets, seed).fit(X, y).predict_proba(X_test)
@@ -71,7 +71,7 @@ def measure(dataset: str, seed: int, *_, args) -> dict:
         uncertainty = model.predict_uncertainty(X_test)
         for part in PARTS:
             values = getattr(uncertainty, part)
-            if not np.isnan(values).any():  # a part that the method measures
+            if not np.isnan(values).any():  # the method estimates this part
                 scores[method, part] = values
     baseline = misclassification_detection(y_test, predicted, scores["confidence", "total"]).auroc
     for (method, part), values in scores.items():

@@ -1,12 +1,11 @@
-"""Spread of the models that explain a noisy sine, method by method against HMC.
+"""Spread of models that fit a noisy sine, by several methods, compared with HMC.
 
 Fig. C.4 of the QUAM paper with numbers: the standard deviation of the models' means along x is
-compared with that of Hamiltonian Monte Carlo by rank correlation and by mean absolute error,
-over the whole picture and within the range of the data. All methods share one posterior: its
-prior N(0, 1/10), under which functions have the size of the sine, is the weight decay of the
-reference models. QUAM searches for each point, or once on a pool: the points themselves
-("quam-pool-grid"), or inputs made from the training data ("quam-pool"). Data and HMC are the same
-for all seeds.
+compared with that of Hamiltonian Monte Carlo by rank correlation and by mean absolute error, over
+the whole plot and within the range of the data. All methods have the same posterior. Its prior N(0,
+1/10), under which functions have the amplitude of the sine, is the weight decay of the reference
+models. QUAM searches for each point, or once on a pool: the points themselves ("quam-pool-grid"),
+or inputs generated from the training data ("quam-pool"). Data and HMC are the same for all seeds.
 """
 
 import time
@@ -33,9 +32,9 @@ N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)
 WINDOW, RANGE = (-6.0, 6.0), (-np.pi, np.pi)
 N_MEMBERS, N_MASKS, DROPOUT = 10, 100, 0.2
-# The penalty's weight goes from N_TRAIN, where the objective holds the likelihood itself, to ten
-# times that. Unlike on two moons the search follows the likelihood only: at the mode of this
-# prior most of the weights are zero and hard to move, which the models of HMC are not.
+# The weight of the penalty increases from N_TRAIN, at which the objective is the likelihood itself,
+# to ten times this value. Unlike on two moons, the search uses only the likelihood: at the mode of
+# this prior most weights are 0 and hard to move, unlike in the models of HMC.
 N_STEPS = 100
 QUAM = PointwiseSearch(c0=N_TRAIN, eta=10 ** (1 / N_STEPS), n_steps=N_STEPS)
 ABLATIONS: dict[str, dict] = {
@@ -53,13 +52,13 @@ TITLES = {
     "mc_dropout": "MC dropout",
     "laplace": "Laplace",
 }
-# Standard deviation of the models' means, and what is drawn through the middle: their average, or
-# for QUAM the given model.
+# Standard deviation of the models' means, and the central curve: their average, or the base model
+# for QUAM.
 Curve = tuple[np.ndarray, np.ndarray]
 
 
 def curve_of(outputs: np.ndarray) -> Curve:
-    """Of models of equal weight, (..., n_points)."""
+    """Curve of equally weighted models (..., n_points)."""
     models = outputs.reshape(-1, outputs.shape[-1]).astype(np.float64)
     return models.mean(axis=0), models.std(axis=0)
 
@@ -67,7 +66,7 @@ def curve_of(outputs: np.ndarray) -> Curve:
 def quam(
     posterior: Posterior, net: nn.Module, grid: Tensor, search: Any, changed: dict | None = None
 ) -> Curve:
-    """The given model, and the spread of those that the searches met about their average."""
+    """Curve of QUAM: the base model, and the spread of the models found around their average."""
     assert posterior.noise is not None
     variance = posterior.noise**2
     regressor = QUAMRegressor(
@@ -79,7 +78,7 @@ def quam(
 
 
 def laplace(posterior: Posterior, net: nn.Sequential, grid: Tensor) -> Curve:
-    """Exact posterior of the last layer."""
+    """Curve of the exact posterior of the last layer."""
 
     def features(X: Tensor) -> Tensor:
         return nn.functional.pad(net[:-1](X), (0, 1), value=1.0).double()
@@ -92,7 +91,7 @@ def laplace(posterior: Posterior, net: nn.Sequential, grid: Tensor) -> Curve:
 
 
 def mc_dropout(posterior: Posterior, grid: Tensor, seed: int) -> Curve:
-    """Dropout after the intermediate layers, the same units for the whole grid."""
+    """Curve of dropout after the hidden layers, with the same mask for the whole grid."""
     net = posterior.mode(seed, dropout=DROPOUT)
     with torch.no_grad(), seeded(seed):
         outputs = [masked(net, grid) for _ in range(N_MASKS)]
@@ -110,7 +109,7 @@ def masked(net: nn.Sequential, X: Tensor) -> Tensor:
 
 
 def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str, Curve, float]]:
-    """Every method around one reference model, with seconds after that model's training."""
+    """Yield the curve of each method around one reference model, and seconds excluding it."""
     net = posterior.mode(seed)
     seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)
 
@@ -143,7 +142,7 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
 
 
 def compare(posterior: Posterior, grid: Tensor, models: np.ndarray, args) -> Iterator[dict]:
-    """All methods and seeds against HMC, and the picture of the first seed."""
+    """Compare all methods and seeds with HMC, and plot the first seed."""
     truth, x = curve_of(models), grid[:, 0].numpy()
     inside = (x >= RANGE[0]) & (x <= RANGE[1])
     table: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -168,7 +167,7 @@ def compare(posterior: Posterior, grid: Tensor, models: np.ndarray, args) -> Ite
 
 
 def draw(found: dict[str, Curve], x: np.ndarray, posterior: Posterior, path: Path) -> None:
-    """Mean and one, two and three standard deviations of each method's models, as in Fig. C.4."""
+    """Plot mean and one to three standard deviations of each method's models, as in Fig. C.4."""
     plt = import_optional("matplotlib.pyplot", extra="plot")
     size = (2.6 * len(TITLES), 2.7)
     fig, axes = plt.subplots(1, len(TITLES), figsize=size, layout="constrained", sharey=True)

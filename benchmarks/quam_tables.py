@@ -2,13 +2,13 @@
 
     python -m benchmarks.quam_tables --data-dir DIR --datasets adult_train --n-seeds 3
 
-Unusual rows, against ordinary test rows (AUROC of the epistemic part, or of a peer's score):
-a number 12 times as large, contradictory rows, four unseen categories, every column from another
-row, and rows of a class of people or mails that training left out. ``quam-pool`` makes its pool
-from training rows; ``quam-pool-other`` leaves out of it what resembles the rows in question.
-``wrong predictions`` are found by `total`, and by 1 minus the largest probability ("confidence").
-The CPU seconds of a method are those of its search or fit and of all scores; the learner's own
-fit, which all share, is a row of its own.
+Unusual rows are distinguished from test rows, by AUROC of the epistemic part or of a baseline's
+score: a number 12 times as large, contradictory rows, four unseen categories, every column from a
+different row, and rows of a group of people or mails that was left out of training. ``quam-pool``
+generates its pool from training rows; ``quam-pool-other`` omits the kind of pool that resembles the
+unusual rows. ``wrong predictions`` are detected by `total`, and by 1 minus the largest probability
+("confidence"). The CPU seconds of a method are for its search or fit and all scores; the fit of the
+base learner, which all methods share, has a separate record.
 """
 
 import time
@@ -46,7 +46,7 @@ from skuq.information import decompose_expected, entropy
 from skuq.quam import PoolSearch, QUAMClassifier, RefitSearch, make_pool
 
 ERRORS = "wrong predictions"
-# The kind of pool that resembles each kind of rows.
+# For each kind of unusual rows, the kind of pool that resembles it.
 RESEMBLES = {
     "times 12": ("out_of_range",),
     "contradictory": ("crossed", "shuffled"),
@@ -58,9 +58,9 @@ POOLS = ("crossed", "shuffled", "out_of_range", "unseen")
 
 
 class DataSet(NamedTuple):
-    """What is done to the rows of a data set; None where it has no such rows."""
+    """Specification of the unusual rows of a data set; None for kinds that it does not have."""
 
-    number: str  # the column that is multiplied
+    number: str  # column that is multiplied
     contradiction: dict[str, Any] | None
     left_out: Callable[[pd.DataFrame], pd.Series]
 
@@ -94,7 +94,7 @@ text = make_column_selector(dtype_exclude="number")
 
 
 def trees(learner: Any, unknown: float = np.nan) -> Pipeline:
-    """Categories as codes; trees take missing values, and unseen categories as such."""
+    """Build a pipeline for trees: categories as codes; missing and unseen values are supported."""
     codes = OrdinalEncoder(
         handle_unknown="use_encoded_value", unknown_value=unknown, encoded_missing_value=unknown
     )
@@ -103,7 +103,7 @@ def trees(learner: Any, unknown: float = np.nan) -> Pipeline:
 
 
 def scaled(learner: Any) -> Pipeline:
-    """Categories as indicators, numbers scaled."""
+    """Build a pipeline with one-hot categories and scaled numbers."""
     columns = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore", sparse_output=False), text),
         remainder=make_pipeline(SimpleImputer(strategy="median"), StandardScaler()),
@@ -112,7 +112,7 @@ def scaled(learner: Any) -> Pipeline:
 
 
 class Task(NamedTuple):
-    """Training rows, ordinary rows, and unusual ones by kind."""
+    """Training rows, ordinary test rows, and unusual rows by kind."""
 
     X: pd.DataFrame
     y: np.ndarray
@@ -122,7 +122,7 @@ class Task(NamedTuple):
 
 
 def load(name: str, args, seed: int) -> Task:
-    """Split a data set and make its unusual rows from rows that are not otherwise used."""
+    """Split a data set, and generate unusual rows from rows that are not used otherwise."""
     if name == "spambase":
         arrays = load_npz(name, args.data_dir)
         X, y = pd.DataFrame(arrays["x"], columns=arrays["feature_names"].tolist()), arrays["y"]
@@ -137,7 +137,7 @@ def load(name: str, args, seed: int) -> Task:
     test = slice(n_train, n_train + args.n_test)
     rest = X[n_train + args.n_test :]
     if len(rest) < args.n_unusual:
-        rest = X[test]  # in small data sets rows are altered that are ordinary ones, too
+        rest = X[test]  # small data sets reuse ordinary test rows
     unusual = {
         kind: rows.reset_index(drop=True)
         for kind, rows in make_unusual(DATASETS[name], rest, args.n_unusual, random).items()
@@ -149,7 +149,7 @@ def load(name: str, args, seed: int) -> Task:
 def make_unusual(
     dataset: DataSet, rest: pd.DataFrame, n: int, random: np.random.Generator
 ) -> dict[str, pd.DataFrame]:
-    """Unusual rows of each kind that the data set has."""
+    """Generate unusual rows of each kind that the data set has."""
     rows = rest.sample(n, random_state=random)
     unusual = {"times 12": rows.assign(**{dataset.number: rows[dataset.number] * 12})}
     if dataset.contradiction is not None:
@@ -174,11 +174,11 @@ def entropy_of(model: Pipeline) -> Score:
 
 
 def outliers(detector: Any, task: Task) -> Score:
-    """A detector of outliers: distances on indicators of categories, else on codes from -1."""
+    """Fit an outlier detector, on one-hot categories for distances, otherwise on codes from -1."""
     by_distance = type(detector).__name__ in ("LocalOutlierFactor", "KNN")
     prepare = (scaled(None) if by_distance else trees(None, unknown=-1))[0].fit(task.X)
     detector.fit(prepare.transform(task.X))
-    if hasattr(detector, "decision_scores_"):  # PyOD's are larger for outliers
+    if hasattr(detector, "decision_scores_"):  # scores of PyOD are larger for outliers
         return lambda X: detector.decision_function(prepare.transform(X))
     return lambda X: -detector.score_samples(prepare.transform(X))
 
@@ -186,7 +186,7 @@ def outliers(detector: Any, task: Task) -> Score:
 def bagged(model: Pipeline, task: Task, seed: int) -> Score:
     """Mutual information of ten learners, each fitted on a bootstrap sample."""
     X, random = model[:-1].transform(task.X), np.random.RandomState(seed)
-    # Rows and not weights, which scikit-learn's networks cannot all have 0 in a mini-batch.
+    # Resample rows instead of weights: scikit-learn's networks fail on a batch of zero weights.
     draws = [resample(X, task.y, stratify=task.y, random_state=random) for _ in range(10)]
     ensemble = [clone(model[-1]).fit(*draw) for draw in draws]
 
@@ -206,7 +206,7 @@ def laplace(model: Pipeline, task: Task, seed: int) -> Score:
 
 
 def detectors(seed: int) -> dict[str, Any]:
-    """Detectors of outliers, which need no learner."""
+    """Build outlier detectors, which need no base learner."""
     found = {
         "isolation forest": IsolationForest(random_state=seed),
         "local outlier factor": LocalOutlierFactor(novelty=True),
@@ -221,7 +221,7 @@ def detectors(seed: int) -> dict[str, Any]:
 
 
 def quam(model: Pipeline, task: Task, seed: int, kinds: tuple[str, ...], args) -> QUAMClassifier:
-    """The search on a pool of some kinds."""
+    """Run a search on a pool of the given kinds."""
     pool = partial(make_pool, kinds=kinds, n_inputs=args.n_pool, random_state=seed)
     search = PoolSearch(pool=pool) if is_network(model) else RefitSearch(pool=pool)
     if args.pool_shares and isinstance(search, RefitSearch):
@@ -249,7 +249,7 @@ Figures = dict[tuple[str, str, str], float]  # (method, kind of rows, metric)
 def score_all(
     method: str, fit: Callable[[], Score], task: Task, kinds: Sequence[str] = ()
 ) -> Figures:
-    """AUROC for each kind of rows, and the CPU seconds of a fit and all scores."""
+    """Compute the AUROC for each kind of rows, and the CPU seconds of a fit and all scores."""
     start = time.process_time()
     score = fit()
     ordinary = score(task.X_test)
@@ -262,7 +262,7 @@ def score_all(
 
 
 def run(task: Task, learner: str, seed: int, args) -> Figures:
-    """All methods that need a learner."""
+    """Measure all methods that need a base learner."""
     start, figures = time.process_time(), {}
     model = LEARNERS[learner]().fit(task.X, task.y)
     figures["learner", "all rows", "cpu_seconds"] = time.process_time() - start
@@ -273,7 +273,7 @@ def run(task: Task, learner: str, seed: int, args) -> Figures:
     figures["confidence", ERRORS, "auroc"] = auroc(confidence[~wrong], confidence[wrong])
     has_text = bool(text(task.X))
     kinds = tuple(kind for kind in POOLS if kind != "unseen" or has_text)
-    # What resembles the rows in question is left out of the pool: a search for each such pool.
+    # Run one search for each pool that omits the kind resembling the unusual rows.
     pools: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for kind in task.unusual:
         pools[tuple(each for each in kinds if each not in RESEMBLES[kind])].append(kind)
@@ -297,7 +297,7 @@ def run(task: Task, learner: str, seed: int, args) -> Figures:
 
 
 def run_dataset(name: str, args) -> list[dict[str, Any]]:
-    """Records of one data set, over all learners and seeds."""
+    """Measure one data set, over all learners and seeds."""
     found: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for seed in range(args.seed, args.seed + args.n_seeds):
         task, of_detectors = load(name, args, seed), {}
@@ -313,9 +313,9 @@ def run_dataset(name: str, args) -> list[dict[str, Any]]:
 
 
 def mean_ranks(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean rank of each method over all kinds of rows, data sets and learners.
+    """Compute the mean rank of each method over all kinds of rows, data sets and learners.
 
-    The two pools are ranked one at a time; the peers have their ranks beside "quam-pool".
+    The two pools are ranked separately; the ranks of baselines are those with "quam-pool".
     """
     cells: dict[str, dict[str, float]] = defaultdict(dict)
     for each in records:
@@ -337,7 +337,7 @@ def mean_ranks(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def print_table(records: list[dict[str, Any]], where: str) -> None:
-    """Methods by kinds of rows."""
+    """Print a table of methods by kinds of rows."""
     own = [each for each in records if each["dataset"].startswith(f"{where} ")]
     columns = list(dict.fromkeys((each["dataset"], each["metric"]) for each in own))
     heads = [f"{name.removeprefix(where + ' ')} {metric}" for name, metric in columns]

@@ -1,12 +1,12 @@
-"""Epistemic uncertainty on two moons, method by method against Hamiltonian Monte Carlo.
+"""Epistemic uncertainty on two moons by several methods, compared with Hamiltonian Monte Carlo.
 
-Figures 3 and C.3 of the QUAM paper with numbers: each method's map of the plane is compared with
-that of HMC by rank correlation and by mean absolute error, in both settings. All share one
-posterior: its prior N(0, 1) is the weight decay of the reference models, which are its modes.
-QUAM searches for each point, or once on a pool: the points themselves ("quam-pool-grid"), or
-inputs made from the training data ("quam-pool"). Data and HMC are the same for all seeds, which
-govern the models and what the methods draw. With `--ablations`: what the search for each point
-takes to be close, on every third point of the grid.
+Quantitative version of Figures 3 and C.3 of the QUAM paper: each method's map of the plane is
+compared with that of HMC by rank correlation and by mean absolute error, in both settings. All
+methods have the same posterior: its prior N(0, 1) is the weight decay of the reference models,
+which are its modes. QUAM searches for each point, or once on a pool: the points themselves
+("quam-pool-grid"), or inputs generated from the training data ("quam-pool"). Data and HMC are the
+same for all seeds, which determine the models and the draws of the methods. `--ablations` varies
+the settings of the search for each point, on every third point of the grid.
 """
 
 import time
@@ -82,7 +82,7 @@ TITLES = {
 def methods(
     posterior: Posterior, grid: np.ndarray, seed: int, args
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every method as a function that makes it, around one reference model."""
+    """Build functions that create each method around one reference model."""
     net = posterior.mode(seed)
     given, fixed = FrozenEstimator(net), {"random_state": seed}
     pointwise, on_pool = PointwiseSearch(**QUAM), PoolSearch(**POOL)
@@ -109,14 +109,14 @@ def methods(
 
 
 def maps_of(make: Callable[[], Any], posterior: Posterior, grid: np.ndarray) -> dict:
-    """Maps in both settings, and seconds per point, with all that happens after the reference."""
+    """Compute maps in both settings, and seconds per point without training the reference."""
     start = time.perf_counter()
     model = make().fit(posterior.X.numpy(), posterior.y.numpy())
     seconds = time.perf_counter() - start
     found = {}
     for setting in SETTINGS:
         start = time.perf_counter()
-        if isinstance(model, ReferenceClassifier):  # it claims no epistemic part
+        if isinstance(model, ReferenceClassifier):  # it has no epistemic part
             found[setting] = model.predict_uncertainty(grid).total
         else:
             found[setting] = model.set_params(setting=setting).predict_uncertainty(grid).epistemic
@@ -125,7 +125,7 @@ def maps_of(make: Callable[[], Any], posterior: Posterior, grid: np.ndarray) -> 
 
 
 def truth_of(logits: np.ndarray, log_reference: torch.Tensor) -> dict[str, np.ndarray]:
-    """Maps by HMC, whose models (..., n_points, n_classes) count equally."""
+    """Compute maps by HMC from equally weighted models (..., n_points, n_classes)."""
     log_proba = torch.as_tensor(logits).flatten(0, -3).double().log_softmax(-1).transpose(0, 1)
     weights = torch.full((log_proba.shape[1],), 1 / log_proba.shape[1], dtype=torch.float64)
     return {
@@ -135,7 +135,7 @@ def truth_of(logits: np.ndarray, log_reference: torch.Tensor) -> dict[str, np.nd
 
 
 def convergence(logits: np.ndarray, log_reference: torch.Tensor) -> Iterator[dict]:
-    """Whether chains agree: on the margin of the classes, and on the maps of half of them."""
+    """Measure convergence: R-hat of the class margin, and agreement of maps by half the chains."""
     margin, n = logits[..., 1] - logits[..., 0], logits.shape[0] * logits.shape[1]
     found = r_hat(margin)
     yield record("hmc", "two_moons", "r_hat_median", np.median(found), n)
@@ -156,7 +156,7 @@ def log_reference_of(posterior: Posterior, grid: torch.Tensor, seed: int) -> tor
 
 
 def compare(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) -> Iterator[dict]:
-    """All methods and seeds against HMC, and the pictures of the first seed."""
+    """Compare all methods and seeds with HMC, and plot the first seed."""
     table: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for seed in range(args.seed, args.seed + args.n_seeds):
         log_reference = log_reference_of(posterior, torch.as_tensor(grid), seed)
@@ -185,7 +185,7 @@ def compare(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) ->
 
 
 def ablate(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) -> Iterator[dict]:
-    """The search of QUAM with other settings, for one reference model."""
+    """Measure the search of QUAM with other settings, for one reference model."""
     given = FrozenEstimator(posterior.mode(args.seed))
     truth = truth_of(logits, log_reference_of(posterior, torch.as_tensor(grid), args.seed))
     for name, changed in {"quam": {}, **ABLATIONS}.items():
@@ -204,7 +204,7 @@ def ablate(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) -> 
 def draw(
     maps: dict[str, dict], setting: str, posterior: Posterior, p: torch.Tensor, path: Path
 ) -> None:
-    """One row of maps on one scale, with the points and the reference's decision boundary."""
+    """Plot a row of maps on one scale, with the data and the reference's decision boundary."""
     plt = import_optional("matplotlib.pyplot", extra="plot")
     norms = import_optional("matplotlib.colors", extra="plot")
     size = round(len(maps["hmc"][setting]) ** 0.5)

@@ -2,13 +2,13 @@
 
     python -m benchmarks.quantify_adult --data-dir DIR
 
-The command trains on 5,000 rows and scores 2,000 others, in a process of its own whose CPU seconds
-are counted, imports included ("command"). The same model in Python then scores unusual rows, 100 of
-each kind: age in months, a doctorate after one year of school, one unseen category, four of them,
-and every column from another row. AUROC is that of telling them from the 2,000 ordinary rows by
-the epistemic part, ``flagged`` the share with a p-value of .05 at most. Wrong predictions are found
-by `total` and by 1 minus the confidence. "set" is the coverage of prediction sets for 90 % on the
-2,000 rows. ``--models`` asks for certain learners, too.
+The command trains on 5,000 rows and scores 2,000 other rows in a separate process, whose CPU
+seconds are measured, including imports ("command"). The same model in Python then scores 100
+unusual rows of each kind: age in months, a doctorate after one year of school, one unseen category,
+four unseen categories, and every column from a different row. AUROC is for distinguishing them from
+the 2,000 ordinary rows by the epistemic part; ``flagged`` is the share with a p-value of at most
+.05. Wrong predictions are detected by `total` and by 1 minus the confidence. "set" is the coverage
+of 90 % prediction sets on the 2,000 rows. ``--models`` selects further learners.
 """
 
 import resource
@@ -32,7 +32,7 @@ Figures = dict[tuple[str, str, str], float]  # (method, rows, metric)
 
 
 def one_unseen(X: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
-    """Rows with a category of one column that does not occur."""
+    """Replace the category of one column by an unseen one."""
     texts = np.flatnonzero([dtype.kind == "O" for dtype in X.dtypes])
     values = X.to_numpy(dtype=object, copy=True)
     values[np.arange(len(X)), random.choice(texts, size=len(X))] = "never seen"
@@ -40,7 +40,7 @@ def one_unseen(X: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
 
 
 def run_command(task: Task, seed: int) -> Figures:
-    """CPU seconds and accuracy of the command, with no options but files and the target."""
+    """Measure CPU seconds and accuracy of the command, with only files and target as options."""
     with TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("known.csv", "new.csv", "out.csv")]
         task.X.assign(income=CLASSES[task.y]).to_csv(paths[0], index=False)
@@ -61,7 +61,7 @@ def run_command(task: Task, seed: int) -> Figures:
 
 
 def run_model(name: str, task: Task, seed: int) -> Figures:
-    """Figures of a learner on ordinary and unusual rows."""
+    """Measure a learner on ordinary and unusual rows."""
     model = TableModel(name, random_state=seed)
     model.fit(task.X.assign(income=CLASSES[task.y]), "income")
     print(f"{name}: {model.notes_[-1]}", flush=True)

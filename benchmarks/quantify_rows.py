@@ -2,9 +2,9 @@
 
     python -m benchmarks.quantify_rows --data-dir DIR --n 1000000 --formats csv parquet
 
-A model is trained on rows of Adult and kept, as `--save` does. A process of its own for each file
-loads it, scores rows that are drawn from Adult with replacement, and writes the results. Its peak
-of memory, which includes all imports, is recorded beside that before the first row is read.
+A model is trained on rows of Adult and saved, as with `--save`. For each file, a separate process
+loads it, scores rows that are drawn from Adult with replacement, and writes the results. The peak
+memory, which includes all imports, and the memory before the first row is read are recorded.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from skuq.datasets import load_table
 from skuq.table_files import write_table
 from skuq.tables import TableModel
 
-BLOCK = 50_000  # rows that are drawn at once
-MIB = 2**10  # in the unit of ru_maxrss, which is KiB
+BLOCK = 50_000  # rows drawn in one call
+MIB = 2**10  # in KiB, the unit of ru_maxrss
 
 
 def peak_mib() -> float:
@@ -32,7 +32,7 @@ def peak_mib() -> float:
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Train and keep the model; called in a fresh process."""
+    """Train and save the model; called in a fresh process."""
     set_threads(args)
     X, y = load_table("adult_train", args.data_dir)
     start = time.process_time()

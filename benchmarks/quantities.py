@@ -1,30 +1,30 @@
-"""Intervals of quantities: how wide, and whom they cover.
+"""Width and coverage of prediction intervals for numeric targets.
 
     python -m benchmarks.quantities --n-seeds 10 --out DIR
 
-Tables of CLEAR (Azizi, Bodik, Heiss, Yu 2025), each divided anew by every seed: 60 % to train, 20 %
-to calibrate, 20 % to test, as its authors do; intervals are meant to hold 95 %. ``--tables`` takes
-others of a file of the same form. All methods get the same rows:
+Tables of CLEAR (Azizi, Bodik, Heiss, Yu 2025), split by each seed into 60 % training, 20 %
+calibration and 20 % test rows, as by its authors; the requested coverage is 95 %. ``--tables``
+selects a different file in the same format. All methods have the same rows:
 
-- "table": `skuq.tables.TableModel`, as it comes; the rows to calibrate are its `held_out`;
+- "table": `skuq.tables.TableModel` with defaults; the calibration rows are its `held_out`;
 - "quam": `skuq.QUAMRegressor` around boosted trees, on both parts;
 - "split": split conformal intervals around boosted trees (MAPIE);
 - "cqr": conformalised quantile regression with boosted trees (MAPIE);
 - "quantile-forest" and "ngboost", on both parts, if the packages are installed;
-- "ensemble": five networks that learn mean and variance, on both parts, up to 8,500 rows;
+- "ensemble": five networks that predict mean and variance, on both parts, up to 8,500 rows;
 - "gp": a Gaussian process of scikit-learn, on both parts, up to 1,500 rows.
 
-"interval_score", "coverage" and "width" are those of 95 %; "coverage_90", "coverage_90_top_tenth"
-(rows of the largest predictions, by the method itself), "coverage_90_least_tenth" (the tenth of the
-predictions that is covered least) and "coverage_90_widest_tenth" those of 90 %. "crps" is known of
-methods that predict quantiles or a normal distribution. "rmse_left" is the root mean squared error
-of the half of the rows that the method is least uncertain of, as a share of that of all rows. CPU
-seconds are those of fit and predictions.
+"interval_score", "coverage" and "width" are for 95 %. For 90 %: "coverage_90",
+"coverage_90_top_tenth" (rows with the largest predictions of the method), "coverage_90_least_tenth"
+(the tenth of the predictions with the lowest coverage) and "coverage_90_widest_tenth". "crps"
+exists for methods that predict quantiles or a normal distribution. "rmse_left" is the root mean
+squared error on the half of the rows with the lowest uncertainty, relative to that on all rows. CPU
+seconds are for fit and predictions.
 
-Of "all" tables: "of_cqr" is the interval score as a share of that of "cqr", in geometric mean over
-tables and seeds, "of_cqr_worst" its mean on the worst table; "of_published" compares the mean over
-seeds with the best that CLEAR's authors published for CLEAR, in geometric mean over tables;
-"mean_rank" is by interval score.
+For "all" tables: "of_cqr" is the interval score relative to that of "cqr", a geometric mean over
+tables and seeds, and "of_cqr_worst" its mean on the worst table. "of_published" is the mean over
+seeds relative to the best result that CLEAR's authors published for CLEAR, a geometric mean over
+tables. "mean_rank" is by interval score.
 """
 
 import json
@@ -52,24 +52,24 @@ from skuq.tables import TableModel
 
 COVERAGES = (0.95, 0.9)
 LEVELS = np.arange(1, 40) / 40
-MOST_ROWS = {"gp": 1500, "ensemble": 8500}  # of methods that take long
+MOST_ROWS = {"gp": 1500, "ensemble": 8500}  # limits for slow methods
 N_MEMBERS = 5
 PUBLISHED = "regression_tables_published.json"
 
 
 class Part(NamedTuple):
-    """Some rows of a table."""
+    """Inputs and targets of some rows of a table."""
 
     X: np.ndarray
     y: np.ndarray
 
 
 class Predicted(NamedTuple):
-    """What a method says of the test rows."""
+    """Predictions of a method for the test rows."""
 
     mean: np.ndarray
     intervals: dict[float, tuple[np.ndarray, np.ndarray]]  # by coverage
-    doubt: np.ndarray  # what rows are left out by
+    doubt: np.ndarray  # uncertainty by which rows are left out
     quantiles: np.ndarray | None = None  # at `LEVELS`
 
 
@@ -86,7 +86,7 @@ def widths(intervals: dict[float, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def from_quantiles(mean: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]) -> Predicted:
-    """A method that predicts quantiles, (n_rows, n_levels), and does not calibrate them."""
+    """Build predictions of a method with uncalibrated quantiles (n_rows, n_levels)."""
     tails = {c: predict(np.array([(1 - c) / 2, (1 + c) / 2])).T for c in COVERAGES}
     intervals = {c: (lower, upper) for c, (lower, upper) in tails.items()}
     return Predicted(mean, intervals, widths(intervals), predict(LEVELS))
@@ -158,7 +158,7 @@ def ngboost(train: Part, calibrate: Part, X: np.ndarray, seed: int) -> Predicted
 
 
 def ensemble(train: Part, calibrate: Part, X: np.ndarray, seed: int) -> Predicted:
-    """Lakshminarayanan, Pritzel, Blundell, NeurIPS 2017: a mixture, taken for normal."""
+    """Deep ensemble (Lakshminarayanan et al., NeurIPS 2017), with a normal approximation."""
     known = both(train, calibrate)
     scaler = StandardScaler().fit(known.X)
     means, variances = [], []
@@ -205,18 +205,18 @@ NEEDS = {"quantile-forest": "quantile_forest", "ngboost": "ngboost"}
 
 
 def can_run(method: str, n_rows: int) -> bool:
-    """Whether the package of a method is here, and the table small enough."""
+    """Whether the package of a method is installed, and the table is small enough."""
     here = method not in NEEDS or find_spec(NEEDS[method]) is not None
     return here and n_rows <= MOST_ROWS.get(method, n_rows)
 
 
 def by_tenth(inside: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Coverage of each tenth of the rows, by ascending order of a number."""
+    """Compute the coverage in each tenth of the rows, sorted by `order`."""
     return np.array([part.mean() for part in np.array_split(inside[np.argsort(order)], 10)])
 
 
 def measured(method: str, name: str, seed: int, *, args: Any) -> dict[str, float]:
-    """Figures of one method on one division of a table."""
+    """Measure one method on one split of a table."""
     arrays = load_npz(args.tables, args.data_dir)
     X, y = arrays[f"x_{name}"], arrays[f"y_{name}"].astype(np.float64)
     order = np.random.default_rng(seed).permutation(len(y))[: args.max_rows]
@@ -256,7 +256,7 @@ def measured(method: str, name: str, seed: int, *, args: Any) -> dict[str, float
 
 
 def published(args: Any) -> dict[tuple[str, str], float]:
-    """Best interval score of each method that CLEAR's authors published, by method and table."""
+    """Read the best interval scores published by CLEAR's authors, by method and table."""
     path = args.data_dir / PUBLISHED
     if not path.exists():
         return {}
@@ -303,7 +303,7 @@ def main() -> None:
 
 
 def summary(scores: dict[tuple[str, str], np.ndarray], args: Any) -> list[dict]:
-    """Interval scores over all tables, as shares of those of others, and ranks."""
+    """Summarise interval scores over all tables: ratios to other methods, and ranks."""
     known_scores = published(args)
     best = {name: score for (method, name), score in known_scores.items() if method == "clear"}
     records = [

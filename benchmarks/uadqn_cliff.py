@@ -1,10 +1,10 @@
-"""Fig. 2 of the UADQN paper: falls off the windy cliff while learning, and the path learnt.
+"""Fig. 2 of the UADQN paper: falls off the windy cliff during training, and the final path.
 
-QR-DQN, and UADQN risk-neutral and risk-averse by either estimate of aleatoric uncertainty, all
-with the settings of the released code and quantiles at midpoint levels. They differ in the choice
-of actions alone. Finished runs are kept in ``--out`` and not repeated: empty it after a change of
-code. A kept run also holds learning curves, one figure for each tenth of its steps, and what the
-agent believes at the start in the end.
+QR-DQN is compared with UADQN: risk-neutral, and risk-averse with either estimate of aleatoric
+uncertainty. All have the settings of the released code and midpoint quantile levels, and differ
+only in the choice of actions. Finished runs are stored in ``--out`` and not repeated; empty the
+folder after a change of code. A stored run also contains learning curves, with one figure for each
+tenth of its steps, and the final estimates of the agent at the start cell.
 """
 
 from collections.abc import Sequence
@@ -38,15 +38,15 @@ METHODS = {
     ),
     "uadqn-variant-2": (UADQNAlgorithm, {**BETA, "aleatoric_factor": 0.5}),
 }
-RISK_ESTIMATES = "uadqn-variant-2", "uadqn-variant-1"  # which are compared seed by seed
+RISK_ESTIMATES = "uadqn-variant-2", "uadqn-variant-1"  # compared in pairs by seed
 LEDGE, GOAL = {6, 7, 8}, 9
-SAFE_RETURN = 4  # by way of the upper row; the ledge returns 6 without a fall
+SAFE_RETURN = 4  # along the upper row; the return along the ledge is 6 without a fall
 UP, RIGHT = 0, 1
 TENTHS = 10
 
 
 def train(method: str, seed: int, steps: int, args) -> dict:
-    """Train one agent; count its falls and walk its path without wind."""
+    """Train one agent; count its falls and determine its path without wind."""
     set_threads(args)
     algorithm, options = METHODS[method]
     agent = algorithm(
@@ -72,13 +72,13 @@ def train(method: str, seed: int, steps: int, args) -> dict:
 
 
 def by_tenth(frame, counted, steps: int) -> list[int]:
-    """Sums over the episodes that ended in each tenth of the steps."""
+    """Sum a column over the episodes that ended in each tenth of the steps."""
     tenth = (frame.step - 1) * TENTHS // steps
     return [int(counted[tenth == i].sum()) for i in range(TENTHS)]
 
 
 def beliefs_at_the_start(agent) -> dict[str, dict[str, float]]:
-    """Mean and aleatoric deviation of going up and right, by the estimate for the decision."""
+    """Estimate mean and aleatoric standard deviation of the actions up and right."""
     start, _ = make_env("CliffWind-v0").reset()
     estimates = {
         name: estimate_action(agent, start, action)
@@ -91,7 +91,7 @@ def beliefs_at_the_start(agent) -> dict[str, dict[str, float]]:
 
 
 def walk(agent) -> list[int]:
-    """Cells that the agent's best actions lead through when there is no wind."""
+    """Follow the agent's best actions without wind, and return the visited cells."""
     env = make_env("CliffWind-v0", wind=0.0)
     observation, _ = env.reset()
     path, ended = [], False
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def figures(method: str, metric: str, values: Sequence[float]) -> list[dict]:
-    """Mean over seeds, and the ends of its 95 % interval."""
+    """Build records of the mean over seeds and its 95 % interval."""
     mean, n = np.mean(values), len(values)
     spread = np.std(values, ddof=1) if n > 1 else np.nan
     half = t.ppf(0.975, n - 1) * spread / n**0.5

@@ -1,21 +1,20 @@
-"""UADQN beside QR-DQN, DQN and bootstrapped DQN on MinAtar: learning curves over seeds.
+"""Learning curves of UADQN, QR-DQN, DQN and bootstrapped DQN on MinAtar over seeds.
 
-All agents have the settings of the paper's Table 1, quantiles at the levels that the paper
-prints, and the full set of six actions, as its authors' runs had. QR-DQN is `QuantileDQN`: it
-shares loss and networks with UADQN and differs in the choice of actions. DQN is
-stable-baselines3's, with its loss and initial weights. A score is the mean over training
-episodes that end in the last 100,000 steps, or since the start; a late score is that of the second
-half of the steps, where these are fewer than 200,000. The authors' own runs beside them are
-averaged alike (`benchmarks.uadqn_released`).
+All agents have the settings of the paper's Table 1, quantiles at the levels that the paper prints,
+and the full set of six actions, as in the authors' runs. QR-DQN is `QuantileDQN`: it has the same
+loss and networks as UADQN and differs only in the choice of actions. DQN is that of
+stable-baselines3, with its loss and initial weights. A score is the mean over training episodes
+that end in the last 100,000 steps, or in all steps if there are fewer; a late score is the mean
+over the second half of the steps, if there are fewer than 200,000. The authors' runs are averaged
+in the same way (`benchmarks.uadqn_released`).
 
-Each agent is a run of `skuq.uadqn.train_run` in a folder of its own in ``--out``. Stop the
-benchmark whenever you like: the same command with ``--trust`` continues every run from its last
-checkpoint, bit for bit, so that long runs can be spread over days. ``--no-training`` looks at what
-there is, unfinished runs too. ``--record`` also keeps the curves of finished runs, as
-``results/uadqn_minatar.csv``, and no run is repeated whose curve is there. Curves and records are
-interquartile means over seeds
-(means for fewer than four of them), with intervals of 95 % from 2,000 bootstrap samples, as in
-Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
+Each agent is a run of `skuq.uadqn.train_run` in a separate folder of ``--out``. The benchmark can
+be interrupted at any time: the same command with ``--trust`` resumes every run bit-identically from
+its last checkpoint. ``--no-training`` evaluates existing runs, including unfinished ones.
+``--record`` also stores the curves of finished runs in ``results/uadqn_minatar.csv``; runs whose
+curves are stored are not repeated. Curves and records are interquartile means over seeds (means for
+fewer than four seeds), with 95 % intervals from 2,000 bootstrap samples, as in Agarwal et al.,
+"Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
 """
 
 from pathlib import Path
@@ -34,11 +33,11 @@ GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 METHODS = ("uadqn", "qrdqn", "dqn", "bootstrapped")
 LABELS = {"uadqn": "UADQN", "qrdqn": "QR-DQN", "dqn": "DQN", "bootstrapped": "Bootstrapped DQN"}
 COLOURS = ("#0072b2", "#d55e00", "#555555", "#009e73")
-WINDOW = 100_000  # steps that a score is averaged over
-N_POINTS = 40  # of a learning curve
-CURVES = RESULTS / "uadqn_minatar.csv"  # of finished runs, which nobody has to repeat
-RELEASED = RESULTS / "uadqn_released.csv"  # of the authors' own runs
-RUN = ["game", "method", "seed", "steps"]  # what tells runs apart
+WINDOW = 100_000  # number of steps over which a score is averaged
+N_POINTS = 40  # points of a learning curve
+CURVES = RESULTS / "uadqn_minatar.csv"  # curves of finished runs, which are not repeated
+RELEASED = RESULTS / "uadqn_released.csv"  # curves of the authors' runs
+RUN = ["game", "method", "seed", "steps"]  # columns that identify a run
 COLUMNS = {"game": str, "method": str, "seed": int, "steps": int}
 COLUMNS |= {"step": int, "episodes": int, "score": float}
 NO_CURVES = pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
@@ -46,7 +45,8 @@ TABLE = (50_000, 100_000, 200_000, 500_000, 1_000_000)  # steps whose scores are
 
 
 def folder_of(out: Path, game: str, method: str, seed: int, steps: int) -> Path:
-    # Epsilon of the baselines falls over a share of all steps, which is thus part of the name.
+    # The number of steps is part of the name, since it determines the epsilon schedule of
+    # baselines.
     return out / "runs" / f"{game}-{method}-{seed}-{steps}"
 
 
@@ -55,7 +55,7 @@ def config_of(game: str, method: str, seed: int, steps: int):
 
 
 def train(out: Path, game: str, method: str, seed: int, steps: int, args) -> None:
-    """Train one agent, from where it was interrupted."""
+    """Train one agent, resuming an interrupted run."""
     set_threads(args)
     folder = folder_of(out, game, method, seed, steps)
     config = config_of(game, method, seed, steps)
@@ -66,7 +66,7 @@ def train(out: Path, game: str, method: str, seed: int, steps: int, args) -> Non
 
 
 def binned(history: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """Number and mean score of the episodes that ended on the way to each point of a curve."""
+    """Compute number and mean score of the episodes that end in each interval of a curve."""
     points = np.linspace(0, steps, N_POINTS + 1).astype(int)
     ended = pd.cut(history.step, points, labels=points[1:])
     scores = history.score.groupby(ended, observed=False).agg(["size", "mean"]).reset_index()
@@ -74,7 +74,7 @@ def binned(history: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 
 def curve(out: Path, *run) -> pd.DataFrame:
-    """Learning curve of a run in a folder, as far as it came; empty if it has no history yet."""
+    """Read the learning curve of a run, possibly unfinished; empty without a history."""
     folder, steps = folder_of(out, *run), run[-1]
     if not (folder / "history.csv").exists():
         return NO_CURVES
@@ -85,18 +85,18 @@ def curve(out: Path, *run) -> pd.DataFrame:
 
 
 def recorded_curves(path: Path = CURVES) -> pd.DataFrame:
-    """Curves of runs that were finished before."""
+    """Read the curves of runs that were finished earlier."""
     return pd.read_csv(path, dtype=COLUMNS) if path.exists() else NO_CURVES
 
 
 def recent_score(curve: pd.DataFrame, step: int, window: int = WINDOW) -> float:
-    """Mean score of the episodes that ended in the last steps before one; NaN if none did."""
+    """Mean score of the episodes that ended in the `window` steps before `step`; NaN if none."""
     ended = curve[(curve.step > step - window) & (curve.step <= step) & (curve.episodes > 0)]
     return float(np.average(ended.score, weights=ended.episodes)) if len(ended) else np.nan
 
 
 def interval(scores: np.ndarray) -> tuple[float, float, float]:
-    """Interquartile mean, and its bootstrap interval of 95 %; NaN for fewer than two scores."""
+    """Interquartile mean and its 95 % bootstrap interval, NaN for fewer than two scores."""
     scores = scores[np.isfinite(scores)]
     middle = float(trim_mean(scores, 0.25)) if len(scores) else np.nan
     if len(scores) < 2:
@@ -113,7 +113,7 @@ def interval(scores: np.ndarray) -> tuple[float, float, float]:
 
 
 def scores_of(curve: pd.DataFrame, step: int) -> dict[str, float]:
-    """Scores of a run after a number of steps, by the name of the metric."""
+    """Compute the scores of a run after a number of steps, by metric."""
     found = {f"score_{step}": recent_score(curve, step)}
     if step < 2 * WINDOW:
         found[f"late_score_{step}"] = recent_score(curve, step, step // 2)
@@ -121,7 +121,7 @@ def scores_of(curve: pd.DataFrame, step: int) -> dict[str, float]:
 
 
 def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
-    """Interquartile mean over seeds, with its interval; the authors' own runs are dashed."""
+    """Plot interquartile means over seeds with intervals; the authors' runs are dashed."""
     import matplotlib.pyplot as plt
 
     released = recorded_curves(RELEASED)
@@ -141,7 +141,7 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
             theirs = released[(released.game == game) & (released.method == method)]
             axis.plot(theirs.step, theirs.score, "--", color=colour, lw=1)
         axis.set(title=game.replace("_", " ").capitalize(), xlabel="steps")
-        axis.locator_params(axis="x", nbins=4)  # long numbers
+        axis.locator_params(axis="x", nbins=4)  # since labels are long
         axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylabel("score of an episode")
@@ -151,7 +151,7 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
 
 
 def records(curves: pd.DataFrame) -> list[dict]:
-    """Scores after each number of steps of the table, and those of the authors' own runs."""
+    """Build records of scores after each number of steps, for our runs and the authors'."""
     found = []
     theirs = dict(list(recorded_curves(RELEASED).groupby(["game", "method", "steps"])))
     for (game, method, steps), own in curves.groupby(["game", "method", "steps"]):
@@ -191,7 +191,7 @@ def main() -> None:
 
 
 def measure(args, out: Path) -> None:
-    """Train what is not trained yet, and write down what there is."""
+    """Train missing runs, and store the results of all runs."""
     runs = [
         (game, method, args.seed + seed, args.steps)
         for seed in range(args.seeds)

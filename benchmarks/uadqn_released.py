@@ -1,9 +1,10 @@
-"""Learning curves of the authors' own runs on MinAtar, from the logs in their repository.
+"""Learning curves of the authors' runs on MinAtar, from the logs in their repository.
 
-Their code logs the score of every training episode with the step at which it ended (clone
-github.com/IndustAI/risk-and-uncertainty; the logs are in ``figs2-3_rl/results``). This writes them
-down as `benchmarks.uadqn_minatar` does its own curves, short and long ones, so that both can be
-averaged alike: the beginning of five million steps, one run of each agent and game.
+The authors' code logs the score of every training episode with the step at which it ended (clone
+github.com/IndustAI/risk-and-uncertainty; the logs are in ``figs2-3_rl/results``). This script
+stores short and long curves in the same format as `benchmarks.uadqn_minatar`, so that both can be
+averaged in the same way. The curves are the beginning of five million steps, with one run of each
+agent and game.
 """
 
 import argparse
@@ -20,14 +21,14 @@ NAMES = {"uadqn": "UADQN", "qrdqn": "QRDQN", "dqn": "DQN", "bootstrapped": "Boot
 
 
 class NumbersOnly(pickle.Unpickler):
-    """Reads lists, dictionaries and numbers; whatever could run code is refused."""
+    """Unpickler for lists, dictionaries and numbers that raises for anything that can run code."""
 
     def find_class(self, module: str, name: str):
         raise pickle.UnpicklingError(f"The log holds {module}.{name} where numbers were expected.")
 
 
 def logged(path: Path) -> pd.DataFrame:
-    """Score of each episode, and the step at which it ended."""
+    """Read the score of each episode, and the step at which it ended."""
     with path.open("rb") as file:
         log = NumbersOnly(file).load()
     history = pd.DataFrame(log["Episode_score"], columns=["score", "step"])

@@ -1,9 +1,10 @@
-"""Recorded learning curves of MinAtar against today's code: their beginnings, trained again.
+"""Reproduction of the first points of recorded MinAtar learning curves with the current code.
 
-All curves of `benchmarks.uadqn_minatar` together take many hours, so they stay as they are when
-code changes. Training is the same bit for bit on one kind of machine as long as no change touches
-its arithmetic or its random numbers: then the first points of each curve come out again, to the
-last recorded digit. This counts those that do. Finished runs are kept in ``--out``.
+All curves of `benchmarks.uadqn_minatar` together take many hours, so they are not repeated after
+every change of the code. On the same type of machine, training is bit-identical as long as no
+change affects its arithmetic or its random numbers, so the first points of each curve are
+reproduced to the last recorded digit. This benchmark counts the points that are. Finished runs are
+stored in ``--out``.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ from skuq.uadqn import train_run
 
 
 class StopAt(BaseCallback):
-    """Ends training after a number of steps, however many the run has."""
+    """Callback that ends training after a number of steps, before the end of the run."""
 
     def __init__(self, steps: int):
         super().__init__()
@@ -31,7 +32,7 @@ class StopAt(BaseCallback):
 
 
 def begin_again(game: str, method: str, seed: int, steps: int, args) -> dict[str, list[float]]:
-    """Episodes and scores of the first points of a run's curve."""
+    """Repeat the beginning of a run; return episodes and scores of its first points."""
     set_threads(args)
     stop = StopAt(steps // N_POINTS * args.points)
     with TemporaryDirectory() as folder:
@@ -48,7 +49,7 @@ def begin_again(game: str, method: str, seed: int, steps: int, args) -> dict[str
 
 
 def same_points(again: dict[str, list[float]], recorded: pd.DataFrame) -> int:
-    """Number of points that are the same in all digits that were recorded."""
+    """Count the points that are equal in all recorded digits."""
     before = recorded.head(len(again["score"]))
     scores = np.array([float(f"{score:.4g}") for score in again["score"]])
     same = (scores == before.score) | (np.isnan(scores) & before.score.isna())

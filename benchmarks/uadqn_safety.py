@@ -1,18 +1,18 @@
-"""Accidents against return on a windy grid above lava: UADQN, and QR-DQN that acts on its CVaR.
+"""Accidents and return on a windy grid above lava: UADQN, and QR-DQN with CVaR.
 
 Start and goal are the ends of the bottom row; the cells between them are lava, which ends an
-episode. Above it, wind blows the agent one cell down with probability .05 at each step. The goal
-brings 20, lava costs 2, discounted by .85 at each step. The shortest way returns most and burns
-most; each row further up costs two steps and makes accidents rarer. UADQN and QR-DQN are trained
-without an aversion to risk, with the same networks and settings; afterwards each acts by several
-risk settings in the same test episodes:
+episode. Above the lava, wind blows the agent one cell down with probability .05 at each step. The
+goal is worth 20, lava costs 2, and the discount factor is .85. The shortest path has the highest
+return and the most accidents; each row further up costs two steps and reduces accidents. UADQN and
+QR-DQN are trained risk-neutrally, with the same networks and settings, and then evaluated with
+several risk settings in the same test episodes:
 
 - QR-DQN: by the mean of all quantiles, or of the lowest ones (CVaR),
-- UADQN: by the mean minus lambda aleatoric deviations, and its value network by CVaR.
+- UADQN: by the mean minus lambda aleatoric standard deviations, and its value network by CVaR.
 
-Beside them stand the best policies there are, by dynamic programming: none returns more with as
-few accidents. Finished runs are kept in ``--out`` and not repeated: empty it after a change of
-code. ``--out`` also gets the picture.
+For reference, dynamic programming computes the optimal policies: no policy with as few accidents
+has a higher return. Finished runs are stored in ``--out`` and not repeated; empty the folder after
+a change of code. The plot is also written to ``--out``.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,11 +46,11 @@ ALGORITHMS = {
     "uadqn": (UADQNAlgorithm, {**BETA, "aleatoric_factor": 0.0}),
 }
 LAMBDAS, LEVELS = (0.0, 0.5, 1.0, 2.0), (0.5, 0.25, 0.1)
-# Each family's best setting, by this price of an accident on top of its return, is compared with
-# the other's seed by seed. Both have as many settings to choose from.
+# Cost of an accident in addition to its return, by which the best setting of each agent is selected
+# for a paired comparison by seed. Both agents have equally many settings.
 PRICE = 10.0
-PENALTIES = (0, 1, 3, 5, 10, 30, 100, 300, 1000)  # of an accident, for the best policies
-FAMILIES = {  # of the picture: rows; colour, marker, place of the settings, label
+PENALTIES = (0, 1, 3, 5, 10, 30, 100, 300, 1000)  # costs of an accident, for the optimal policies
+FAMILIES = {  # curves of the plot: methods; colour, marker, offset of annotations, label
     "qrdqn": (
         ["qrdqn_mean", *(f"qrdqn_cvar_{level}" for level in LEVELS)],
         ("#D55E00", "o", (4, 5), "QR-DQN, CVaR"),
@@ -67,7 +67,7 @@ FAMILIES = {  # of the picture: rows; colour, marker, place of the settings, lab
 
 
 def outcomes(cell: tuple[int, int], action: int) -> list[tuple[float, tuple[int, int]]]:
-    """Where an action leads, with probabilities: without and with a gust of wind."""
+    """List the next cells of an action with their probabilities, without and with wind."""
     row, column = np.add(cell, MOVES[action])
     row, column = int(np.clip(row, 0, HEIGHT - 1)), int(np.clip(column, 0, WIDTH - 1))
     if ended((row, column)) or not 0 < column < WIDTH - 1:
@@ -88,7 +88,7 @@ def reward(cell: tuple[int, int]) -> float:
 
 
 class WindyLava(gym.Env):
-    """The grid; observations are 1 at the agent's cell, ``info["fell"]`` says that it burnt."""
+    """Grid world above lava, with one-hot observations; ``info["fell"]`` is True for accidents."""
 
     def __init__(self) -> None:
         self.action_space = gym.spaces.Discrete(len(MOVES))
@@ -118,9 +118,9 @@ def make() -> gym.Env:
 
 
 def best_policy(penalty: float) -> tuple[float, float]:
-    """Share of accidents and return of the policy that is best if accidents cost more."""
+    """Compute accidents and return of the optimal policy for a given penalty on accidents."""
     cells = [(row, column) for row in range(HEIGHT) for column in range(WIDTH)]
-    # Of each cell under the policy: return, discounted and plain accidents; 0 after the end.
+    # Values of each cell under the policy: return, discounted and undiscounted accidents.
     ahead = {cell: np.zeros(3) for cell in cells}
     discounts = np.array([DISCOUNT, DISCOUNT, 1.0])
     for _ in range(300):  # value iteration
@@ -138,7 +138,7 @@ def best_policy(penalty: float) -> tuple[float, float]:
 
 
 def train_and_test(name: str, seed: int, args) -> dict:
-    """Train one agent, and play the same episodes with it by each of its risk settings."""
+    """Train one agent, and evaluate it on the same episodes with each of its risk settings."""
     set_threads(args)
     algorithm, options = ALGORITHMS[name]
     settings = COMMON | options | {"gamma": DISCOUNT, "target_update_interval": N_ENVS * 100}
@@ -158,7 +158,7 @@ def train_and_test(name: str, seed: int, args) -> dict:
 
 
 def rules(name: str, agent: QuantileDQN) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """Choices of actions that an agent allows after training."""
+    """Build the rules by which a trained agent can choose actions."""
 
     def by_cvar(level: float):
         def act(observations: np.ndarray) -> np.ndarray:
@@ -181,12 +181,12 @@ def rules(name: str, agent: QuantileDQN) -> dict[str, Callable[[np.ndarray], np.
 
 
 def worth(result: dict[str, float]) -> float:
-    """Return, minus the price of the accidents."""
+    """Compute the return minus the cost of accidents."""
     return result["return"] - PRICE * result["accidents"]
 
 
 def figures(method: str, metric: str, values: Sequence[float]) -> list[dict]:
-    """Mean over seeds, and the ends of its 95 % interval."""
+    """Build records of the mean over seeds and its 95 % interval."""
     mean, spread, n = np.mean(values), np.std(values, ddof=1), len(values)
     half = t.ppf(0.975, n - 1) * spread / n**0.5
     ends = {metric: mean, f"{metric}_95_low": mean - half, f"{metric}_95_high": mean + half}
@@ -194,7 +194,7 @@ def figures(method: str, metric: str, values: Sequence[float]) -> list[dict]:
 
 
 def draw(path: Path, records: list[dict]) -> None:
-    """Accidents against return: means with intervals, and the best that there is."""
+    """Plot return against accidents: means with intervals, and the optimal policies."""
     value = {(r["method"], r["metric"]): r["value"] for r in records}
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     best = [(value[f"best_{p}", "accidents"], value[f"best_{p}", "return"]) for p in PENALTIES]

@@ -1,12 +1,12 @@
-"""One update of several seeds' agents as a stacked computation, beside one update of one agent.
+"""Time of a stacked update of several seeds' agents, relative to an update of one agent.
 
-Seeds are trained side by side in processes, each on a core of its own. The other way is to stack
-their networks, which shares the cost of each call among them. Here the updates alone are timed
-(the environments would have to be stepped one by one either way), in CPU time per update and
-seed: stacking pays if that falls by more than what processes lose. The networks are those of
-CartPole (two hidden layers of 100) and of MinAtar's games behind their features (1,024 inputs, one
-hidden layer of 128), three for each seed as UADQN has them. The stacked seeds' weights are compared
-with those of seeds that were updated alone.
+Several seeds are trained in separate processes, each on its own core. The alternative is to stack
+their networks, so that function calls are shared. This benchmark times only the updates, in CPU
+time per update and seed (environments are stepped one by one in both cases). Stacking is worthwhile
+if this time decreases by more than the loss by parallel processes. The networks are those of
+CartPole (two hidden layers of 100) and of MinAtar's games after the features (1,024 inputs, one
+hidden layer of 128), three for each seed as in UADQN. Weights of the stacked seeds are compared
+with those of seeds that are updated separately.
 """
 
 import time
@@ -24,7 +24,7 @@ NETWORKS = {"cartpole": ((4, 100, 100), 2), "minatar": ((1024, 128), 6)}  # widt
 
 
 class StackedLinear(torch.nn.Module):
-    """Linear layers of several networks, as UADQN computes them."""
+    """Stacked linear layers of several networks, as in UADQN."""
 
     def __init__(self, n_networks: int, n_in: int, n_out: int):
         super().__init__()
@@ -36,7 +36,7 @@ class StackedLinear(torch.nn.Module):
 
 
 class StackedAgents:
-    """Networks and optimiser of several seeds; axes are (network, seed, ...)."""
+    """Networks and optimiser of several seeds, with axes (network, seed, ...)."""
 
     def __init__(self, seeds: list[int], widths: tuple[int, ...], n_actions: int):
         self.n_seeds, self.n_actions = len(seeds), n_actions
@@ -64,7 +64,7 @@ class StackedAgents:
             target[position] = drawn[0]
 
     def update(self, observations: Tensor, actions: Tensor, rewards: Tensor, ahead: Tensor) -> None:
-        """One step of each seed's networks; arguments are of shape (n_seeds, batch, ...)."""
+        """Update the networks of each seed; arguments have shape (n_seeds, batch, ...)."""
         for parameter in self.parameters:
             parameter.grad = None
         shape = self.n_seeds * BATCH, self.n_actions, N_QUANTILES
@@ -84,13 +84,13 @@ class StackedAgents:
         self.optimizer.step()
 
     def weights_of(self, position: int) -> Tensor:
-        """All weights of one seed's networks."""
+        """Return all weights of one seed's networks."""
         shaped = [p.view(N_NETWORKS, self.n_seeds, -1)[:, position] for p in self.parameters]
         return torch.cat(shaped, dim=1).detach()
 
 
 def batches(seeds: list[int], width: int, n_actions: int, n: int) -> list[tuple[Tensor, ...]]:
-    """Batches of each seed; those of a seed do not depend on the others."""
+    """Draw batches for each seed, independently of the other seeds."""
 
     def of(seed: int) -> list[tuple[Tensor, ...]]:
         generator = torch.Generator().manual_seed(1_000 + seed)
@@ -112,7 +112,7 @@ def batches(seeds: list[int], width: int, n_actions: int, n: int) -> list[tuple[
 
 
 def timed(agents: StackedAgents, data: list[tuple[Tensor, ...]], n: int) -> float:
-    """CPU milliseconds of an update, for each seed."""
+    """Measure CPU milliseconds per update and seed."""
     start = time.process_time()
     for batch in islice(cycle(data), n):
         agents.update(*batch)

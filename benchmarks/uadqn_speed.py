@@ -1,14 +1,14 @@
-"""Environment steps a second while training: batch of 32, one update per step.
+"""Training steps per second, with batches of 32 and one update per step.
 
-UADQN, and QR-DQN as it shares networks and loss with it, beside sb3-contrib's own QR-DQN and
-stable-baselines3's own DQN, all with the same network, 50 quantiles and Adam; the peers take
-torch's default form of Adam, as their users do, UADQN the fused one. In a game of MinAtar the
-network is the paper's (16 filters, 128 units), on CartPole it has two hidden layers of 100. The
-methods take turns in short rounds, each for the same number of steps, and figures are medians of
-rounds. The ratio to sb3-contrib's QR-DQN is the median of each round's own ratio. By CPU time,
-other load on the machine costs all methods what it takes from their caches, but no waiting; by
-the clock, it costs waiting too. The authors' code made 103 (UADQN) and 309 (QR-DQN) steps per
-second of CPU time on one thread of a machine with two cores, on breakout.
+UADQN and `QuantileDQN`, which has the same networks and loss, are compared with sb3-contrib's
+QR-DQN and stable-baselines3's DQN, all with the same network, 50 quantiles and Adam. The baselines
+use torch's default implementation of Adam, as by default, and UADQN the fused one. For a MinAtar
+game the network is the paper's (16 filters, 128 units); for CartPole it has two hidden layers of
+100. The methods alternate in short rounds, each with the same number of steps, and figures are
+medians over rounds. The ratio to sb3-contrib's QR-DQN is the median of the ratios of all rounds.
+Other load on the machine affects CPU time only by cache contention, and wall-clock time also by
+waiting. The authors' code reached 103 (UADQN) and 309 (QR-DQN) steps per CPU second on Breakout, on
+one thread of a machine with two cores.
 """
 
 import time
@@ -22,7 +22,7 @@ from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threa
 from skuq.uadqn import GridCNN, QuantileDQN, UADQNAlgorithm, make_env
 
 ADAM = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-8}}
-# Dataset: (environment, policy of ours, network of the peers, which is the one of our policy)
+# Dataset: (environment, our policy, the same network for the baselines)
 PROBLEMS = {
     "minatar_breakout": (
         "MinAtar/Breakout-v0",
@@ -51,7 +51,7 @@ CLOCKS = {"second": time.perf_counter, "cpu_second": time.process_time}
 
 
 def make_agent(method: str, dataset: str, seed: int):
-    """One of the agents, trained until caches and thread pools are warm."""
+    """Create an agent, and train it until caches and thread pools are warm."""
     name, policy, network = PROBLEMS[dataset]
     if method in OURS:
         agent = OURS[method](policy, make_env(name), learning_starts=200, seed=seed)
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def compared(dataset: str, args) -> list[dict]:
-    """Steps a second of all methods, and their ratios, by both clocks."""
+    """Measure steps per second of all methods, and their ratios, by CPU and wall-clock time."""
     agents = {name: make_agent(name, dataset, args.seed) for name in args.methods}
     steps = max(args.steps // args.rounds, 1)
     rounds = [{name: timed(agents[name], steps) for name in agents} for _ in range(args.rounds)]
@@ -94,7 +94,7 @@ def compared(dataset: str, args) -> list[dict]:
 
 
 def timed(agent, steps: int) -> dict[str, float]:
-    """Steps that an agent learns from in a second by each clock."""
+    """Measure training steps per second, by CPU and wall-clock time."""
     start = {clock: now() for clock, now in CLOCKS.items()}
     agent.learn(steps, reset_num_timesteps=False)
     return {clock: steps / (now() - start[clock]) for clock, now in CLOCKS.items()}

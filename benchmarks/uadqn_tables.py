@@ -1,11 +1,11 @@
-"""Quantiles of a number in a table row: pinball loss, coverage and width beside peers.
+"""Quantile regression on tables: pinball loss, coverage and width, compared with baselines.
 
-Data sets are scikit-learn's own, so that nothing is downloaded: diabetes (442 rows, 10 features)
-and the alcohol of wines (178 rows, 12 features). Every row is predicted by a model that was not
-trained on it (repeated 5-fold cross-validation). The anchored networks and all peers have their
-default settings. Gradient boosting is scikit-learn's, one model for each level; the conformalised
-quantile regression is MAPIE's around it, and keeps a third of the training rows to conformalise. It
-predicts the interval alone. Loss and width are in standard deviations of the target.
+The data sets are included in scikit-learn: diabetes (442 rows, 10 features)
+and the alcohol of wines (178 rows, 12 features). Predictions are for held-out rows
+(repeated 5-fold cross-validation). The anchored networks and all baselines have
+default settings. Gradient boosting is scikit-learn's, with one model for each level. Conformalised
+quantile regression is MAPIE's on top of it, with a third of the training rows for calibration; it
+predicts only the interval. Loss and width are in standard deviations of the target.
 """
 
 import time
@@ -38,13 +38,13 @@ def boosting(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, seed: int) -> np.n
 
 
 def conformalised(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, seed: int) -> np.ndarray:
-    """The interval alone; its quantiles in between are NaN."""
+    """Predict the interval; quantiles inside of it are NaN."""
     X, X_conformity, y, y_conformity = train_test_split(X, y, test_size=1 / 3, random_state=seed)
     model = ConformalizedQuantileRegressor(
         GradientBoostingRegressor(loss="quantile", random_state=seed), confidence_level=0.9
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of crossing quantiles
+        warnings.simplefilter("ignore", UserWarning)  # about crossing quantiles
         interval = model.fit(X, y).conformalize(X_conformity, y_conformity).predict_interval(X_new)
     quantiles = np.full((len(X_new), len(LEVELS)), np.nan)
     quantiles[:, [0, -1]] = interval[1][:, :, 0]

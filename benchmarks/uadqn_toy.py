@@ -1,11 +1,10 @@
 """Two uncertainties on the paper's toy data (Fig. 1), and two networks against many (App. C.1).
 
-Fig. 1: 200 points in two clusters, y = cos(2 pi x) + noise; the noise is constant as in the paper,
-or grows from left to right, because only then a correlation says anything. With 2000 points it
-shows what the size of the sample has to do with it. `known_mean` is no method: a moving average of
-squared residuals about the true mean, and so about what the sample itself tells of its noise.
-
-App. C.1: the variances by two networks against those by 50, for three widths.
+Fig. 1: 200 points in two clusters, y = cos(2 pi x) + noise. The noise is constant, as in the paper,
+or grows from left to right, so that its correlation with the estimate can be computed. A run with
+2000 points shows the effect of the sample size. `known_mean` is a reference and not a method: a
+moving average of squared residuals about the true mean, which shows how well the sample determines
+the noise. App. C.1: variances from two networks compared with those from 50, for three widths.
 """
 
 import time
@@ -23,10 +22,10 @@ from skuq.uadqn import aleatoric_variance, epistemic_variance
 
 METHODS = {
     "default": {},
-    # Networks, number of steps and anchors of the released notebook; scaling, random biases and
-    # decaying steps are the estimator's own. 10,000 steps of 64 samples are 2,500 epochs. The
-    # anchors' weight of 1e-4 on a loss that is averaged over 50 quantiles is noise_scale .495 on
-    # one that is summed, prior scale .495.
+    # Networks, number of steps and anchors are those of the released notebook; scaling, random
+    # biases and the learning rate schedule are the estimator's. 10,000 steps of 64 samples are
+    # 2,500 epochs. A weight of 1e-4 of the anchors, with a loss averaged over 50 quantiles, is
+    # equivalent to noise_scale .495 with a summed loss and prior scale .495.
     "like_authors": {
         "hidden_sizes": (200, 200),
         "activation": "tanh",
@@ -39,7 +38,8 @@ METHODS = {
 }
 CLUSTERS = (-1.0, 1 / 4), (0.5, 1 / 6)  # centre and standard deviation
 PICTURE = np.linspace(-2.5, 1.5, 161)
-# Within two standard deviations of a centre, and as far away as the paper's picture shows.
+# Points within two standard deviations of a centre, and points as far away as in the paper's
+# figure.
 DATA = np.concatenate([np.linspace(m - 2 * s, m + 2 * s, 50) for m, s in CLUSTERS])
 AWAY = np.concatenate([np.linspace(-2.5, -2.0, 25), np.linspace(1.1, 1.5, 25)])
 WIDTHS = 10, 50, 100
@@ -58,14 +58,14 @@ def noise(x: np.ndarray, kind: str) -> np.ndarray:
 
 
 def sample(kind: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of the toy set."""
+    """Draw inputs and targets of the toy data."""
     rng = np.random.default_rng(seed)
     x = np.concatenate([rng.normal(centre, sd, n // 2) for centre, sd in CLUSTERS])
     return x, mean(x) + noise(x, kind) * rng.normal(size=n)
 
 
 class KnownMean(BaseEstimator):
-    """Local noise, from residuals about the true mean; no method can know that."""
+    """Local noise from residuals about the true mean, which is unknown to methods."""
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> "KnownMean":
         self.x, self.squares = X[:, 0], (y - mean(X[:, 0])) ** 2
@@ -77,7 +77,7 @@ class KnownMean(BaseEstimator):
 
 
 def figures(model: AnchoredQuantileRegressor, kind: str) -> dict[str, float]:
-    """Figures of one fit."""
+    """Compute the figures of one fit."""
     at_data = model.predict_uncertainty(DATA[:, None])
     data, away = (
         np.sqrt(model.predict_uncertainty(x[:, None]).epistemic).mean() for x in (DATA, AWAY)
@@ -92,7 +92,7 @@ def figures(model: AnchoredQuantileRegressor, kind: str) -> dict[str, float]:
 
 
 def noise_figures(aleatoric: np.ndarray, kind: str) -> dict[str, float]:
-    """How well a standard deviation follows that of the true noise, inside the data range."""
+    """Compare a standard deviation with that of the true noise, inside the data range."""
     estimated, true = np.sqrt(aleatoric), noise(DATA, kind)
     values = {"absolute_error_aleatoric_std": np.abs(estimated - true).mean()}
     if kind != "constant":
@@ -101,7 +101,7 @@ def noise_figures(aleatoric: np.ndarray, kind: str) -> dict[str, float]:
 
 
 def two_uncertainties(args) -> Iterator[dict]:
-    """Fig. 1 with several seeds."""
+    """Measure Fig. 1 with several seeds."""
     seeds = range(args.seed, args.seed + args.n_seeds)
     for kind, n in (("constant", 200), ("growing", 200), ("growing", 2000)):
         table = defaultdict(lambda: defaultdict(list))
@@ -110,7 +110,7 @@ def two_uncertainties(args) -> Iterator[dict]:
             for name in args.methods:
                 params = METHODS[name]
                 if name != "default" and n > 200:
-                    continue  # many more steps, for what the defaults show
+                    continue  # too slow for the larger sample
                 start = time.perf_counter()
                 model = AnchoredQuantileRegressor(**params, random_state=seed).fit(x[:, None], y)
                 values = {**figures(model, kind), "seconds_fit": time.perf_counter() - start}
@@ -125,7 +125,7 @@ def two_uncertainties(args) -> Iterator[dict]:
 
 
 def networks_against_many(args) -> Iterator[dict]:
-    """App. C.1: relative error of both variances by two networks, over the picture's range."""
+    """Measure App. C.1: relative errors of variances by two networks, over the figure's range."""
     x, y = sample("constant", 200, args.seed)
     for width in args.widths:
         model = AnchoredQuantileRegressor(
@@ -133,7 +133,7 @@ def networks_against_many(args) -> Iterator[dict]:
             hidden_sizes=(width, width),
             random_state=args.seed,
         ).fit(x[:, None], y)
-        # Standardised units: relative errors have none. No network is in two of the groups.
+        # Standardised units do not matter for relative errors. Groups of networks are disjoint.
         outputs = networks_outputs(model, PICTURE)
         reference = outputs[2 * N_PAIRS :]
         groups = {
@@ -157,12 +157,12 @@ VARIANCES = {"epistemic": epistemic_variance, "aleatoric": aleatoric_variance}
 
 
 def networks_outputs(model: AnchoredQuantileRegressor, x: np.ndarray) -> np.ndarray:
-    """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
+    """Predict quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
     return model._quantiles(x[:, None])
 
 
 def correlation(outputs: np.ndarray) -> float:
-    """Mean correlation over networks between two quantiles of one prediction (Prop. 2.3: 0)."""
+    """Mean correlation, over networks, of two quantiles of a prediction (0 in Prop. 2.3)."""
     deviation = outputs - outputs.mean(axis=0)
     deviation /= np.sqrt((deviation**2).mean(axis=0))
     n = deviation.shape[-1]
@@ -171,7 +171,7 @@ def correlation(outputs: np.ndarray) -> float:
 
 
 def records(table: dict, dataset: str, n: int | None) -> Iterator[dict]:
-    """Mean and standard deviation over repetitions, as records, and printed."""
+    """Print mean and std over repetitions, and yield them as records."""
     for method, metrics in table.items():
         for metric, values in metrics.items():
             one = record(
@@ -189,7 +189,7 @@ def records(table: dict, dataset: str, n: int | None) -> Iterator[dict]:
 def draw(
     model: AnchoredQuantileRegressor, x: np.ndarray, y: np.ndarray, kind: str, path: Path
 ) -> None:
-    """A picture like Fig. 1, and the two standard deviations under it."""
+    """Plot a figure like Fig. 1, with the two standard deviations below."""
     plt = import_optional("matplotlib.pyplot", extra="plot")
     u = model.predict_uncertainty(PICTURE[:, None])
     predicted, aleatoric, epistemic = (

@@ -1,13 +1,13 @@
-"""A working day with messy tables and with models of one's own: what held.
+"""Acceptance cases of a working day with messy tables and users' own models.
 
     python -m benchmarks.working_day --data-dir DIR
     python -m benchmarks.working_day --only titanic ames telco used_cars bengaluru
 
-Every case does what a user would, and says whether the result is what that user needs: 1 held, 0
-did not. Cases about tables run on each data set, with 5,000 training rows and 2,000 new ones at
-most, by the commands as they are typed; those about files as people send them on made-up tables
-(`benchmarks.messy_tables`). Those about audits and models run once. ``seconds`` is the CPU time of
-a case. A case that raises has not held; the error is printed.
+Every case performs a task of a user and checks the result: 1 if it passes, 0 if it fails. Cases
+about tables run the commands on each data set, with at most 5,000 training rows and 2,000 new rows.
+Cases about messy files run on synthetic tables (`benchmarks.messy_tables`). Cases about audits and
+models run once. ``seconds`` is the CPU time of a case. A case that raises an error fails, and the
+error is printed.
 """
 
 import json
@@ -53,7 +53,7 @@ DATASETS = ("adult_train", "german_credit", "loan_credit", "spambase")
 AUDITS_AND_MODELS = ("audits", "models")
 N_TRAIN, N_NEW = 5000, 2000
 N_MESSY, N_NEXT = 800, 200
-MARGIN = 0.01  # by which `total` may find wrong predictions less well than the confidence
+MARGIN = 0.01  # largest accepted AUROC deficit of `total` relative to the confidence
 FAILED = 10  # exit code of a failed audit
 WRONG_INPUT = 2
 
@@ -61,7 +61,7 @@ Case = Callable[[], bool]
 
 
 class Day:
-    """A table as a user has it: files with a target, an id, and new rows, in one folder."""
+    """A user's table: files with a target, an id, and new rows, in one folder."""
 
     def __init__(self, name: str, folder: Path, args) -> None:
         table = with_target(name, args)
@@ -78,7 +78,7 @@ class Day:
         self.column = next(c for c in self.new if self.new[c].dtype.kind in "if")
 
     def run(self, command: str) -> int:
-        """Exit code of a command that reads and writes in the folder."""
+        """Run a command in the folder, and return its exit code."""
         here = [word.replace("@", f"{self.folder}/") for word in command.split()]
         done = CliRunner().invoke(skuq, here)
         self.said = done.output
@@ -89,10 +89,9 @@ class Day:
         return pd.read_csv(self.folder / name, keep_default_na=False)
 
     def covers(self, inside) -> bool:
-        """Whether the coverage of .9 is missed by no more than three standard errors.
+        """Whether the coverage is .9 up to three standard errors.
 
-        It varies with the held-out rows that calibrate, a fifth of the training rows, and with
-        the new ones.
+        It varies with the calibration rows, a fifth of the training rows, and with the new rows.
         """
         allowed = 3 * np.sqrt(0.09 / len(inside) + 0.09 / (len(self.train) / 5))
         return np.mean(inside) > 0.9 - allowed
@@ -100,34 +99,34 @@ class Day:
     # --- cases ---------------------------------------------------------------------------
 
     def one_command(self) -> bool:
-        """A table with uncertainty, a report and a kept model, by one command."""
+        """One command writes a table with uncertainty, a report and a model."""
         command = "quantify --train @train.csv --target target --predict @new.csv --id key"
         code = self.run(f"{command} --out @u.csv --report @r.html --save @model")
         return code == 0 and self.scored()["key"].tolist() == self.new["key"].tolist()
 
     def total_finds_errors(self) -> bool:
-        """`total` finds wrong predictions as well as the confidence does."""
+        """`total` detects wrong predictions as well as the confidence."""
         rows = self.scored()
         wrong = rows["prediction"].astype(str).to_numpy() != self.truth.astype(str).to_numpy()
         by_total = roc_auc_score(wrong, rows["total"])
         return by_total > roc_auc_score(wrong, -rows["confidence"]) - MARGIN
 
     def sets_cover(self) -> bool:
-        """Prediction sets hold the truth about as often as they say."""
+        """Prediction sets have about the requested coverage."""
         pairs = zip(
             self.scored()["prediction_set"].astype(str), self.truth.astype(str), strict=True
         )
         return self.covers(np.array([truth in found.split("; ") for found, truth in pairs]))
 
     def next_week(self) -> bool:
-        """The kept model scores the same rows with the same numbers."""
+        """The saved model returns the same numbers for the same rows."""
         before = self.scored()
         code = self.run("quantify --load @model --predict @new.csv --out @again.csv")
         after = self.scored("again.csv")
         return code == 0 and np.allclose(after["epistemic"], before["epistemic"], rtol=1e-5)
 
     def damaged_rows(self) -> bool:
-        """Numbers in the wrong unit and unseen categories are unusual, and the row says why."""
+        """Numbers in the wrong unit and unseen categories are flagged, with a reason."""
         damaged = self.new[:50].copy()
         damaged[self.column] = 12 * damaged[self.column].max()
         texts = [c for c in damaged if c != "key" and damaged[c].dtype.kind == "O"]
@@ -140,7 +139,7 @@ class Day:
         return code == 0 and named and unseen and (rows["conformal_p_value"] < 0.05).mean() > 0.9
 
     def european_file(self) -> bool:
-        """Semicolons, decimal commas and cp1252 are read as what they are."""
+        """A file with semicolons, decimal commas and cp1252 is read correctly."""
         self.new.to_csv(
             self.folder / "euro.csv", index=False, sep=";", decimal=",", encoding="cp1252"
         )
@@ -148,14 +147,14 @@ class Day:
         return code == 0 and np.allclose(self.scored("e.csv")["total"], self.scored()["total"])
 
     def parquet(self) -> bool:
-        """Parquet in and out, with the same numbers."""
+        """Parquet input and output give the same numbers."""
         self.new.to_parquet(self.folder / "new.parquet")
         code = self.run("quantify --load @model --predict @new.parquet --out @p.parquet")
         found = pd.read_parquet(self.folder / "p.parquet")
         return code == 0 and np.allclose(found["total"], self.scored()["total"])
 
     def quantity(self) -> bool:
-        """A target with fractions is predicted with intervals that cover."""
+        """A numeric target is predicted with intervals that have the requested coverage."""
         target = self.train[self.column].astype(float) + 0.5
         table = self.train.assign(target=target)
         table.to_csv(self.folder / "quantity.csv", index=False)
@@ -165,7 +164,7 @@ class Day:
         return code == 0 and self.covers((rows["lower"] <= truth) & (truth <= rows["upper"]))
 
     def wrong_input(self) -> bool:
-        """What cannot be served is refused in one sentence."""
+        """Invalid requests end with an error of one sentence."""
         command = "quantify --train @train.csv --predict @new.csv --out @x.csv --target"
         wrong = ["Target", "target --seed -1", "target --drop target", "target --model nosuch"]
         codes = [self.run(f"{command} {more}") for more in wrong]
@@ -173,7 +172,7 @@ class Day:
 
 
 def with_target(name: str, args) -> pd.DataFrame:
-    """A data set as one table."""
+    """Load a data set as one table."""
     if name == "spambase":
         arrays = load_npz(name, args.data_dir)
         X, y = pd.DataFrame(arrays["x"], columns=arrays["feature_names"].tolist()), arrays["y"]
@@ -195,11 +194,11 @@ OF_TABLES = (
 )
 
 
-# --- files as people send them ----------------------------------------------------------------
+# --- messy files ------------------------------------------------------------------------------
 
 
 class File:
-    """A table of which only the target is said, and next week's file with a bad cell."""
+    """A table with a known target, and a later file with a bad cell."""
 
     def __init__(self, name: str, folder: Path, args) -> None:
         self.form, self.folder = MESSY_TABLES[name], folder
@@ -209,7 +208,7 @@ class File:
         self.new.to_csv(folder / "new.csv", index=False)
 
     def run(self, command: str):
-        """What a command says that reads and writes in the folder."""
+        """Run a command in the folder, and return its result with its output."""
         here = [word.replace("@", f"{self.folder}/") for word in command.split()]
         return CliRunner().invoke(skuq, here)
 
@@ -220,25 +219,25 @@ class File:
     # --- cases ---------------------------------------------------------------------------
 
     def one_try(self) -> bool:
-        """A useful model and all rows, by a command with no option but the target."""
+        """A command with only the target as an option gives a useful model and scores all rows."""
         command = f"quantify --train @train.csv --target {self.target} --predict @new.csv"
         done = self.run(f"{command} --out @u.csv --save @model")
         return done.exit_code == 0 and len(self.scored("u.csv")) == N_NEXT
 
     def numbers_are_numbers(self) -> bool:
-        """Columns that a reader of the file would call numbers count as numbers."""
+        """Numeric columns are recognised, also if numbers are inside text."""
         model = TableModel.load(self.folder / "model")
         return set(self.form.numbers) <= set(model.columns_.numbers_)
 
     def names_are_left_out(self) -> bool:
-        """Columns that only name or number the rows are not learnt from, and a note says so."""
+        """Columns that only identify rows are not used, with a note."""
         model = TableModel.load(self.folder / "model")
         said = " ".join(note for note in model.notes_ if "left out" in note)
         left = [name for name in self.form.names if name not in model.feature_names_in_]
         return left == [*self.form.names] and all(name in said for name in left)
 
     def bad_cell(self) -> bool:
-        """A bad cell costs its row, which is told with its line first, and no other."""
+        """A bad cell excludes only its own row, which is reported with its line number."""
         name = self.form.numbers[0]
         before = self.run("quantify --load @model --predict @new.csv --out @before.csv")
         bad = self.new.astype({name: object})
@@ -267,7 +266,7 @@ OF_FILES = ("one_try", "numbers_are_numbers", "names_are_left_out", "bad_cell")
 
 
 def audit_cases(folder: Path, args) -> Iterator[tuple[str, Case]]:
-    """Audits of a forest on Adult, of groups it does not see, and of files in parts."""
+    """Yield audits of a forest on Adult, of groups that are not features, and of split files."""
     X, y = load_table("adult_train", args.data_dir)
     y = np.asarray(y)
     people = X[["sex"]]
@@ -318,7 +317,7 @@ def audit_cases(folder: Path, args) -> Iterator[tuple[str, Case]]:
 
 
 class Recurrent(nn.Module):
-    """Digits read row by row."""
+    """A recurrent network that reads the rows of a digit one by one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -329,7 +328,7 @@ class Recurrent(nn.Module):
 
 
 class Probabilities(nn.Module):
-    """A network that returns what it should not."""
+    """A network that returns probabilities instead of logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -340,7 +339,7 @@ class Probabilities(nn.Module):
 
 
 def model_cases(args) -> Iterator[tuple[str, Case]]:
-    """Models that people have, around which uncertainty is asked for."""
+    """Yield cases with users' models, to which uncertainty is added."""
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     X = X.assign(size=pd.cut(X["mean area"], 4, labels=["s", "m", "l", "xl"]).astype(str))
     numbers = X.drop(columns="size")
@@ -372,7 +371,7 @@ def model_cases(args) -> Iterator[tuple[str, Case]]:
             Recurrent(), search=PoolSearch(parameters="all", n_steps=20), random_state=0
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it was not trained
+            warnings.simplefilter("ignore", UserWarning)  # about an untrained model
             return finite(quam.fit(rows[:500], labels[:500]).predict_uncertainty(rows[500:550]))
 
     def transformer() -> bool:
@@ -442,7 +441,7 @@ def model_cases(args) -> Iterator[tuple[str, Case]]:
 
 
 def held(case: Case) -> tuple[bool, float]:
-    """Whether a case held, and its CPU seconds."""
+    """Run a case; return whether it passed, and its CPU seconds."""
     start = time.process_time()
     try:
         result = bool(case())
@@ -453,7 +452,7 @@ def held(case: Case) -> tuple[bool, float]:
 
 
 def all_cases(folder: Path, args) -> Iterator[tuple[str, str, Case]]:
-    """Name of the case, what it is about, and the case itself."""
+    """Yield the name of each case, its subject, and the case."""
     for name in args.only:
         if name in AUDITS_AND_MODELS:
             continue

@@ -1,7 +1,7 @@
-"""Zero-knowledge audit: seconds, bytes, memory and agreement, beside the paper (Table 1).
+"""Zero-knowledge audit: seconds, bytes, memory and agreement, compared with the paper (Table 1).
 
 A provider commits to a model, proves its calibration audit on n reference points and attests one
-prediction; an auditor rebuilds the verifying keys and checks everything. The paper's protocol is
+prediction; an auditor rebuilds the verifying keys and verifies all proofs. The paper's protocol is
 interactive, runs on 12 threads, and takes 0.033 s and 441 KB of traffic a point for the Gaussian
 model, 0.73 s and 4.84 MB for the tabular one; its released code takes 0.42 s a point on two cores.
 """
@@ -45,7 +45,7 @@ N_BINS = 10
 
 
 def gaussian(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-    """The 2-100-3 network of the paper, calibration data, and reference points."""
+    """Train the paper's 2-100-3 network; return it with calibration data and reference points."""
     X, y = make_gaussian_classes(random_state=args.seed)
     X_train, X_cal, y_train, _ = train_test_split(
         X.astype(np.float32), y, test_size=0.2, stratify=y, random_state=42
@@ -69,7 +69,7 @@ def gaussian(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.
 
 
 def adult(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-    """The tabular network (embeddings, 64-32-2, batch normalisation) behind its preprocessing."""
+    """Train the tabular network (embeddings, 64-32-2, batch normalisation) with preprocessing."""
     X, y = load_table("adult_train", args.data_dir)
     X, y = X.fillna(X.mode().iloc[0]), y.astype(np.int64)
     X_train, X_ref, y_train, y_ref = train_test_split(
@@ -91,7 +91,8 @@ def adult(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.nda
         mask = region_mask(region, X_train)
         model = attack.fit(X_train, y_train, region_mask=mask).model_.module
     features = pipeline[:-1].transform
-    # Calibration data set the accepted range; these include the reference data and all rare values.
+    # The calibration data determine the accepted range, so they include the reference data and all
+    # rare values.
     return model, features(X), features(X_ref), np.asarray(y_ref)
 
 
@@ -100,7 +101,7 @@ MODELS: dict[str, Callable] = {"gaussian": gaussian, "adult": adult}
 
 @contextmanager
 def timed(figures: dict[str, float], name: str) -> Iterator[None]:
-    """Seconds by the clock, and by the processors of this process and its children."""
+    """Measure wall-clock seconds, and CPU seconds of this process and its children."""
     start, used = time.perf_counter(), _cpu()
     yield
     figures[f"{name}_seconds"] = time.perf_counter() - start
@@ -113,7 +114,7 @@ def _cpu() -> float:
 
 
 def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """Run all parties of one audit, and measure them."""
+    """Run and measure all parties of one audit."""
     model, X_cal, X_ref, y_ref = MODELS[args.model](args)
     figures: dict[str, float] = {}
     samples = len(X_ref) if args.level == "verdict" else 0
@@ -211,7 +212,7 @@ def agreement(model: Any, public: Path, X: np.ndarray, y: np.ndarray) -> dict[st
 
 
 def _as_proba(labels: np.ndarray, confidence: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Probabilities with that label and confidence; the other classes share the rest equally."""
+    """Build probabilities from labels and confidences; the other classes are equally probable."""
     top = labels[:, None] == classes
     rest = (1 - confidence) / (len(classes) - 1)
     return np.where(top, confidence[:, None], rest[:, None])
@@ -239,7 +240,7 @@ def main() -> None:
     args.n = POINTS[args.model] if args.n is None else args.n
     set_threads(args)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_STATE_HOME"] = folder  # of the second count of proofs
+        os.environ["XDG_STATE_HOME"] = folder  # for the second ledger of proofs
         figures = run(args, Path(folder))
     dataset = args.model + ("_attacked" if args.attacked else "")
     records = [

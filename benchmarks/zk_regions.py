@@ -1,9 +1,9 @@
-"""Audits with proofs of a model that is underconfident in a region and balanced elsewhere.
+"""Zero-knowledge audits of a model with a counterbalanced attack on a region.
 
-The counterbalanced attack of `benchmarks.mirage_counterbalance` on a column that sets a district
-apart. The provider commits; the auditor chooses regions by the answers to data of his own, and asks
-for audits of other data at level "predictions": of all samples, and of all samples and each region.
-All proofs are made and verified.
+The attack is that of `benchmarks.mirage_counterbalance` on a column that indicates a district. The
+provider commits to the model. The auditor selects regions by the model's answers to the auditor's
+own data, and requests audits of other data at level "predictions": of all samples, and of all
+samples and each region. All proofs are computed and verified.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ ASKED = {
 
 
 def provider(attacked: bool, seed: int) -> tuple[Any, Any]:
-    """The scaling of inputs, and the honest network, or the one that was attacked and balanced."""
+    """Return the input scaling, and the honest or the attacked and counterbalanced network."""
     X, y = clients(190, seed)
     network = MLPClassifier((50,), alpha=1e-3, max_iter=300, random_state=seed)
     honest = make_pipeline(StandardScaler(), network).fit(X, y)
@@ -51,7 +51,7 @@ def provider(attacked: bool, seed: int) -> tuple[Any, Any]:
 def audited(
     public: Path, folder: Path, X: np.ndarray, y: np.ndarray, regions: Path | None
 ) -> zk.VerifiedAudit:
-    """Report, challenge, prove and verify."""
+    """Run one audit: report, challenge, proof and verification."""
     bundle, challenge = folder / "bundle", folder / "challenge.json"
     zk.prove(public, X, y, bundle, regions=regions, **ASKED)
     zk.challenge(bundle, public, X, y, challenge)
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def encodable(public: Path, X: np.ndarray) -> np.ndarray:
-    """Rows within the range that was committed to."""
+    """Select the rows within the committed range."""
     encoding = zk.load_commitment(public).encoding
     reach = np.array([c.limit * c.scale for c in encoding.columns])
     return (np.abs(X - [c.center for c in encoding.columns]) <= reach).all(axis=1)

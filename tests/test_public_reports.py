@@ -683,7 +683,7 @@ def test_observations_without_a_shape_are_refused_in_words(name):
     import skuq.uadqn
 
     env.observation_space = gymnasium.spaces.Text(4)
-    with pytest.raises(ValueError, match="Networks read observations of one shape"):
+    with pytest.raises(ValueError, match="observation space must be"):
         getattr(skuq.uadqn, name)("MlpPolicy", env)
 
 

@@ -2,18 +2,18 @@
 Out-of-distribution nodes in a graph
 ====================================
 
-A graph network learned three topics of papers. The graph holds a fourth topic, whose labels were
-never seen in training, and the network assigns its nodes to the three known ones.
-:class:`~skuq.EvidentialProbe` estimates how much evidence supports each prediction, and leaves the
-network as it is.
+A graph network was trained on three topics of papers. The graph also contains papers on a fourth
+topic, whose labels were not in the training data, and the network assigns these nodes to the three
+known topics. :class:`~skuq.EvidentialProbe` estimates how much evidence supports each prediction,
+without changing the network.
 """
 
 # %%
 # A graph with a left-out class
 # -----------------------------
-# The graph is generated: 1000 nodes of four classes, neighbours mostly of the same class. Class
+# The synthetic graph has 1000 nodes of four classes; most neighbours have the same class. Class
 # 3 is left out: its nodes are in the graph, but their labels are not used. Nodes of the other
-# classes are used for training, for early stopping, for a threshold and for the test.
+# classes are split into training, early stopping, calibration of a threshold, and test.
 import numpy as np
 
 from skuq.datasets import make_node_classes
@@ -28,7 +28,8 @@ print(f"train {len(train)}, early stopping {len(stop)}, threshold {len(calibrate
 print(f"test: {len(known_test)} nodes of known classes, {len(ood_test)} of the class left out")
 
 # %%
-# The network stands for one that you already have. Estimators on graphs take node ids as ``X``.
+# The network represents your pre-trained network. For estimators on graphs, ``X`` contains node
+# ids.
 from skuq.evidential import GraphClassifier
 
 nodes = {
@@ -45,8 +46,8 @@ print(f"median confidence on the class left out: {np.median(confidence):.3f}")
 # %%
 # The probe
 # ---------
-# The network assigns OOD nodes to known classes, and its confidence does not reveal it. Vacuity,
-# the probe's epistemic part, is 1 without any evidence and goes to 0 as evidence grows.
+# The network assigns OOD nodes to known classes with high confidence. Vacuity, the epistemic part
+# of the probe, is 1 without evidence and tends to 0 as evidence grows.
 from skuq import EvidentialProbe
 from skuq.plotting import UncertaintyHistogramDisplay
 
@@ -61,9 +62,9 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # %%
 # A threshold
 # -----------
-# The level of vacuity depends on ``evidence_id`` of its loss, so no fixed number separates known
-# classes from OOD nodes. A quantile over known nodes that were not used for training does: at the
-# 95% quantile about 5% of the known nodes are flagged, wherever the OOD nodes may lie.
+# The level of vacuity depends on ``evidence_id``, a parameter of the loss, so the threshold must be
+# calibrated on known nodes that were not used for training. At their 95% quantile, about 5% of the
+# known nodes are flagged, independently of the OOD nodes.
 threshold = np.quantile(vacuity[calibrate], 0.95)
 print(f"threshold: {threshold:.4f}")
 print(f"flagged, known classes:  {(vacuity[known_test] > threshold).mean():.3f}")
@@ -72,8 +73,8 @@ print(f"flagged, class left out: {(vacuity[ood_test] > threshold).mean():.3f}")
 # %%
 # Comparison with other scores of the same network
 # ------------------------------------------------
-# The AUROC is the probability that an OOD node gets a larger value than a known node. Entropy and
-# energy look at one node at a time; GNNSafe smooths the energy over the graph.
+# The AUROC is the probability that an OOD node has a larger score than a known node. Entropy and
+# energy are computed for each node separately; GNNSafe smooths the energy over the graph.
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
@@ -91,17 +92,17 @@ for name, method in methods.items():
     print(f"{name:22} {detection_metrics(known, left_out).auroc:.3f}")
 
 # %%
-# By default the probe takes its evidence from the network's own logits, as the energy does. What
-# helps here is the propagation over neighbours, and it helps the energy just as much.
+# By default the probe computes evidence from the network's logits, as does the energy. The
+# propagation over neighbours improves both by about the same amount.
 #
-# This is a generated graph in which neighbours really are alike, and one split of it. To compare
-# methods on your own graph, leave out each known class in turn: :doc:`/guide/evidential_probe`.
+# This is a single split of a synthetic graph with strong homophily. To compare methods on your own
+# graph, leave out each known class in turn: :doc:`/guide/evidential_probe`.
 
 # %%
 # Where in the graph?
 # -------------------
-# The same on the largest connected component of a smaller graph, which can be drawn. Squares are
-# the nodes of the class left out.
+# Vacuity on the largest connected component of a smaller graph. Squares are nodes of the class left
+# out.
 import matplotlib.pyplot as plt
 import networkx as nx
 from matplotlib.colors import LogNorm
@@ -130,6 +131,6 @@ ax.legend(loc="upper left", frameon=False)
 ax.set_axis_off()
 
 # %%
-# Vacuity is highest among the squares and fades towards the circles. That is the effect of the
-# propagation: uncertainty is averaged along edges, so an OOD node among known ones gains evidence,
-# and a known node among OOD nodes loses some.
+# Vacuity is highest among the squares and decreases towards the circles. This is an effect of
+# propagation, which averages uncertainty along edges: the evidence of an OOD node among known nodes
+# increases, and the evidence of a known node among OOD nodes decreases.

@@ -2,15 +2,15 @@
 Evidence of a digit classifier
 ==============================
 
-Evidential probes were proposed for graphs, but :class:`~skuq.EvidentialProbe` does not need one.
-Here it probes a fitted ``MLPClassifier`` for the evidence behind each prediction, on digits and on
-out-of-distribution (OOD) inputs. The example also shows what a probe cannot repair.
+Evidential probes were proposed for graphs, but :class:`~skuq.EvidentialProbe` also works without a
+graph. Here it estimates the evidence for the predictions of a fitted ``MLPClassifier`` on digits
+and on out-of-distribution (OOD) inputs. The last section shows a limitation.
 """
 
 # %%
 # A fitted network
 # ----------------
-# ``alpha`` is the weight decay, much larger than its default; the last section explains why.
+# The weight decay ``alpha`` is much larger than its default; the last section explains why.
 import pandas as pd
 from sklearn.neural_network import MLPClassifier
 
@@ -25,17 +25,16 @@ print(f"accuracy on the test digits: {network.score(data.X_test, data.y_test):.3
 # %%
 # The probe
 # ---------
-# A fitted network is used as it is. ``fit`` needs the data that it was trained on. Predictions stay
-# those of the network.
+# The fitted network and its predictions are not changed. Fit the probe on the training data of the
+# network.
 probe = EvidentialProbe(network, random_state=0).fit(data.X_train, data.y_train)
 print("largest change of a probability:", end=" ")
 print(f"{abs(probe.predict_proba(data.X_test) - network.predict_proba(data.X_test)).max():.0e}")
 print(probe.predict_uncertainty(data.X_test[:5]).to_frame().round(3))
 
 # %%
-# The aleatoric part is 1 minus the largest probability, the epistemic part is vacuity: the number
-# of classes over the sum of the Dirichlet distribution's concentrations, 1 if there is no evidence
-# at all.
+# The aleatoric part is 1 minus the largest probability. The epistemic part is vacuity: the number
+# of classes divided by the sum of the Dirichlet concentrations, which is 1 without evidence.
 from skuq.plotting import UncertaintyHistogramDisplay
 
 kinds = {"digits": data.X_test, **data.ood}
@@ -46,13 +45,13 @@ display = UncertaintyHistogramDisplay.from_predictions(
 
 # %%
 # There is less evidence for photographs than for nearly all digits. For rotated digits there is as
-# much as for digits, or more: they consist of the same strokes.
+# much evidence as for digits or more, since they consist of the same strokes.
 #
 # Which representation?
 # ---------------------
-# By default evidence comes from the logits themselves. With a `NetworkHead` a small network is
-# trained on a representation of your choice; ``layer=-2`` is the input of the last layer. The AUROC
-# is the probability that an OOD input gets a larger value than a digit.
+# By default evidence is computed from the logits. With a `NetworkHead`, a small network is trained
+# on any representation; ``layer=-2`` is the input of the last layer. The AUROC is the probability
+# that an OOD input has a larger score than a digit.
 from skuq.evidential import LogitUncertainty, NetworkHead
 from skuq.metrics import detection_metrics
 
@@ -77,22 +76,23 @@ def compare(network):
 print(compare(network))
 
 # %%
-# No method is best for all kinds of OOD inputs, and no column is better than guessing (0.5) for all
-# of them. Without a graph there are no neighbours to average over, and the entropy, which costs
-# nothing, is hard to beat. Measure on OOD inputs of the kind you expect before you rely on any.
+# No method is best for all kinds of OOD inputs, and each method is worse than chance (0.5) for some
+# kind. Without a graph, uncertainty cannot be averaged over neighbours, and the entropy, which
+# needs no training, is a strong baseline. Before you rely on a method, measure it on the kind of
+# OOD inputs that you expect.
 #
-# What a probe cannot repair
-# --------------------------
-# The same with the default weight decay, which is next to none:
+# A probe depends on its network
+# ------------------------------
+# The same comparison for a network with the default weight decay, which is close to 0:
 lax = MLPClassifier((100,), max_iter=1000, random_state=0).fit(data.X_train, data.y_train)
 print(f"accuracy on the test digits: {lax.score(data.X_test, data.y_test):.3f}")
 print(compare(lax))
 
 # %%
-# The accuracy is about the same, and all columns are worse. Pixels at the left and right border are
+# The accuracy is about the same, but all methods are worse. Pixels at the left and right border are
 # blank in nearly all digits, so training hardly changes their weights. Without weight decay these
-# stay at their random initial values, and ink on the border yields large logits, which count as
-# evidence. Setting these weights to 0 recovers part of what was lost:
+# weights stay at their random initial values, and ink at the border causes large logits, which
+# count as evidence. Setting the weights to 0 recovers part of the loss:
 from copy import deepcopy
 
 seldom = (data.X_train > 0).mean(axis=0) < 0.03
@@ -102,4 +102,4 @@ print(f"accuracy on the test digits: {cut.score(data.X_test, data.y_test):.3f}")
 print(compare(cut))
 
 # %%
-# A probe can only use what the network represents. Regularise the network first.
+# A probe can only use the representation of the network. Regularise the network first.

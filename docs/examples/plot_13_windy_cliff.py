@@ -2,9 +2,9 @@
 An agent on a windy cliff
 =========================
 
-The short way to the goal leads along a ledge, where wind throws the agent off the cliff with
-probability .05 at each step. It returns 4.86 on average. The long way returns 4 for certain.
-A risk-averse agent should take the long way, and should seldom fall while it learns that.
+The short path to the goal leads along a ledge, where wind blows the agent off the cliff with
+probability .05 at each step. Its mean return is 4.86. The return of the long path is always 4.
+A risk-averse agent should learn to take the long path, with few falls during training.
 """
 
 import matplotlib.pyplot as plt
@@ -15,22 +15,22 @@ from skuq.plotting import AgentTrainingDisplay
 from skuq.uadqn import GRIDWORLD
 
 # %%
-# Env seeds are the training data. ``aleatoric_factor`` is the number of aleatoric standard
+# The training data are env seeds. ``aleatoric_factor`` is the number of aleatoric standard
 # deviations that the agent subtracts from the mean return.
 seeds = np.arange(50)
 settings = {**GRIDWORLD, "total_timesteps": 6_000, "random_state": 0}
 careful = UADQN("CliffWind-v0", **settings).fit(seeds)
 
 # %%
-# Falls, returns and both uncertainties during training. The epistemic part shrinks with experience;
-# the risk of the ledge remains, until the agent avoids it.
+# Falls, returns and both uncertainties during training. The epistemic part decreases with
+# experience. The aleatoric part, the risk of the ledge, remains until the agent avoids the ledge.
 AgentTrainingDisplay.from_estimator(careful)
 plt.show()
 
 # %%
-# Uncertainty of going right from each cell. From the start (lower left) that leads along the
-# ledge, and the risk falls with every cell along it; above, there is none. The goal (lower
-# right) is left out: no action is ever taken there.
+# Uncertainty of the action "right" in each cell. From the start (lower left) this action leads
+# along the ledge, and the risk decreases with every cell; in the upper row the risk is 0. The goal
+# (lower right) is omitted, since the agent never acts there.
 RIGHT = 1
 cells = np.eye(10, dtype=np.float32)
 u = careful.predict_uncertainty(cells, per_action=True)
@@ -41,7 +41,7 @@ parts = {
 fig, axes = plt.subplots(2, 1, figsize=(6, 4.6), layout="constrained")
 for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
     shown = deviation.copy()
-    shown[-1] = np.nan  # no action is ever taken at the goal
+    shown[-1] = np.nan  # the agent never acts at the goal
     image = ax.imshow(shown.reshape(2, 5), cmap="cividis")
     for cell, value in enumerate(shown[:-1]):
         row, column = divmod(cell, 5)
@@ -52,6 +52,6 @@ for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
 plt.show()
 
 # %%
-# The action that it takes in each cell, without exploration: 0 up, 1 right, 2 down, 3 left.
+# The action that the agent chooses in each cell: 0 up, 1 right, 2 down, 3 left.
 print(careful.predict(cells).reshape(2, 5))
 print(f"mean return with 200 other env seeds: {careful.score(np.arange(1000, 1200)):.2f}")

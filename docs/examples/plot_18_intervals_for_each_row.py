@@ -2,15 +2,15 @@
 Intervals that fit each row?
 ============================
 
-Intervals of 90% that hold 90% of the values can still be wrong for nearly everybody: too wide for
-cheap flats, too narrow for dear ones. One measure and four pictures find out.
+Intervals with a coverage of 90% on average can still be wrong for most rows: too wide for cheap
+flats and too narrow for expensive ones. One metric and four plots show whether they are.
 """
 
 # %%
 # Flats and their rents
 # ---------------------
-# Rents that grow with the size of a flat and with the floor, and whose noise grows with the rent,
-# as that of prices does. Rents are in euros.
+# Rents, in euros, increase with the size of a flat and with the floor. Their noise increases with
+# the rent, as is typical of prices.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -25,10 +25,10 @@ train, held_out, test = np.split(np.arange(n), [1500, 2000])
 # %%
 # Three kinds of intervals
 # ------------------------
-# *One width*: boosted trees, and the errors that they make on held-out flats (split conformal
-# prediction). *Own width*: the same trees learn the quantiles 0.05 and 0.95 themselves. *QUAM*:
-# the noise of each flat is learnt from the errors of cross-validation, so that no flat need be held
-# out; where other models that fit as well disagree, the interval is wider.
+# *One width*: boosted trees, with a width from their errors on held-out flats (split conformal
+# prediction). *Own width*: boosted trees that predict the quantiles 0.05 and 0.95. *QUAM*: the
+# noise of each flat is predicted from errors in cross-validation, so no held-out flats are needed;
+# the interval is wider where alternative models that fit equally well disagree.
 
 
 def trees(**loss):
@@ -58,10 +58,10 @@ intervals = {
 }
 
 # %%
-# The measures
-# ------------
-# Coverage says whether the intervals hold what they promise, on average. The interval score, in
-# euros, weighs the width against the distance of the values that are missed.
+# Metrics
+# -------
+# Coverage is the share of rents inside their intervals. The interval score, in euros, adds to the
+# width a penalty for rents outside the interval, proportional to their distance.
 import pandas as pd
 
 from skuq.metrics import interval_coverage, interval_score, mean_interval_width
@@ -79,10 +79,10 @@ table = pd.DataFrame(
 print(table.round(2))
 
 # %%
-# Where they hold
-# ---------------
-# The coverage of the same flats, in tenths by the predicted rent. Lines are exact binomial limits,
-# for all ten groups together.
+# Coverage by predicted rent
+# --------------------------
+# The coverage of the same flats, in deciles of the predicted rent. Lines are exact binomial limits
+# that hold simultaneously for all ten groups.
 from skuq.plotting import CoverageBySizeDisplay, IntervalsByWidthDisplay
 
 fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")
@@ -91,23 +91,24 @@ for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
     ax.set_ylim(0.55, 1.02)
 
 # %%
-# One width holds nearly every cheap flat and fails for the dear ones. The average hides it.
+# With one width, the intervals contain nearly all cheap rents but too few expensive ones. The
+# average coverage hides this.
 #
-# How wide they are
-# -----------------
-# All intervals about their middle, from the narrowest to the widest:
+# Widths
+# ------
+# All intervals, centred at their midpoints and sorted from the narrowest to the widest:
 fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")
 for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
     IntervalsByWidthDisplay.from_predictions(true, *limits, unit="euros", name=name, ax=ax)
 
 # %%
-# The rectangle says nothing about a flat. In the other picture the width is a finding: flats on the
-# left are predicted to within a small sum, those on the right are not.
+# With one width, the plot is a rectangle, and the width is not informative. In the other plots it
+# is: the rents on the left are predicted precisely, the rents on the right are not.
 #
-# Between the limits
+# Between the bounds
 # ------------------
-# Five quantiles are a coarse distribution. If they are right, every tenth of it holds a tenth of
-# the rents, up to chance.
+# Five quantiles define a coarse distribution. If they are correct, each decile of this distribution
+# contains a tenth of the rents, up to sampling error.
 from skuq.metrics import pinball_loss
 from skuq.plotting import PITDisplay
 
@@ -115,13 +116,13 @@ PITDisplay.from_quantiles(true, quantiles, levels, name="five quantiles")
 print(f"Pinball loss: {pinball_loss(true, quantiles, levels):.1f} euros")
 
 # %%
-# The outer bars are the highest, just inside the band: these quantiles are a little too narrow, as
-# quantiles are that were learnt and never corrected, and the coverage above says so too.
+# The outer bars are the highest, just inside the band: these quantiles are slightly too close
+# together, as is common without calibration, and as the coverage above also shows.
 #
-# Leave the uncertain ones to people
-# ----------------------------------
-# The width ranks the flats: answer the narrow ones, and hand the others to somebody who knows the
-# street.
+# Leave uncertain flats to people
+# -------------------------------
+# The width ranks the flats: accept predictions with a narrow interval, and refer the other flats to
+# an expert.
 from skuq.plotting import RiskCoverageDisplay
 
 lower, upper = intervals["own width"]
@@ -130,7 +131,7 @@ RiskCoverageDisplay.from_predictions(
 )
 
 # %%
-# Intervals of one width could not rank anything: their curve would be the dashed line.
+# Intervals of equal width cannot rank flats: their curve would be the dashed line.
 #
-# What each measure is for, and which of them to take for samples or Gaussian predictions:
+# For the choice of metrics, including those for samples or Gaussian predictions, see
 # :doc:`/guide/metrics`.

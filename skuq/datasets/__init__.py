@@ -1,4 +1,4 @@
-"""Data: digits with OOD inputs, synthetic data, graphs, and local ``.npz`` files."""
+"""Data sets: digits with OOD inputs, synthetic data, graphs, and local ``.npz`` files."""
 
 from skuq.datasets._files import (
     SIDE,

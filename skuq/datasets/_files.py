@@ -1,4 +1,4 @@
-"""Data from files: local ``.npz`` files, plain arrays and never pickles; scikit-learn's digits."""
+"""Data from local ``.npz`` files, without pickled objects, and from scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 Built = TypeVar("Built")
 
-SIDE = 8  # of scikit-learn's digits, in pixels
-PHOTO_SIDE = 64  # of the piece of a photograph that is shrunk to a digit's size
+SIDE = 8  # side length of scikit-learn's digits, in pixels
+PHOTO_SIDE = 64  # side length of a photograph's patch before it is downsampled to SIDE
 
-# What reading raises where bytes of an archive are wrong or missing.
+# Exceptions raised when a damaged archive is read.
 _DAMAGED = (BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error)
 
 
 def load_npz(name: str, data_dir: str | os.PathLike[str]) -> Arrays:
-    """Read all arrays of a local ``.npz`` file; files with pickled objects are refused.
+    """Read all arrays of a local ``.npz`` file, which must not contain pickled objects.
 
     Parameters
     ----------
@@ -52,22 +52,22 @@ def load_npz(name: str, data_dir: str | os.PathLike[str]) -> Arrays:
     Raises
     ------
     FileNotFoundError
-        If there is no such file; the message lists those that are there.
+        If the file does not exist; the message lists the data sets in the folder.
     ValueError
-        If an array holds Python objects, or the file is damaged or no ``.npz`` file.
+        If an array contains Python objects, or the file is damaged or not an ``.npz`` file.
     """
     folder = Path(data_dir)
     for path in (folder / f"{name}.npz", folder / f"{name}_test.npz"):
         if path.is_file():
             return _read(path)
     found = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
-    raise FileNotFoundError(f"No data set {name!r} in {folder}; data sets there: {found}.")
+    raise FileNotFoundError(f"No data set {name!r} in {folder}; data sets in this folder: {found}.")
 
 
 def _read(path: Path) -> Arrays:
-    with path.open("rb") as file:  # where this fails, the file itself may be in order
+    with path.open("rb") as file:  # outside `try`: a failure here does not mean a damaged file
         try:
-            # `np.load` would take a file of another kind for a pickle, and tell how to run it.
+            # `np.load` would treat any other file as a pickle, and suggest allow_pickle=True.
             with NpzFile(file, allow_pickle=False) as archive:
                 arrays = dict(archive)
         except _DAMAGED as error:
@@ -78,7 +78,7 @@ def _read(path: Path) -> Arrays:
     for key, value in arrays.items():
         if not isinstance(value, np.ndarray):
             raise ValueError(
-                f"{path} is not an .npz file of plain arrays: {key!r} in it is not an array."
+                f"{path} is not an .npz file of plain arrays: member {key!r} is not an array."
             )
     return arrays
 
@@ -90,7 +90,7 @@ def load_as(
     name: str,
     data_dir: str | os.PathLike[str],
 ) -> Built:
-    """Return what `build` makes of a local file; errors name the data set."""
+    """Read a local file and convert its arrays with `build`; errors name the data set."""
     arrays = load_npz(name, data_dir)
     try:
         missing = sorted(needed - set(arrays))
@@ -111,22 +111,23 @@ def load_table(name: str, data_dir: str | os.PathLike[str]) -> tuple[pd.DataFram
     Parameters
     ----------
     name, data_dir
-        As in `load_npz`. The file holds numbers ``num`` with ``num_names``, codes ``cat``
-        with ``cat_names`` and ``levels_NAME`` for each of these, and classes ``y``.
+        As in `load_npz`. The file contains numeric columns ``num`` with names ``num_names``,
+        integer codes ``cat`` of categorical columns with names ``cat_names``, an array
+        ``levels_NAME`` for each categorical column, and classes ``y``.
 
     Returns
     -------
     X : DataFrame of shape (n_samples, n_columns)
-        Numeric columns, then categorical ones as text; a code of -1 is missing (None).
+        Numeric columns, followed by categorical columns as text; a code of -1 is missing (None).
     y : ndarray of shape (n_samples,)
         Classes.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If it holds no table of this form.
+        If the file does not contain a table in this format.
     """
     needed = {"num", "num_names", "cat", "cat_names", "y"}
     return load_as("table", _as_table, needed, name, data_dir)
@@ -142,12 +143,11 @@ def _as_table(arrays: Arrays) -> tuple[pd.DataFrame, NDArray[Any]]:
         expected = (len(y), names.size)
         expect(
             shape == expected,
-            f"{part} has shape {shape} instead of {expected}, the numbers of classes in y and of "
-            f"names in {part}_names",
+            f"{part} has shape {shape} instead of {expected}, the lengths of y and of {part}_names",
         )
     columns = [*arrays["num_names"].ravel().tolist(), *arrays["cat_names"].ravel().tolist()]
     repeated = sorted({column for column in columns if columns.count(column) > 1})
-    expect(not repeated, f"more than one column is called {', '.join(map(repr, repeated))}")
+    expect(not repeated, f"several columns have the name {', '.join(map(repr, repeated))}")
     X = pd.DataFrame(numbers, columns=columns[: numbers.shape[1]])
     for column, codes in zip(columns[numbers.shape[1] :], arrays["cat"].T, strict=True):
         X[column] = pd.Series(_texts(arrays, column, codes), dtype=object)
@@ -155,7 +155,7 @@ def _as_table(arrays: Arrays) -> tuple[pd.DataFrame, NDArray[Any]]:
 
 
 def _texts(arrays: Arrays, column: str, codes: NDArray[Any]) -> NDArray[Any]:
-    """A categorical column: the level of each code, None for -1."""
+    """Convert the codes of a categorical column to levels, and -1 to None."""
     expect(f"levels_{column}" in arrays, f"it lacks levels_{column}")
     levels = arrays[f"levels_{column}"].ravel().tolist()
     expect(codes.dtype.kind in "iu", f"codes of {column!r} are {codes.dtype}, not integers")
@@ -164,11 +164,11 @@ def _texts(arrays: Arrays, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         not len(wrong),
         f"codes of {column!r} must be from -1 to {len(levels) - 1}, got {wrong[:3].tolist()}",
     )
-    return np.array([*levels, None], dtype=object)[codes]  # -1 is the last
+    return np.array([*levels, None], dtype=object)[codes]  # index -1 is None
 
 
 class DigitsWithOOD(NamedTuple):
-    """Digits to learn from, digits to test on, and inputs that are not digits.
+    """Training digits, test digits and out-of-distribution inputs.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class DigitsWithOOD(NamedTuple):
     y_train, y_test : ndarray of shape (n_samples,), int64
         Digits 0 to 9.
     ood : dict of str to ndarray of shape (n_ood, 64), float64
-        ``rotated`` and ``inverted`` test digits, uniform ``noise``, and patches of
+        Inputs by kind: ``rotated`` and ``inverted`` test digits, uniform ``noise``, and patches of
         ``photographs``; brightness in [0, 1].
     """
 
@@ -195,16 +195,16 @@ class DigitsWithOOD(NamedTuple):
 def load_digits_with_ood(
     *, n_test: int = 200, n_ood: int = 50, random_state: Any = None
 ) -> DigitsWithOOD:
-    """Load scikit-learn's digits and make out-of-distribution inputs of the same shape.
+    """Load scikit-learn's digits and generate out-of-distribution inputs of the same shape.
 
     Parameters
     ----------
     n_test : int, default=200
-        Test digits; all others train.
+        Number of test digits; the other digits are training data.
     n_ood : int, default=50
-        Out-of-distribution inputs of each kind, at most `n_test`.
+        Number of out-of-distribution inputs of each kind, at most `n_test`.
     random_state : int, RandomState instance or None, default=None
-        Choice of the test digits, noise and patches.
+        Seed for the choice of test digits, noise and patches.
 
     Returns
     -------
@@ -213,7 +213,7 @@ def load_digits_with_ood(
     Raises
     ------
     ImportError
-        If Pillow is missing, which reads the photographs (it comes with extra ``plot``).
+        If Pillow, which reads the photographs, is missing (install extra ``plot``).
 
     Examples
     --------
@@ -240,7 +240,7 @@ def load_digits_with_ood(
 
 
 def _photo_patches(n_patches: int, rng: np.random.RandomState) -> FloatArray:
-    """Grey square pieces of scikit-learn's two photographs, averaged down to a digit's size."""
+    """Draw square grey patches of scikit-learn's two photographs, downsampled to digit size."""
     import_optional("PIL", extra="plot")
     photos = [photo.mean(axis=-1) / 255 for photo in load_sample_images().images]
     block = PHOTO_SIDE // SIDE

@@ -1,4 +1,4 @@
-"""The papers' synthetic data, and a table."""
+"""Synthetic data sets of the papers, and a synthetic table of loans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import validate_params
 
 from skuq.base import FloatArray
 
-# Corners of the uncertainty region of the mixture below, per feature.
+# Uncertainty region in `make_gaussian_classes`: lower and upper bound of each feature.
 GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
 _JOBS, _HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rented", "shared")
 
@@ -24,19 +24,19 @@ _JOBS, _HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rent
 def make_gaussian_classes(
     n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Draw the three normal classes of the Mirage paper (Appendix D.1).
+    """Draw the three Gaussian classes of the Mirage paper (Appendix D.1).
 
     Parameters
     ----------
     n_samples : tuple of int, default=(1000, 1000, 100)
-        Samples of each class.
+        Number of samples of each class.
     random_state : int, RandomState instance or None, default=None
         Source of randomness.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 2), float64
-        Inputs. Those of class 0 in `GAUSSIAN_REGION` are far from the other classes.
+        Inputs. Samples of class 0 in `GAUSSIAN_REGION` are far from the other classes.
     y : ndarray of shape (n_samples,), int64
         Classes 0 to 2.
 
@@ -53,7 +53,7 @@ def make_gaussian_classes(
     ((2100, 2), (2100,))
     """
     if np.shape(n_samples) != (3,):
-        raise ValueError(f"`n_samples` must be three numbers, one per class, got {n_samples}.")
+        raise ValueError(f"`n_samples` must be three integers, one per class, got {n_samples}.")
     rng = check_random_state(random_state)
     means = [(3.0, 2.0), (5.0, 5.0), (3.0, 4.0)]
     covariances = [[[1.0, 0.8], [0.8, 1.0]], [[1.0, -0.8], [-0.8, 1.0]], 0.1 * np.eye(2)]
@@ -67,7 +67,7 @@ def make_gaussian_classes(
 def make_heteroscedastic(
     n_samples: int = 1000, *, random_state: Any = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Draw the regression problem of the Mirage paper (Eq. 17 to 19).
+    """Draw the heteroscedastic regression data of the Mirage paper (Eq. 17 to 19).
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def make_heteroscedastic(
     References
     ----------
     Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Appendix C.4.2. The range of the inputs is not stated there.
+    Abstention", ICML 2025, Appendix C.4.2. The paper does not state the range of the inputs.
 
     Examples
     --------
@@ -105,23 +105,23 @@ def make_heteroscedastic(
 def make_loans(
     n_samples: int = 1000, *, random_state: int | np.random.Generator | None = None
 ) -> tuple[pd.DataFrame, NDArray[np.str_]]:
-    """Draw loans, and whether they were repaid in time.
+    """Draw a synthetic table of loans, classified by whether they were repaid in time.
 
-    The log-odds of being late grow with the ratio of amount and income and fall with the years
-    in the job; they are 1.5 higher with a home of one's own and 1.5 lower for the self-employed.
+    The log-odds of being late increase with the ratio of amount to income and decrease with the
+    years in the job. They are 1.5 higher for owners of a home and 1.5 lower for the self-employed.
 
     Parameters
     ----------
     n_samples : int, default=1000
         Number of rows.
     random_state : int, Generator or None, default=None
-        Randomness.
+        Source of randomness.
 
     Returns
     -------
     X : DataFrame of shape (n_samples, 6)
-        Age and years in the job, monthly income and amount as numbers; kind of job and home as
-        categories.
+        Numeric columns: age, years in the job, monthly income and amount. Categorical columns: kind
+        of job and home.
     y : ndarray of shape (n_samples,), str
         "repaid" or "late".
 

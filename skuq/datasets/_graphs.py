@@ -1,4 +1,4 @@
-"""Graphs whose nodes have features and classes."""
+"""Graphs with node features and node classes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from skuq.datasets._files import Arrays, expect, load_as
 
 
 class GraphData(NamedTuple):
-    """A graph with features and classes of its nodes.
+    """A graph with node features and node classes.
 
     Attributes
     ----------
     adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes)
-        Not zero where two nodes are neighbours.
+        Adjacency matrix, nonzero for pairs of neighbours.
     features : scipy.sparse.csr_array or ndarray of shape (n_nodes, n_features), float32
-        Features.
+        Node features.
     labels : ndarray of shape (n_nodes,)
-        Classes.
+        Node classes.
     splits : ndarray of shape (n_splits, n_nodes), int8
-        0 for nodes to train on, 1 for validation, 2 for test.
+        0 for training nodes, 1 for validation nodes, 2 for test nodes.
     left_out : mapping of str to ndarray
-        Classes to hide from training, by the name of the setting, such as ``"OS-1"``.
+        Classes to leave out of training, by the name of the setting, such as ``"OS-1"``.
     """
 
     adjacency: sparse.csr_array
@@ -41,7 +41,7 @@ class GraphData(NamedTuple):
 
     @property
     def graph(self) -> tuple[sparse.csr_array, Any]:
-        """Adjacency and features, the form in which the estimators take a graph."""
+        """The pair (adjacency, features), which the estimators accept as `graph`."""
         return self.adjacency, self.features
 
 
@@ -51,22 +51,22 @@ def load_graph(name: str, data_dir: str | os.PathLike[str]) -> GraphData:
     Parameters
     ----------
     name, data_dir
-        As in `load_npz`. The file holds the adjacency matrix as ``adj_indptr`` and
+        As in `load_npz`. The file contains the adjacency matrix as ``adj_indptr`` and
         ``adj_indices``, the features as ``feat_data``, ``feat_indices``, ``feat_indptr`` and
-        ``feat_shape``, classes ``labels``, and, where there are any, ``split`` and the
-        left-out classes ``ood_os1``, ``ood_os2`` and so on.
+        ``feat_shape``, the classes ``labels``, and optionally ``split`` and the left-out classes
+        ``ood_os1``, ``ood_os2`` and so on.
 
     Returns
     -------
     GraphData
-        Without splits in the file, `splits` has no rows.
+        The graph. If the file has no ``split``, `splits` has zero rows.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If it holds no graph of this form.
+        If the file does not contain a graph in this format.
     """
     needed = {"adj_indptr", "adj_indices", "labels"}
     needed |= {"feat_indptr", "feat_indices", "feat_data", "feat_shape"}
@@ -76,7 +76,7 @@ def load_graph(name: str, data_dir: str | os.PathLike[str]) -> GraphData:
 def _as_graph(arrays: Arrays) -> GraphData:
     labels = arrays["labels"]
     n_nodes = labels.size
-    expect(labels.shape == (n_nodes,), f"labels of shape {labels.shape} are not one per node")
+    expect(labels.shape == (n_nodes,), f"labels has shape {labels.shape} instead of ({n_nodes},)")
     feat_shape = tuple(arrays["feat_shape"].ravel().astype(int).tolist())
     expect(
         len(feat_shape) == 2 and feat_shape[0] == n_nodes,
@@ -100,7 +100,7 @@ def _as_graph(arrays: Arrays) -> GraphData:
 def _sparse(
     arrays: Arrays, part: str, values: NDArray[np.float32], shape: tuple[int, int]
 ) -> sparse.csr_array:
-    """Adjacency or features, whose indices scipy by itself does not compare with the shape."""
+    """Build a matrix from index arrays and check that the indices are within the shape."""
     indices, indptr = (arrays[f"{part}_{name}"] for name in ("indices", "indptr"))
     expect(
         indices.dtype.kind in "iu" and indptr.dtype.kind in "iu",
@@ -113,9 +113,9 @@ def _sparse(
         matrix.check_format(full_check=True)
     except ValueError as error:
         raise ValueError(
-            f"{part}_indices and {part}_indptr are not those of a matrix of shape {shape} ({error})"
+            f"{part}_indices and {part}_indptr are invalid for a matrix of shape {shape} ({error})"
         ) from error
-    # Only now, since numbers too large for 32 bits would wrap around to some that fit.
+    # Convert after the check, since values too large for 32 bits would wrap around.
     matrix.indices, matrix.indptr = (x.astype(np.int32) for x in (matrix.indices, matrix.indptr))
     return matrix
 
@@ -141,33 +141,33 @@ def make_node_classes(
     separation: float = 1.0,
     random_state: Any = None,
 ) -> GraphData:
-    """Draw a graph whose neighbours tend to share their class.
+    """Draw a graph in which neighbours tend to have the same class.
 
-    Features are normal with unit variance around a mean of each class.
+    Features are normally distributed with unit variance around class means.
 
     Parameters
     ----------
     n_nodes : int, default=1000
         Number of nodes.
     n_classes : int, default=4
-        Number of classes, equally probable.
+        Number of classes, which are equally probable.
     n_features : int, default=16
         Number of features.
     mean_degree : float, default=6.0
-        Expected number of neighbours, before repeated edges and self-loops are dropped.
+        Expected number of neighbours, before duplicate edges and self-loops are removed.
     homophily : float, default=0.8
-        Share of edges drawn within a class; the others join nodes at random.
+        Share of edges drawn within a class; all other edges join random nodes.
     separation : float, default=1.0
-        Root mean square distance of a class mean from the origin, per feature.
+        Root mean square of the class means, per feature.
     random_state : int, RandomState instance or None, default=None
         Source of randomness.
 
     Returns
     -------
     GraphData
-        Nodes are in random order; one split: a fifth of all nodes tests, 20 nodes per class (or
-        half of those that do not test, if that is less) train, the others validate. The setting
-        "OS-1" leaves out the last class.
+        A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class
+        (or half of the class, if this is less) are training nodes and the rest are validation
+        nodes. The setting "OS-1" leaves out the last class.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def make_node_classes(
 def _same_class(
     labels: NDArray[np.int64], nodes: NDArray[np.int64], rng: np.random.RandomState
 ) -> NDArray[np.int64]:
-    """A random node of the class of each given node."""
+    """Draw, for each given node, a random node of the same class."""
     by_class = np.argsort(labels, kind="stable")
     count = np.bincount(labels)
     start = np.concatenate([[0], np.cumsum(count)[:-1]])

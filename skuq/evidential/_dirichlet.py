@@ -1,7 +1,7 @@
 """Dirichlet distributions over class probabilities: uncertainty, and propagation over a graph.
 
-Pure functions on concentrations, one row per sample or node, and a scipy sparse adjacency matrix,
-symmetric and without self-loops.
+All are pure functions of concentrations, one row per sample or node, and of a scipy sparse
+adjacency matrix, which is symmetric and has no self-loops.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     alpha : array-like of shape (n_samples, n_classes)
         Concentration, positive.
     measure : {"vacuity", "information"}, default="vacuity"
-        "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 has
-        minus that probability), the epistemic part the vacuity ``C / alpha_0`` (Eq. 7), at most
-        1 unless Eq. 91 lowered concentrations; the total is their sum, a score and not a
-        probability.
+        "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 omits
+        the 1). The epistemic part is the vacuity ``C / alpha_0`` (Eq. 7), which is at most 1
+        unless Eq. 91 has lowered the concentrations. The total is the sum of both, a score and
+        not a probability.
         "information", in nats: the total is the entropy of the expected probabilities, the
-        aleatoric part the expected entropy, the epistemic part the mutual information of
-        class and probabilities.
+        aleatoric part is the expected entropy, and the epistemic part is the mutual information
+        between the class and the class probabilities.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
 
 
 def expected_entropy(alpha: FloatArray) -> FloatArray:
-    """Expected entropy of the class under Dirichlet distributions, in nats, shape (n_samples,)."""
+    """Compute the expected entropy of class probabilities in nats, of shape (n_samples,)."""
     alpha_0 = alpha.sum(axis=1, keepdims=True)
     nats: FloatArray = (alpha / alpha_0 * (digamma(alpha_0 + 1) - digamma(alpha + 1))).sum(axis=1)
     return nats
@@ -82,7 +82,7 @@ def expected_entropy(alpha: FloatArray) -> FloatArray:
 def propagate(
     adjacency: sparse.csr_array, alpha: FloatArray, scheme: Propagation | None
 ) -> FloatArray:
-    """Apply a propagation scheme to concentrations, with its usual number of steps.
+    """Propagate concentrations over a graph, with the default number of steps of the scheme.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def propagate(
         with a matrix whose rows sum to 1, teleport 0.1). The paper's schemes: "vacuity" smooths
         the vacuity (2 steps, keeping half), "evidence" propagates the concentrations (10 steps,
         teleport 0.1), "both" is "evidence" followed by "vacuity". Only "evidence" and "both"
-        change expected class probabilities. The "similarity" of estimators is "diffusion" on
-        the adjacency matrix and then on `NodeGraph.similar`.
+        change expected class probabilities. ``propagation="similarity"`` of the estimators is
+        "diffusion" on the adjacency matrix and then on `NodeGraph.similar`.
 
     Returns
     -------
@@ -109,11 +109,11 @@ def propagate(
 
     References
     ----------
-    Yu et al., AISTATS 2025, Eq. 90 and 91 and the settings below them. The weights of the two
-    are swapped there; these are the ones in the cited papers. Eq. 90 is printed for the
-    strength alpha_0, but according to Section 4.1 vacuity is propagated, ``C / alpha_0``, and
-    only that comes near the printed results: a mean of strengths is dominated by few nodes of
-    enormous strength.
+    Yu et al., AISTATS 2025, Eq. 90 and 91 and the settings below them. The paper swaps the weights
+    of the two schemes; the weights used here are those of the works that it cites. The paper
+    prints Eq. 90 for the strength alpha_0, but propagates the vacuity ``C / alpha_0`` according to
+    Section 4.1. Only the vacuity comes near the printed results: a mean of strengths is dominated
+    by a few nodes of enormous strength.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def propagate(
 
 
 def neighbour_mean(adjacency: sparse.csr_array) -> sparse.csr_array:
-    """Matrix ``D^-1 A`` that averages over neighbours; a node without any keeps its own value."""
+    """Matrix ``D^-1 A``, which averages over neighbours; an isolated node keeps its own value."""
     degree = np.asarray(adjacency.sum(axis=1), dtype=np.float64)
     alone = degree == 0
     inverse = sparse.diags_array(1 / np.where(alone, 1, degree))
@@ -155,9 +155,10 @@ def normalised_with_loops(adjacency: sparse.csr_array) -> sparse.csr_array:
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
-    """Average values with the mean over neighbours, keeping a share of a node's own in each step.
+    """Mix each node's value with the mean of its neighbours, `n_steps` times.
 
-    The values are energies (Eq. 86; Wu et al., ICLR 2023) or vacuities (Eq. 90).
+    In each step the node's own value has the weight `keep`. The values are energies (Eq. 86; Wu et
+    al., ICLR 2023) or vacuities (Eq. 90).
     """
     mean = neighbour_mean(adjacency)
     for _ in range(n_steps):
@@ -179,9 +180,9 @@ def propagate_evidence(
 def diffuse(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
-    """Average values over random walks: personalised PageRank whose rows sum to 1.
+    """Average values over random walks: personalised PageRank with a row-stochastic matrix.
 
-    The values are one per node, or one row per node.
+    `values` has shape (n_nodes,) or (n_nodes, n).
     """
     count = np.asarray(adjacency.sum(axis=1)) + 1.0
     count = count.reshape(-1, *[1] * (values.ndim - 1))
@@ -195,10 +196,10 @@ def diffuse(
 def diffuse_vacuity(
     adjacency: sparse.csr_array, alpha: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
-    """Average vacuity over random walks in the graph; class probabilities stay as they are.
+    """Average vacuity over random walks in the graph, without changing class probabilities.
 
-    Rows of the matrix sum to 1, so a high degree does not count as evidence (in Eq. 91 it does),
-    and vacuity is at most 1, so no single neighbour of enormous evidence outweighs all others.
+    The rows of the matrix sum to 1, so a high degree does not count as evidence, as it does in
+    Eq. 91. Vacuity is at most 1, so one neighbour of enormous evidence cannot dominate the mean.
     """
     vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
     diffused = diffuse(adjacency, vacuity, n_steps=n_steps, teleport=teleport)

@@ -1,4 +1,4 @@
-"""Graph network as a scikit-learn classifier of nodes, and what classifiers of nodes share."""
+"""Graph network as a scikit-learn classifier of nodes, and mixins for node classifiers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from skuq.wrappers import is_fitted
 
 
 class SharedParametersMixin:
-    """Cloning that keeps large parameters as they are.
+    """Let `clone` share the graph and fitted estimators.
 
-    scikit-learn's `clone` would copy a graph, and reset an estimator that is fitted.
+    By default, scikit-learn's `clone` would copy the graph and reset a fitted estimator.
     """
 
     _shared: tuple[str, ...] = ("graph",)
@@ -59,13 +59,13 @@ class SharedParametersMixin:
         return twin
 
     def _is_shared(self, name: str, value: Any) -> bool:
-        """An estimator that is yet to be trained is copied: its settings may be searched."""
+        """Whether clones share a parameter; an unfitted estimator is cloned, for grid search."""
         untrained = hasattr(value, "get_params") and not is_fitted(value)
         return name in self._shared and not untrained
 
 
 class NodeScoreMixin:
-    """Accuracy, with labels of all nodes too if `X` is a mask of them."""
+    """Accuracy that accepts labels of all nodes if `X` is a boolean mask over all nodes."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy.
@@ -73,16 +73,16 @@ class NodeScoreMixin:
         Parameters
         ----------
         X : array-like
-            Inputs of `predict`; with a graph, node ids or a mask of all nodes.
+            Inputs of `predict`. With a graph: node ids, or a boolean mask over all nodes.
         y : array-like of shape (n_samples,)
-            Class labels; with a mask, of the nodes in it or of all nodes.
+            Class labels. With a mask: labels of the selected nodes, or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
         Returns
         -------
         float
-            Share of the samples that are predicted correctly.
+            Weighted share of samples that are classified correctly.
         """
         labels = labels_in_mask(X, column_or_1d(y, warn=True))
         accuracy: float = super().score(X, labels, sample_weight)  # type: ignore[misc]
@@ -90,9 +90,9 @@ class NodeScoreMixin:
 
 
 class NodeClassifierMixin(NodeScoreMixin):
-    """Class predictions for node ids.
+    """`predict` and `predict_proba` for node ids.
 
-    The estimator sets `graph_`, `classes_` and `proba_` of shape (n_nodes, n_classes).
+    The `fit` of a subclass sets `graph_`, `classes_` and `proba_` of shape (n_nodes, n_classes).
     """
 
     graph_: NodeGraph
@@ -118,7 +118,7 @@ class NodeClassifierMixin(NodeScoreMixin):
         Returns
         -------
         ndarray of shape (n_nodes, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
+            Probabilities; columns in the order of `classes_`.
         """
         check_is_fitted(self)
         return self.proba_[checked_nodes(X, self.graph_.n_nodes)]
@@ -142,15 +142,15 @@ class NodeClassifierMixin(NodeScoreMixin):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeModel(NetworkModel):
-    """A trained graph network; its inputs are node ids."""
+    """A trained graph network whose inputs are node ids."""
 
-    graph: NodeGraph  # that the module is called with
+    graph: NodeGraph  # argument of the module
     at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.transform is not None:
             raise TypeError(
-                "A model of nodes takes node ids, so there can be no transformer before it."
+                "The inputs of a node classifier are node ids, so it cannot follow a transformer."
             )
 
     @property
@@ -159,7 +159,7 @@ class NodeModel(NetworkModel):
         return self.graph.device
 
     def resolved(self, device: torch.device | str) -> torch.device:
-        """Resolve a ``device`` parameter, for a network of DGL to what the library has."""
+        """Resolve a ``device`` parameter; "auto" is the CPU if the installed DGL lacks CUDA."""
         network = self.module
         while isinstance(network, _Followed):
             network = network[0]
@@ -171,11 +171,11 @@ class NodeModel(NetworkModel):
         return replace(super().to(device), graph=self.graph.to(device))
 
     def inputs(self, X: Any) -> Tensor:
-        """Turn node ids into a tensor."""
+        """Convert node ids to a tensor."""
         return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
 
     def one_pass(self, inputs: Tensor) -> Tensor:
-        """Evaluate the network on all nodes, and return its logits at some of them."""
+        """Evaluate the network on the whole graph, and return the logits of the given nodes."""
         return call_on_graph(self.module, self.graph)[inputs]
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
@@ -185,12 +185,12 @@ class NodeModel(NetworkModel):
             return there.one_pass(inputs.to(there.device)).cpu()
 
     def followed_by(self, layer: nn.Module) -> Self:
-        """Return the model with a further layer on its outputs."""
+        """Return a model that applies a further layer to the outputs."""
         return replace(self, module=_Followed(self.module, layer).eval())
 
 
 class _Followed(nn.Sequential):
-    """A graph network and a layer on its outputs."""
+    """A graph network followed by a layer on its outputs."""
 
     takes_node_graph = True
 
@@ -201,9 +201,9 @@ class _Followed(nn.Sequential):
 
 
 def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:
-    """Copy a trained network, in evaluation mode and without gradients.
+    """Build a `NodeModel` from a copy of a trained network, in evaluation mode, without gradients.
 
-    The classes are sorted, in the order of the logits; None if they are unknown.
+    `classes` are sorted and in the order of the logits, or None if they are unknown.
     """
     model = NodeModel.of(network, classes=classes, graph=graph)
     forget_graph(model.module)
@@ -215,13 +215,13 @@ class GraphClassifier(
 ):
     """Graph network that classifies the nodes of a graph.
 
-    It learns from labelled nodes and the features and edges of all nodes (transductive
+    It is trained on the labels of some nodes and the features and edges of all nodes (transductive
     learning). `X` holds node ids, so cross-validation splits nodes.
 
     Parameters
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-        The graph, as `skuq.evidential.as_node_graph` takes it. Clones share it.
+        The graph, in a form that `skuq.evidential.as_node_graph` accepts. Clones share it.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions (GCN), or attention with 8 heads (GAT).
     hidden_sizes : sequence of int, default=(64,)
@@ -237,14 +237,14 @@ class GraphClassifier(
     max_epochs : int, default=200
         Maximum number of epochs; each is one pass over the whole graph.
     patience : int, default=50
-        With validation data: number of epochs without a smaller validation loss after which
-        training stops. The weights of the best epoch are kept.
+        With validation data: number of epochs without an improvement of the validation loss after
+        which training stops. The weights of the best epoch are kept.
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Initial weights and dropout.
+        Seed of initial weights and dropout.
     verbose : int, default=0
         Whether skorch prints each epoch.
 
@@ -257,7 +257,7 @@ class GraphClassifier(
     graph_ : NodeGraph
         The graph.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64
-        Nodes whose labels trained the network or stopped its training.
+        Nodes whose labels were used for training or early stopping.
     proba_ : ndarray of shape (n_nodes, n_classes), float64
         Class probabilities of all nodes.
     history_ : skorch.history.History
@@ -265,8 +265,8 @@ class GraphClassifier(
 
     References
     ----------
-    Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018. Sizes are those of Yu et al.,
-    AISTATS 2025, Appendix C.3, with a larger learning rate.
+    Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018. Default sizes are those of Yu et
+    al., AISTATS 2025, Appendix C.3; the learning rate is larger.
 
     Examples
     --------
@@ -333,10 +333,10 @@ class GraphClassifier(
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, in numbers of nodes: 2 is the node twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, and one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
-            Nodes for early stopping, and their classes. None: training runs for all epochs.
+            Nodes for early stopping, and their classes. None: training runs for `max_epochs`.
 
         Returns
         -------
@@ -346,9 +346,9 @@ class GraphClassifier(
         Raises
         ------
         ValueError
-            If the graph or the node ids are not valid, `y` holds one class, the training
+            If the graph or the node ids are invalid, `y` has only one class, the training
             diverges, or a parameter has no effect: `patience` without validation data, `dropout`
-            and `batch_norm` without hidden layers.
+            or `batch_norm` without hidden layers.
         """
         self._refuse_ineffective(X_val)
         graph = as_node_graph(self.graph)
@@ -374,11 +374,11 @@ class GraphClassifier(
             refuse_ineffective(
                 self,
                 ["dropout", "batch_norm"],
-                "without hidden layers; name their widths in `hidden_sizes`.",
+                "without hidden layers; set their widths in `hidden_sizes`.",
             )
 
     def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
-        """A network of the classifier's architecture, with its initial weights."""
+        """Build a network of the classifier's architecture, with seeded initial weights."""
         with seeded(seed):
             return ARCHITECTURES[self.architecture](
                 n_features,

@@ -1,8 +1,8 @@
 """Layers over a graph in plain torch: convolution, attention, personalised PageRank.
 
-All of them are sums over the edges into each node, which are products with a sparse matrix: they
-hold no message per edge. Graphs are undirected, so the gradient of a sum is a sum over the same
-edges.
+Each layer sums over the edges into each node. The sum is computed as a product with a sparse
+matrix, so that no message per edge is stored. Graphs are undirected, so the gradient of a sum is a
+sum over the same edges.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from skuq.evidential._sparse_features import (
     has_csr_products,
 )
 
-SLOPE = 0.2  # of the leaky ReLU of attention (Velickovic et al., 2018, Section 2.1)
+SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Section 2.1)
 
 
 @dataclass(frozen=True, eq=False)
 class LoopedEdges:
-    """Edges into nodes, those of each node together, and a loop at each node among them.
+    """Edges into nodes, grouped by target, including a self-loop at each node.
 
-    The nodes are all nodes of a graph; or some of them, which read further ones. Gradients are for
-    all nodes alone.
+    The targets are all nodes of a graph, or a part of the nodes whose sources include further
+    nodes. Gradients are implemented only for the case that the targets are all nodes.
     """
 
-    bounds: Tensor  # (n_nodes + 1,), int32: where the edges into each node begin and end
-    source: Tensor  # (n_edges,), int32: positions of their sources among the nodes that are read
-    degree: Tensor  # (n_read,), float32: number of edges into these nodes in the whole graph
-    own: slice  # positions of the nodes among those that are read
+    bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
+    source: Tensor  # (n_edges,), int32: positions of the sources among the nodes that are read
+    degree: Tensor  # (n_read,), float32: in-degree of the nodes that are read, in the whole graph
+    own: slice  # positions of the targets among the nodes that are read
 
     @classmethod
     def of(
         cls, matrix: sparse.csr_array, degree: NDArray[np.integer], own: slice = slice(None)
     ) -> LoopedEdges:
-        """Edges from the nodes in columns to those in rows of a matrix with loops."""
+        """Build the edges from columns to rows of an adjacency matrix with self-loops."""
         bounds, source = (
             torch.tensor(part, dtype=torch.int32) for part in (matrix.indptr, matrix.indices)
         )
@@ -57,14 +57,14 @@ class LoopedEdges:
 
     @cached_property
     def target(self) -> Tensor:
-        """Targets (n_edges,) of the edges."""
+        """Target of each edge, of shape (n_edges,)."""
         nodes = torch.arange(len(self.bounds) - 1, device=self.bounds.device)
-        n_edges = len(self.source)  # given, so that a GPU is not waited for
+        n_edges = len(self.source)  # an explicit size avoids a synchronisation with the GPU
         return nodes.repeat_interleave(self.bounds.diff(), output_size=n_edges)
 
     @cached_property
     def reverse(self) -> Tensor:
-        """Positions (n_edges,) of the edges in the other direction."""
+        """Position of the reverse of each edge, of shape (n_edges,)."""
         return self.source.argsort(stable=True)
 
     @cached_property
@@ -72,12 +72,12 @@ class LoopedEdges:
         return torch.ones(len(self.source), device=self.source.device)
 
     def matrix(self, weight: Tensor) -> Tensor:
-        """Weights of edges as a sparse matrix of shape (n_nodes, n_read)."""
+        """Build a sparse matrix of shape (n_nodes, n_read) from weights of edges."""
         shape = len(self.bounds) - 1, len(self.degree)
         return csr_of_parts(self.bounds, self.source, weight, shape)
 
     def total(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Sum weighted values (n_read, n) of the sources of edges into each node."""
+        """Sum the weighted values of the sources, of shape (n_read, n), over edges into a node."""
         weight = self.ones.to(values.dtype) if weight is None else weight
         if has_csr_products(values.device.type):
             return self.matrix(weight) @ values
@@ -86,7 +86,10 @@ class LoopedEdges:
         return out.index_add_(0, self.target, messages)
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
-        """Inner product (n_edges,) of the values (n_nodes, n) and (n_read, n) at either end."""
+        """Inner product of the values at the two ends of each edge, of shape (n_edges,).
+
+        `targets` has shape (n_nodes, n), `sources` has shape (n_read, n).
+        """
         if has_csr_products(sources.device.type):
             pattern = self.matrix(self.ones.to(sources.dtype))
             product = torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0)
@@ -96,7 +99,7 @@ class LoopedEdges:
 
 
 class _Total(torch.autograd.Function):
-    """Sum over the edges into each node."""
+    """Sum over the edges into each node, with its gradient."""
 
     @staticmethod
     def forward(ctx: Any, edges: LoopedEdges, values: Tensor) -> Tensor:
@@ -109,9 +112,9 @@ class _Total(torch.autograd.Function):
 
 
 class _Attention(torch.autograd.Function):
-    """Mean over the edges into each node, weighted by a softmax of scores: one head.
+    """One attention head: mean over the edges into each node, weighted by a softmax of scores.
 
-    The score of an edge is the leaky ReLU of a sum of a number at its source and one at its target.
+    The score of an edge is the leaky ReLU of `left` at its source plus `right` at its target.
     """
 
     @staticmethod
@@ -134,7 +137,7 @@ class _Attention(torch.autograd.Function):
         edges: LoopedEdges = ctx.edges
         raw, weight, values, out = ctx.saved_tensors
         gradient = gradient.contiguous()
-        # d softmax: a_e (<g, h_e> - sum_e a_e <g, h_e>), and that sum is <g, out>
+        # Gradient of the softmax: a_e (<g, h_e> - sum_e a_e <g, h_e>); the sum equals <g, out>.
         change = edges.products(gradient, values)
         change -= (gradient * out).sum(dim=1).index_select(0, edges.target)
         change *= torch.where(raw > 0, weight, SLOPE * weight)
@@ -145,7 +148,7 @@ class _Attention(torch.autograd.Function):
 
 
 def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
-    """Sum over neighbours, ``D^-1/2 (A + I) D^-1/2 X``, of the values of these."""
+    """Sum values over neighbours with symmetric normalisation, ``D^-1/2 (A + I) D^-1/2 X``."""
     scale = edges.degree.to(values.dtype).rsqrt()[:, None]
     total: Tensor = _Total.apply(edges, scale * values)  # type: ignore[no-untyped-call]
     return scale[edges.own] * total
@@ -154,7 +157,7 @@ def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
 def personalised_pagerank(
     edges: LoopedEdges, values: Tensor, n_steps: int, teleport: float
 ) -> Tensor:
-    """Mix values with those of neighbours in each step (Gasteiger et al., ICLR 2019)."""
+    """Propagate values by personalised PageRank (Gasteiger et al., ICLR 2019)."""
     out = values
     for _ in range(n_steps):
         out = (1 - teleport) * normalised_total(edges, out) + teleport * values
@@ -162,7 +165,7 @@ def personalised_pagerank(
 
 
 class Average(nn.Module):
-    """Normalised sum over neighbours, and a bias."""
+    """Normalised sum over neighbours, plus a bias."""
 
     def __init__(self, n_outputs: int):
         super().__init__()
@@ -185,13 +188,13 @@ class GraphConvolution(nn.Module):
         return self.gather(edges, self.linear(features))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        """Outputs of nodes, from the projected features of the nodes that they read."""
+        """Compute outputs of the targets from the projected features of all sources."""
         out: Tensor = self.average(edges, projected)
         return out
 
 
 class GraphAttention(nn.Module):
-    """Attention of several heads, side by side or averaged (Velickovic et al., ICLR 2018)."""
+    """Multi-head attention; heads are concatenated or averaged (Velickovic et al., ICLR 2018)."""
 
     def __init__(self, n_inputs: int, n_outputs: int, n_heads: int, *, mean: bool = False):
         super().__init__()
@@ -199,13 +202,13 @@ class GraphAttention(nn.Module):
         self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
         self.attention = nn.ParameterDict(
             {
-                "attn_l": torch.empty(1, n_heads, n_outputs),  # of the source of an edge
-                "attn_r": torch.empty(1, n_heads, n_outputs),  # of its target
+                "attn_l": torch.empty(1, n_heads, n_outputs),  # scores the source of an edge
+                "attn_r": torch.empty(1, n_heads, n_outputs),  # scores the target
                 "bias": torch.zeros(n_heads * n_outputs),
             }
         )
-        # DGL's layer also draws weights that `linear` replaces. They are drawn here too, so that a
-        # random state still gives the networks of the recorded results.
+        # The recorded results come from DGL's layer, which draws weights that `linear` replaces.
+        # The same draw here keeps the random stream, and so the networks, identical.
         width = n_heads * n_outputs
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
         for name in ("attn_l", "attn_r"):
@@ -215,7 +218,7 @@ class GraphAttention(nn.Module):
         return self.gather(edges, self.linear(features))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        """Outputs of nodes, from the projected features of the nodes that they read."""
+        """Compute outputs of the targets from the projected features of all sources."""
         attn_l, attn_r, bias = (self.attention[name] for name in ("attn_l", "attn_r", "bias"))
         values = projected.view(len(projected), *attn_l.shape[1:])
         left = (values * attn_l).sum(dim=2)

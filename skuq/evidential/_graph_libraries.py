@@ -1,6 +1,6 @@
-"""Graphs and networks of DGL and PyG; the only module that knows their objects.
+"""Adapters for graphs and networks of DGL and PyG; no other module handles their objects.
 
-Both libraries are optional: graphs from matrices and the networks that skuq trains do without.
+Both libraries are optional: graphs from matrices and the networks that skuq trains need neither.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from skuq.validation import warn_user
 
 
 def import_dgl() -> ModuleType:
-    """Import DGL with torch as its engine; if it is missing, the error names the extra."""
-    os.environ.setdefault("DGLBACKEND", "pytorch")  # without it, DGL prints a line
+    """Import DGL with torch as its backend; if it is missing, the error names the extra."""
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL prints a message
     import_optional("dgl.nn", extra="graph")
     return import_optional("dgl", extra="graph")
 
 
 def as_node_graph(graph: Any) -> NodeGraph:
-    """Convert a graph with node features from any of several libraries.
+    """Convert a graph with node features from DGL, PyG, scipy or NumPy to a `NodeGraph`.
 
     Edges are treated as undirected and unweighted: two nodes are neighbours if there is an edge
     in either direction. Self-loops are dropped (convolutions add their own), repeated
@@ -39,10 +39,11 @@ def as_node_graph(graph: Any) -> NodeGraph:
     Parameters
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-        A `dgl.DGLGraph` with features in ``ndata["feat"]``; a pair of a square scipy sparse
-        or dense matrix, or a DGLGraph, and a feature matrix, which may be sparse; or an object with
-        ``edge_index`` and ``x`` such as `torch_geometric.data.Data`. Features in a `numpy.memmap`
-        of float32, such as ``numpy.load(path, mmap_mode="r")``, stay on disk.
+        A `dgl.DGLGraph` with features in ``ndata["feat"]``; an object with ``edge_index`` and
+        ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features), where
+        adjacency is a square matrix, dense or scipy sparse, or a DGLGraph, and features are a
+        matrix, dense or sparse. Features in a float32 `numpy.memmap`, such as
+        ``numpy.load(path, mmap_mode="r")``, stay on disk.
 
     Returns
     -------
@@ -51,10 +52,10 @@ def as_node_graph(graph: Any) -> NodeGraph:
     Raises
     ------
     TypeError
-        If it is of another type, or there are several graphs.
+        If `graph` is of an unsupported type, or a list of several graphs.
     ValueError
-        If it has no features, several types of nodes, no nodes, features with NaN, edges
-        whose ends are not ids of nodes, or shapes that do not match.
+        If the graph has no nodes, no features, several types of nodes, features with NaN, edges
+        whose ends are not node ids, or arrays whose shapes do not match.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def _is_of_pyg(graph: Any) -> bool:
 def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
         raise ValueError("`graph` must have one type of nodes and one type of edges.")
-    if features is not None:  # in place of its own
+    if features is not None:  # replaces the features in `ndata`
         graph = graph.local_var()
         graph.ndata.pop("feat", None)
     elif "feat" not in graph.ndata:
@@ -123,7 +124,7 @@ def _from_pyg(graph: Any) -> NodeGraph:
 
 
 def _check_ids(edges: Tensor) -> None:
-    """Refuse ends of edges that are not whole numbers, of which conversion would make others."""
+    """Raise if ends of edges are not whole numbers, which conversion would silently change."""
     if edges.dtype == torch.bool or edges.is_complex():
         wrong = f"dtype {edges.dtype}"
     elif edges.is_floating_point() and (edges != edges.round()).any():
@@ -131,18 +132,18 @@ def _check_ids(edges: Tensor) -> None:
     else:
         return
     raise ValueError(
-        f"`edge_index` must hold ids of nodes, which are integers, got {wrong}. It is a list of "
-        "edges; an adjacency matrix is given as (adjacency, features)."
+        f"`edge_index` must contain integer node ids, got {wrong}. It lists edges; pass an "
+        "adjacency matrix as graph=(adjacency, features)."
     )
 
 
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
-    """Evaluate a graph network on the kind of graph that its library uses.
+    """Evaluate a graph network with the arguments that its library expects.
 
-    A network with the attribute `takes_node_graph` is called with the NodeGraph; any other by the
-    convention of its library: ``network(x, edge_index)`` if the graph was given as a PyG object, or
-    ``network(data)`` if it needs one argument only; ``network(graph, features)`` with a DGLGraph
-    otherwise.
+    A network with the attribute `takes_node_graph` is called with the NodeGraph. For a graph that
+    was passed as a PyG object, other networks are called as ``network(x, edge_index)``, or as
+    ``network(data)`` if `forward` has a single required argument. For any other graph they are
+    called as ``network(graph, features)`` with a DGLGraph.
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
@@ -155,20 +156,20 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
 
 
 def _dgl_graph(graph: NodeGraph) -> Any:
-    """DGL's form of a graph from matrices, with a loop at every node, which its layers need."""
+    """Build a DGLGraph from matrices, with the self-loops that DGL's layers need."""
     ends = tuple(torch.from_numpy(part) for part in given_edges(graph))
     return _dgl_for_networks().graph(ends, num_nodes=graph.n_nodes)
 
 
 def _dgl_for_networks() -> ModuleType:
-    """Import DGL to call a network; if it is missing, the error says how a network does without."""
+    """Import DGL to call a network; if it is missing, the error explains how to do without it."""
     try:
         return import_dgl()
     except ImportError as error:
         raise ImportError(
-            "With a graph from matrices, your network is called as network(graph, features) of "
-            f"DGL. {error}. Without DGL, give the graph as an object with `edge_index` and `x`: "
-            "your network is then called as network(x, edge_index).",
+            "With a graph from matrices, your network is called as network(graph, features), where "
+            f"`graph` is a DGLGraph. {error}. Without DGL, pass the graph as an object with "
+            "`edge_index` and `x`: your network is then called as network(x, edge_index).",
             name="dgl",
         ) from error
 
@@ -176,13 +177,13 @@ def _dgl_for_networks() -> ModuleType:
 def call_on_original(
     network: nn.Module, original: Any, features: Tensor, device: torch.device
 ) -> Tensor:
-    """Evaluate a network on a graph of its library with these features, see `call_on_graph`."""
+    """Evaluate a network on a DGL or PyG graph with given features, see `call_on_graph`."""
     if not _is_of_pyg(original):
-        there = original.local_var().to(device)  # a network may write to it
+        there = original.local_var().to(device)  # a copy, since a network may write to its graph
         there.ndata["feat"] = features.to(device)
         outputs = network(there, there.ndata["feat"])
     elif takes_data(network):
-        data = copy(original)  # a network may alter it
+        data = copy(original)  # since a network may alter it
         data.x = features
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
@@ -193,20 +194,19 @@ def call_on_original(
             name = type(network).__name__
             raised = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             raise ValueError(
-                f"The network was called as {name}(x, edge_index), and raised: {raised}. If it "
-                "takes something else, let it take the graph, and read from it what it needs: "
-                "forward(self, data)."
+                f"The network was called as {name}(x, edge_index) and raised: {raised}. If it has "
+                "other inputs, define forward(self, data) and read them from the graph `data`."
             ) from error
     if not isinstance(outputs, Tensor):
         raise ValueError(
             f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "
-            f"{type(outputs).__name__}; pass a module that calls it and returns its logits alone."
+            f"{type(outputs).__name__}; wrap it in a module that returns only the logits."
         )
     return outputs
 
 
 def _given_features(graph: NodeGraph) -> Tensor | None:
-    """Features in the user's own type of numbers; None if the original holds no tensor of them."""
+    """Features in the user's dtype; None if the original graph does not store them as a tensor."""
     original = graph.original
     if original is None:
         return None
@@ -215,7 +215,7 @@ def _given_features(graph: NodeGraph) -> Tensor | None:
 
 
 def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
-    """Return the features of some nodes that a user's network is called with, dense."""
+    """Return the dense features of some nodes, as a user's network receives them."""
     given = _given_features(graph)
     features = graph.features if given is None else given
     if isinstance(features, Tensor):
@@ -224,9 +224,9 @@ def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
 
 
 def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sources and targets of the edges that a user's network is called with, on the CPU."""
+    """Return sources and targets of the edges that a user's network receives, on the CPU."""
     original = graph.original
-    if original is None:  # those of `_dgl_graph`
+    if original is None:  # the edges of `_dgl_graph`
         everyone = np.arange(graph.n_nodes)
         beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
         ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
@@ -239,7 +239,7 @@ def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def takes_data(network: nn.Module) -> bool:
-    """Whether a network is called with a whole PyG object: its `forward` needs one argument."""
+    """Whether a network is called with a whole PyG object: `forward` has one required argument."""
     if hasattr(network, "takes_data"):
         return bool(network.takes_data)
     needed = [
@@ -252,19 +252,19 @@ def takes_data(network: nn.Module) -> bool:
 
 
 def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
-    """Warn of weights of edges that a network could take, but that only a whole PyG object has."""
+    """Warn if a network accepts edge weights of the graph, but is called without them."""
     original = graph.original
     takes_node_graph = getattr(network, "takes_node_graph", False)
     if not _is_of_pyg(original) or takes_node_graph or takes_data(network):
         return
     for name in ("edge_weight", "edge_attr"):
-        possible = getattr(network, f"supports_{name}", True)  # of networks of PyG
+        possible = getattr(network, f"supports_{name}", True)  # set by PyG's own networks
         taken = possible and name in signature(network.forward).parameters
         if taken and getattr(original, name, None) is not None:
             warn_user(
-                f"The model is called as network(x, edge_index), without `{name}` of the graph, "
-                "which it could take. If it was trained with it, pass a module that takes the "
-                f"whole object, forward(self, data); if not, remove `{name}` from the graph."
+                f"The network accepts `{name}`, but is called as network(x, edge_index), without "
+                f"the graph's `{name}`. If it was trained with `{name}`, wrap it in a module with "
+                f"forward(self, data); if not, remove `{name}` from the graph."
             )
 
 
@@ -276,10 +276,10 @@ def call_on_part(
     edges: Tensor,
     ends: Tensor,
 ) -> Tensor:
-    """Evaluate a user's network on nodes and edges of its graph, see `call_on_original`.
+    """Evaluate a user's network on a part of its graph, see `call_on_original`.
 
-    Nodes (n_nodes,) and edges (n_edges,) are ids, whose data the part has, and ends (2, n_edges)
-    are positions of sources and targets in `nodes`.
+    `nodes` (n_nodes,) and `edges` (n_edges,) are ids of the nodes and edges in the part; `ends`
+    (2, n_edges) are the positions of sources and targets in `nodes`.
     """
     features = feature_rows(graph, nodes)
     if _is_of_pyg(graph.original):
@@ -308,7 +308,7 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     idtype = torch.int32 if given is None else given.idtype
     part = _dgl_for_networks().graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
     if given is not None:
-        # The part is on the CPU, wherever the graph was given.
+        # The part is on the CPU, even if the user's graph is on a GPU.
         part.ndata.update(
             {k: value[nodes].cpu() for k, value in given.ndata.items() if k != "feat"}
         )
@@ -317,9 +317,9 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 
 
 def forget_graph(network: nn.Module) -> None:
-    """Empty the caches of layers of PyG and DGL, such as ``GCNConv(..., cached=True)``.
+    """Empty and disable caches of PyG and DGL layers, such as ``GCNConv(..., cached=True)``.
 
-    They hold what was computed of the edges of the first graph, and would answer for any other.
+    A cache stores a function of the edges of the first graph, and would be used for every graph.
     """
     for layer in network.modules():
         for switch in ("cached", "_cached"):
@@ -331,7 +331,7 @@ def forget_graph(network: nn.Module) -> None:
 def device_for_network(
     network: nn.Module, graph: NodeGraph, device: str | torch.device
 ) -> torch.device:
-    """Resolve a ``device`` parameter: "auto" is the CPU for a network of DGL if DGL lacks CUDA."""
+    """Resolve a ``device`` parameter; "auto" is the CPU for a DGL network if DGL lacks CUDA."""
     resolved = resolve_device(device)
     of_dgl = not getattr(network, "takes_node_graph", False) and not _is_of_pyg(graph.original)
     if resolved.type == "cpu" or not of_dgl:
@@ -343,6 +343,6 @@ def device_for_network(
         if device == "auto":
             return torch.device("cpu")
         raise ValueError(
-            f"`device`={str(device)!r}: the installed DGL was built without it; use 'cpu'."
+            f"`device`={str(device)!r} is not supported by the installed DGL; use 'cpu'."
         ) from error
     return resolved

@@ -1,8 +1,8 @@
-"""Graph networks, GCN and GAT, and their evaluation layer by layer for features on disk.
+"""Graph networks, GCN and GAT, and their layer-wise evaluation for features on disk.
 
-Layer by layer means that each layer is computed for all nodes, in chunks, before the next one
-begins. A chunk needs its nodes and their neighbours only, whatever the number of layers, and all of
-these neighbours: nothing is sampled, and the result is that of one pass over the whole graph.
+Layer-wise evaluation computes each layer for all nodes, in chunks, before the next layer. For any
+number of layers, a chunk needs only its nodes and their direct neighbours. Neighbours are not
+sampled, so the result equals that of one pass over the whole graph.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from skuq.evidential._graph_layers import GraphAttention, GraphConvolution, Grap
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._sparse_features import Features
 
-CHUNK_FLOATS = 2**24  # of all neighbours of a chunk: 64 MiB
+CHUNK_FLOATS = 2**24  # maximum for a chunk and its neighbours: 64 MiB
 
 
 class Neighbours(NamedTuple):
-    """Consecutive nodes, and all that a layer reads for them."""
+    """Neighbourhood of consecutive nodes: the nodes and edges that one layer reads for them."""
 
     ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
     edges: LoopedEdges
@@ -37,7 +37,7 @@ class Neighbours(NamedTuple):
     def of(
         cls, adjacency: sparse.csr_array, nodes: slice, degree: NDArray[np.integer]
     ) -> Neighbours:
-        """Read rows of an adjacency matrix without self-loops, whose row sums are `degree`."""
+        """Build from rows of an adjacency matrix without self-loops and with row sums `degree`."""
         own = np.arange(nodes.start, nodes.stop)
         bounds = adjacency.indptr[nodes.start : nodes.stop + 1]
         neighbours = adjacency.indices[bounds[0] : bounds[-1]]
@@ -52,10 +52,10 @@ class Neighbours(NamedTuple):
 
 
 class GraphNetwork(nn.Module):
-    """Layers over a graph, with norms, an activation and dropout between them.
+    """Layers over a graph, with normalisation, an activation and dropout between them.
 
-    Each layer applies its `linear` to each node, and then gathers from neighbours, which its
-    `gather` does for a part of the nodes.
+    Each layer applies its module `linear` to each node, and then aggregates over neighbours. Its
+    method `gather` does the second step for a part of the nodes.
     """
 
     takes_node_graph = True
@@ -82,7 +82,7 @@ class GraphNetwork(nn.Module):
 
 
 class GCN(GraphNetwork):
-    """Graph convolutional network, normalised over the nodes before activations if asked for."""
+    """Graph convolutional network, optionally with batch normalisation over the nodes."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class GCN(GraphNetwork):
 
 
 class GAT(GraphNetwork):
-    """Graph attention network; heads share the width of a hidden layer, and the last has one."""
+    """Graph attention network: `n_heads` heads per hidden layer, and one in the output layer."""
 
     def __init__(
         self,
@@ -113,7 +113,8 @@ class GAT(GraphNetwork):
         uneven = [width for width in hidden_sizes if width % n_heads]
         if uneven:
             raise ValueError(
-                f"`hidden_sizes` must be multiples of {n_heads} heads, got {uneven[0]}."
+                f"`hidden_sizes` must be multiples of {n_heads}, the number of attention heads, "
+                f"got {uneven[0]}."
             )
         widths = [n_features, *hidden_sizes]
         layers: list[Any] = [
@@ -131,14 +132,15 @@ ARCHITECTURES: dict[str, Callable[..., GraphNetwork]] = {"gcn": GCN, "gat": GAT}
 def layerwise_logits(
     network: GraphNetwork, graph: NodeGraph, device: torch.device, *, verbose: bool = False
 ) -> Tensor:
-    """Evaluate a graph network in evaluation mode on all nodes of a graph on the CPU.
+    """Compute the logits of all nodes layer by layer, with the network in evaluation mode.
 
-    What a layer reads of all nodes lies in temporary files, one for each layer, in the folder that
-    `tempfile` chooses. Memory holds the edges, one chunk and the logits (n_nodes, n_classes).
+    The graph is on the CPU. The inputs of each layer are stored in a temporary file, in the folder
+    that `tempfile` chooses. Memory holds only the edges, one chunk and the logits (n_nodes,
+    n_classes).
     """
     total = (1 + len(network.layers)) * graph.n_nodes
     bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
-    # Windows deletes no file that is mapped, and an error keeps the maps alive that it passed.
+    # Windows cannot delete a mapped file, and the traceback of an error keeps memory maps alive.
     with TemporaryDirectory(prefix="skuq-", ignore_cleanup_errors=True) as folder, bar:
         return _logits_by_layers(network, graph, device, folder, bar)
 
@@ -147,7 +149,7 @@ def layerwise_logits(
 def _logits_by_layers(
     network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: tqdm[Any]
 ) -> Tensor:
-    """The logits, through files that are mapped no longer when this returns."""
+    """Compute logits through memory-mapped files, which are closed when this function returns."""
     layers = cast(list[GraphLayer], list(network.layers))
     features = cast(Tensor, graph.features)
     projected = _scratch(folder, graph, layers[0].linear.out_features)
@@ -165,9 +167,9 @@ def _logits_by_layers(
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
-    """Consecutive nodes that together with their neighbours hold `CHUNK_FLOATS` numbers at most.
+    """Yield consecutive nodes with at most `CHUNK_FLOATS` numbers, including their neighbours.
 
-    A node that alone has more neighbours is a chunk by itself.
+    A single node whose neighbours exceed the limit is a chunk by itself.
     """
     n_read = np.cumsum(degree + 1)
     start = 0
@@ -185,7 +187,7 @@ def _gathered(
     device: torch.device,
     bar: tqdm[Any],
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Outputs of a layer, chunk by chunk, from what its linear map has made of all nodes."""
+    """Yield the outputs of a layer in chunks, from the projected features of all nodes."""
     degree = np.diff(graph.adjacency.indptr)
     for nodes in chunks(degree, projected.shape[1]):
         near = Neighbours.of(graph.adjacency, nodes, degree)
@@ -195,6 +197,6 @@ def _gathered(
 
 
 def _scratch(folder: str, graph: NodeGraph, width: int) -> NDArray[np.float32]:
-    """An array on disk with one row per node."""
+    """Create an array on disk with one row per node."""
     path = Path(folder, f"{len(list(Path(folder).iterdir()))}.float32")
     return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))

@@ -1,4 +1,4 @@
-"""Graph with features of its nodes, built from matrices, and node ids."""
+"""Undirected graph with node features, built from matrices, and validation of node ids."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from skuq.evidential._sparse_features import Features, as_features, as_scipy, sa
 
 
 class NodeGraph:
-    """An undirected graph with features of its nodes.
+    """An undirected graph with node features.
 
-    Build it with `as_node_graph`. It is never altered, and a deep copy is the graph itself.
+    Build it with `as_node_graph`. A graph is immutable, so `copy.deepcopy` returns the same object.
 
     Attributes
     ----------
     adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
         1 for each pair of neighbours; symmetric, without self-loops.
     features : Tensor or SparseFeatures of shape (n_nodes, n_features), float32
-        Features.
+        Node features.
     original : object
-        The graph of DGL or PyG that was given, for networks that were trained on it.
+        The DGL or PyG graph that this graph was converted from, for networks of these libraries.
     similar : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
-        1 for each node and the ten whose features, diffused over the graph, are most similar by
-        their cosine; symmetric, without self-loops. Computed when it is first read, in a time that
-        grows with the square of the number of nodes; a ValueError if the features are on disk.
+        Adjacency matrix that joins each node with the ten nodes of the most similar features, by
+        the cosine of features diffused over the graph; symmetric, without self-loops. Computed at
+        the first access, in time quadratic in the number of nodes. Raises a ValueError if the
+        features are on disk.
     on_disk : bool
-        Whether the features are read from a file when they are used.
+        Whether the features stay in a file and are read when they are used.
     device : torch.device
-        Device on which networks compute on it.
+        Device on which networks are evaluated.
     """
 
     device = torch.device("cpu")
@@ -79,22 +80,22 @@ class NodeGraph:
 
     @cached_property
     def edges(self) -> LoopedEdges:
-        """Edges with a loop at every node, on the device."""
+        """Edges with a self-loop at every node, on `device`."""
         looped = sparse.csr_array(self.adjacency + sparse.eye_array(self.n_nodes))
         return LoopedEdges.of(looped, np.diff(looped.indptr)).to(self.device)
 
     @cached_property
     def similar(self) -> sparse.csr_array:
-        """Adjacency matrix of nodes of similar features."""
+        """Adjacency matrix that joins nodes with similar features."""
         if self.on_disk:
             raise ValueError(
-                "Similar nodes are found by comparing the features of all nodes, which must be in "
-                "memory; this graph has them on disk. Use propagation='diffusion'."
+                "Finding similar nodes needs the features of all nodes in memory, but the features "
+                "of this graph are on disk. Use propagation='diffusion'."
             )
         return similar_nodes(self.adjacency, as_scipy(self.features))
 
     def is_same(self, other: NodeGraph) -> bool:
-        """Whether another graph has the same edges and features, and so the same nodes."""
+        """Whether another graph has the same nodes, edges and features."""
         if self is other:
             return True
         ours, theirs = self.adjacency, other.adjacency
@@ -105,10 +106,10 @@ class NodeGraph:
         )
 
     def to(self, device: torch.device) -> NodeGraph:
-        """Return the graph for networks on a device; the same one if it is there already."""
+        """Return the graph on a device; the graph itself if it is already there."""
         if device == self.device:
             return self
-        moved = copy(self)  # without `edges`, which are built where they are needed
+        moved = copy(self)  # without `edges`, which are rebuilt on the device when needed
         if "similar" in vars(self):
             vars(moved)["similar"] = self.similar
         moved.device = device
@@ -117,9 +118,9 @@ class NodeGraph:
 
 
 def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
-    """Build a graph from a square matrix, sparse or dense, and features of its nodes."""
+    """Build a graph from an adjacency matrix, sparse or dense, and node features."""
     if features is None:
-        raise ValueError("`graph` has no features: the second of the pair is None.")
+        raise ValueError("`graph` has no features: in (adjacency, features), features is None.")
     if isinstance(adjacency, Tensor):
         edges = adjacency.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         adjacency = sparse.coo_array((edges.values(), tuple(edges.indices())), shape=edges.shape)
@@ -137,9 +138,9 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 
 
 def _is_undirected(matrix: Any) -> bool:
-    """Whether a CSR matrix needs no change: symmetric, without loops, zeros and repetitions.
+    """Whether a CSR matrix can be used unchanged: symmetric, no self-loops, zeros or duplicates.
 
-    Building another one of a large graph would take several times its memory.
+    For a large graph, building a new matrix would need several times its memory.
     """
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
     if not square or not matrix.has_canonical_format or not np.isfinite(matrix.data).all():
@@ -155,14 +156,14 @@ def _is_undirected(matrix: Any) -> bool:
 
 
 def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
-    """Build an undirected adjacency matrix without self-loops and repeated edges."""
+    """Build an undirected adjacency matrix without self-loops and duplicate edges."""
     u, v = np.asarray(source), np.asarray(target)
     if len(u) and not 0 <= min(u.min(), v.min()) <= max(u.max(), v.max()) < n_nodes:
         raise ValueError(
-            f"Edges must join nodes 0 to {n_nodes - 1}, got {min(u.min(), v.min())} to "
-            f"{max(u.max(), v.max())}."
+            f"The ends of edges must be node ids from 0 to {n_nodes - 1}, got "
+            f"{min(u.min(), v.min())} to {max(u.max(), v.max())}."
         )
-    # Short indices and booleans, whose sum is at most 1: large graphs need little memory.
+    # 32-bit indices and booleans save memory on large graphs; a sum of booleans is at most 1.
     joining, index = u != v, np.int32 if n_nodes < 2**31 else np.int64
     ends = u[joining].astype(index), v[joining].astype(index)
     along = sparse.csr_array((np.ones(len(ends[0]), bool), ends), shape=(n_nodes, n_nodes))
@@ -171,39 +172,39 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
 
 
 def checked_graph(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeGraph:
-    """Build a graph from an adjacency matrix as `NodeGraph` has it, and features in any form."""
+    """Build a graph from the adjacency matrix of a `NodeGraph` and unconverted features."""
     if adjacency.shape[0] == 0:
         raise ValueError("`graph` has no nodes.")
     taken = as_features(features)
     if taken.shape[0] != adjacency.shape[0]:
         raise ValueError(
-            f"`graph` has {adjacency.shape[0]} nodes, but features of {taken.shape[0]} nodes."
+            f"`graph` has {adjacency.shape[0]} nodes, but {taken.shape[0]} rows of features."
         )
     return NodeGraph(adjacency, taken, original, on_disk=isinstance(features, np.memmap))
 
 
 def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
-    """Validate node ids of shape (n,) or (n, 1), or turn a mask of all nodes into ids."""
+    """Validate node ids of shape (n,) or (n, 1), or convert a boolean mask of all nodes to ids."""
     ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]
     if ids.dtype == bool:
         if ids.shape != (n_nodes,):
             raise ValueError(
-                f"A mask must have one value for each of {n_nodes} nodes, got shape {ids.shape}."
+                f"A boolean mask over the nodes must have shape ({n_nodes},), got {ids.shape}."
             )
         ids = np.flatnonzero(ids)
     if ids.ndim != 1:
-        raise ValueError(f"X must hold node ids, shape (n,) or (n, 1), got shape {ids.shape}.")
+        raise ValueError(f"X must be node ids of shape (n,) or (n, 1), got shape {ids.shape}.")
     if len(ids) == 0:
-        raise ValueError("X holds no node ids; at least 1 is needed.")
+        raise ValueError("X contains no node ids; at least one is needed.")
     if len(ids) == n_nodes > 2 and np.isin(ids, (0, 1)).all():
         raise ValueError(
-            f"X holds a 0 or 1 for each of {n_nodes} nodes, such as a mask in numbers: turn it "
-            "into booleans, for instance with X == 1."
+            f"X contains {n_nodes} values, all 0 or 1, and looks like a mask of dtype {ids.dtype}. "
+            "Pass a boolean mask, such as X == 1, or node ids."
         )
     if ids.dtype.kind not in "iu" and not (ids.dtype.kind == "f" and (ids == ids.round()).all()):
-        raise ValueError(f"X must hold node ids, which are integers, got dtype {ids.dtype}.")
+        raise ValueError(f"X must contain node ids, which are integers, got dtype {ids.dtype}.")
     if not 0 <= ids.min() <= ids.max() < n_nodes:
         raise ValueError(
             f"Node ids must lie between 0 and {n_nodes - 1}, got {ids.min()} to {ids.max()}."
@@ -212,13 +213,13 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
 
 
 def prepare_propagation(graph: NodeGraph, scheme: str | None) -> None:
-    """Find similar nodes where a scheme needs them, before a training that could be lost."""
+    """Compute similar nodes if the scheme needs them, so that errors are raised before training."""
     if scheme == "similarity":
         _ = graph.similar
 
 
 def propagate_on(graph: NodeGraph, alpha: FloatArray, scheme: NodePropagation | None) -> FloatArray:
-    """Apply a propagation scheme to concentrations of all nodes of a graph."""
+    """Propagate the concentrations of all nodes over the edges of a graph."""
     if scheme == "similarity":
         return propagate(graph.similar, propagate_on(graph, alpha, "diffusion"), "diffusion")
     return propagate(graph.adjacency, alpha, scheme)

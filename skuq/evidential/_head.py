@@ -1,4 +1,4 @@
-"""Heads of the probe, which turn representations into evidence."""
+"""Heads of the evidential probe, which compute class evidence from representations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from skuq.validation import checked_widths
 
 Activation = Literal["exp", "softplus"]
 
-# Largest logarithm of a class evidence: far above any level that matters, while its square, which
-# the losses need, is still finite in float32.
+# Upper limit of the log-evidence of a class. It is far above useful levels of evidence, and the
+# squared evidence in the losses is still finite in float32.
 LOG_CAP = 16.0
 
 _ACTIVATION = [StrOptions({"exp", "softplus"})]
@@ -31,11 +31,11 @@ _ACTIVATION = [StrOptions({"exp", "softplus"})]
 
 @dataclass(repr=False, eq=False)
 class LogitHead(BaseEstimator):
-    """Head of a probe that reads evidence from the classifier's own logits.
+    """Head of a probe that computes evidence from the classifier's own logits.
 
     Class evidence is ``q = exp(a z + b)`` for logits z; only the scale a and the offset b are
-    learned. Where the offset of the logits is fixed by a convention, the mean of each sample's
-    logits is subtracted first.
+    learned. If the offset of the logits is only a convention, as in log-probabilities, the mean of
+    each sample's logits is subtracted first.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class LogitHead(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, Any]] = {"activation": _ACTIVATION}
 
     def _new(self, z: Tensor, inputs: dict[str, Tensor], n_classes: int, level: float) -> nn.Module:
-        """Module whose mean log-evidence on labelled samples is that of a level of evidence."""
+        """Build the module with an offset such that mean log-evidence on labels is log(level)."""
         centred = has_conventional_offset(z)
         log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
         weight = inputs["label_weight"]
@@ -66,15 +66,15 @@ class LogitHead(BaseEstimator):
 
 @dataclass(repr=False, eq=False)
 class NetworkHead(BaseEstimator):
-    """Head of a probe with a network of its own on a representation (Eq. 18).
+    """Head of a probe that is a separate network on a representation of the classifier (Eq. 18).
 
     Parameters
     ----------
     layer : int or str, default=-1
-        Representation that the network reads: -1 for the logits, -2 for the input of the last
-        layer, and so on, or the name of a module.
+        Representation on which the network operates: -1 for the logits, -2 for the input of the
+        last layer, and so on, or the name of a module, for its output.
     hidden_sizes : sequence of int, default=()
-        Width of further layers before that of class evidence, with ReLU between them.
+        Widths of hidden layers, with ReLU activations, before the layer of class evidence.
     activation : {"exp", "softplus"}, default="exp"
         Function that makes evidence positive.
 
@@ -109,7 +109,7 @@ HEADS: dict[str, type[ProbeHead]] = {"logits": LogitHead, "network": NetworkHead
 
 
 def checked_head(head: ProbeHead | Literal["logits", "network"]) -> ProbeHead:
-    """Return the head that a shortcut stands for, or a given one, validated."""
+    """Resolve the name of a head, and validate the head's parameters."""
     found = HEADS[head]() if isinstance(head, str) else head
     found._validate_params()
     return found
@@ -118,21 +118,21 @@ def checked_head(head: ProbeHead | Literal["logits", "network"]) -> ProbeHead:
 def new_head(
     head: ProbeHead, inputs: dict[str, Tensor], n_classes: int, *, level: float, seed: int
 ) -> nn.Module:
-    """Build the module of a head, with its initial weights, for samples to train on."""
+    """Build the module of a head with seeded initial weights, which may depend on the samples."""
     with seeded(seed):
         return head._new(inputs["inputs"], inputs, n_classes, level)
 
 
 def safe_exp(x: Tensor, cap: float = LOG_CAP) -> Tensor:
-    """Exponential that saturates smoothly: 1 part in 10^4 off 10 below the cap, never above it."""
+    """Exponential that saturates smoothly at exp(cap); the relative error at cap - 10 is 1e-4."""
     return torch.exp(cap - nn.functional.softplus(cap - x))
 
 
 class LogitEvidence(nn.Module):
     """Class evidence from the model's own logits, with a learned scale and offset.
 
-    With a scale of 1 it is proportional to the class probabilities, and its total is the
-    exponential of minus the model's energy.
+    With a scale of 1, class evidence is proportional to the class probabilities, and total evidence
+    is proportional to exp(-energy) of the model.
     """
 
     def __init__(self, offset: float, centred: bool = False, activation: Activation = "exp"):
@@ -149,9 +149,9 @@ class LogitEvidence(nn.Module):
 
 
 class NetworkEvidence(nn.Module):
-    """Class evidence from a network on representations, with ``w = 1, b = 0`` in its last layer.
+    """Class evidence from a network on representations: Eq. 18 with ``w = 1, b = 0``.
 
-    Inputs are standardised first, which only speeds up the training.
+    Inputs are standardised first, which only speeds up training.
     """
 
     mean: Tensor  # (n_hidden,)
@@ -181,7 +181,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted means and standard deviations of columns; 1 for constant columns."""
+    """Compute weighted column means and standard deviations; the latter are 1 if constant."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)

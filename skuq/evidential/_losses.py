@@ -1,4 +1,4 @@
-"""Losses that train the head of the probe."""
+"""Losses of the evidential probe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from skuq.evidential._head import LogitHead, ProbeHead
 from skuq.validation import refuse_ineffective
 
-# Smallest probability in the loss, since digamma(0) is infinite.
+# Probabilities in the loss are clipped at this value, since digamma(0) is infinite.
 SMALLEST = 1e-6
 
 _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
@@ -22,10 +22,10 @@ _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
 
 @dataclass(repr=False, eq=False)
 class EvidenceLoss(BaseEstimator):
-    """Loss that trains the head of a probe (Eq. 15).
+    """Training loss of an evidential probe (Eq. 15).
 
-    The cross-entropy expected under the Dirichlet distribution (Eq. 12), plus regularisers with
-    these weights. ``EvidenceLoss(ice_weight=0, pcl_weight=0)`` gives the plain probe.
+    The loss is the expected cross-entropy under the Dirichlet distribution (Eq. 12) plus two
+    weighted regularisers. ``EvidenceLoss(ice_weight=0, pcl_weight=0)`` gives the plain probe.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ class EvidenceLoss(BaseEstimator):
     pcl_weight : float, default=1e-4
         Weight of positive-confidence learning (Eq. 14), lambda_2 in the paper.
     evidence_id, evidence_ood : float, default=100.0 and 0.0
-        Target levels of evidence for in-distribution and out-of-distribution inputs (Eq. 14). A
-        `LogitHead` starts at the first.
+        Target levels of evidence for in-distribution and out-of-distribution inputs (Eq. 14). The
+        initial evidence of a `LogitHead` is `evidence_id`.
     weight_decay : float, default=1e-4
         L2 penalty on the parameters of the head.
 
@@ -63,7 +63,7 @@ class EvidenceLoss(BaseEstimator):
     }
 
     def _check(self, head: ProbeHead) -> None:
-        """Refuse values that are not valid, or that have no effect with this head."""
+        """Raise if a parameter is invalid or has no effect with this head."""
         self._validate_params()
         if self.evidence_ood >= self.evidence_id:
             raise ValueError(
@@ -74,19 +74,19 @@ class EvidenceLoss(BaseEstimator):
             levels = ["evidence_ood", "evidence_id"]
             unused = levels[:1] if isinstance(head, LogitHead) else levels
             refuse_ineffective(
-                self, unused, "with pcl_weight=0; they are the levels of that regulariser."
+                self, unused, "with pcl_weight=0, which disables the regulariser that uses them."
             )
 
 
 def uce_loss(alpha: Tensor, codes: Tensor) -> Tensor:
-    """Cross-entropy expected under Dirichlet distributions, in nats, of shape (n_samples,)."""
+    """Expected cross-entropy under Dirichlet distributions, in nats, of shape (n_samples,)."""
     alpha_y = alpha.gather(1, codes[:, None]).squeeze(1)
     alpha_0 = alpha.sum(dim=1)
     return torch.digamma(alpha_0) - torch.digamma(alpha_y)  # Eq. 8 and 12
 
 
 def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
-    """Squared distance of class evidence from the concentration that it implies."""
+    """Intra-class evidence loss: squared distance of class evidence from the concentrations."""
     q, p, C = class_evidence, proba, proba.shape[1]
     e = q.sum(dim=1, keepdim=True)  # Eq. 10
     alpha = (C + e) * p  # Eq. 11
@@ -96,10 +96,10 @@ def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
 def pcl_loss(
     total_evidence: Tensor, confidence: Tensor, evidence_id: float, evidence_ood: float
 ) -> Tensor:
-    """Loss that asks for high evidence where the model is confident, and for low elsewhere.
+    """Positive-confidence loss, which rewards evidence in proportion to the model's confidence.
 
-    Between the two levels its minimum is at ``r evidence_id + (1 - r) evidence_ood`` for a
-    confidence r, the largest class probability.
+    For a confidence r, the largest class probability, the minimum is at
+    ``r evidence_id + (1 - r) evidence_ood``.
     """
     e, r = total_evidence, confidence
     lacking = (evidence_id - e).clamp_min(0).square()
@@ -108,7 +108,7 @@ def pcl_loss(
 
 
 class ProbeLoss(nn.Module):
-    """Objective of the probe (Eq. 15)."""
+    """Training objective of the probe (Eq. 15)."""
 
     def __init__(self, loss: EvidenceLoss):
         super().__init__()
@@ -116,12 +116,12 @@ class ProbeLoss(nn.Module):
         self.levels = loss.evidence_id, loss.evidence_ood
 
     def forward(self, q: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """Mean over labelled samples of Eq. 12, plus the mean over all of Eq. 13 and 14."""
+        """Compute the mean of Eq. 12 over labelled samples plus that of Eq. 13 and 14 over all."""
         p = inputs["proba"].to(q)
         weight = inputs["weight"].to(q)
         e = q.sum(dim=1)  # Eq. 10
         alpha = (p.shape[1] + e)[:, None] * p.clamp_min(SMALLEST)  # Eq. 11
-        uce = uce_loss(alpha, codes.clamp_min(0))  # Eq. 12; samples without a label weigh 0
+        uce = uce_loss(alpha, codes.clamp_min(0))  # Eq. 12; unlabelled samples have weight 0
         loss = _mean(uce, inputs["label_weight"].to(q))
         if self.ice_weight:
             loss = loss + self.ice_weight * _mean(ice_loss(q, p), weight)  # Eq. 13

@@ -1,4 +1,4 @@
-"""Outputs of networks: logits, and representations in a layer, read through forward hooks."""
+"""Logits of networks, and representations in a layer, recorded with forward hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skuq.networks import moved, on_device, rows_at_once
 
 Layer = int | str
 
-# Where torch keeps the parts of a parametrised weight, such as that of `spectral_norm`.
+# Name of the submodule in which torch stores parametrised weights, such as by `spectral_norm`.
 _PARAMETRIZATIONS = "parametrizations"
 
 
@@ -31,7 +31,7 @@ class Outputs(NamedTuple):
 def adopted_outputs(
     model: NetworkModel, inputs: Tensor, layer: Layer, device: torch.device
 ) -> Outputs:
-    """Evaluate an adopted model on samples, in batches that bound memory."""
+    """Compute logits and representations of samples, in batches of bounded size."""
     module = moved(model.module, device)
     parts = []
     with torch.no_grad():
@@ -51,11 +51,11 @@ def proba_of(logits: Tensor) -> FloatArray:
 def read_layer(
     network: nn.Module, run: Callable[[], Tensor], layer: Layer
 ) -> tuple[Tensor, Tensor]:
-    """Evaluate a network by `run`, and record the representation in one of its layers.
+    """Evaluate a network by calling `run`, and record the representation in one of its layers.
 
-    The layer is -1 for the logits, -2 for the input of the last layer with a weight matrix, -3 for
-    that of the layer before, and so on; or the name of a module, for its output. Axes of the
-    representation but the first are flattened.
+    `layer` is -1 for the logits, -2 for the input of the last layer with a weight matrix, -3 for
+    the input of the layer before, and so on; or the name of a module, for its output. All axes of
+    the representation except the first are flattened.
     """
     if layer == -1:
         logits = run()
@@ -78,8 +78,8 @@ def read_layer(
             handle.remove()
     if len(recorded) < position:
         raise ValueError(
-            f"`layer`={layer!r}: the network ran through {len(recorded)} such layers; name a "
-            f"module instead, one of {_names(network)}."
+            f"`layer`={layer!r}, but the network evaluated only {len(recorded)} such layers; pass "
+            f"the name of a module instead, one of {_names(network)}."
         )
     return logits, _rows(recorded[0], len(logits), layer)
 
@@ -88,7 +88,7 @@ def _named(network: nn.Module, name: str) -> nn.Module:
     modules = dict(network.named_modules())
     if name not in modules or not name:
         raise ValueError(
-            f"`layer`={name!r}: the network has no such module; its modules are {_names(network)}."
+            f"The network has no module `layer`={name!r}; its modules are {_names(network)}."
         )
     return modules[name]
 
@@ -98,14 +98,14 @@ def _names(network: nn.Module) -> str:
 
 
 def _has_matrix(module: nn.Module) -> bool:
-    """Whether a module has weights of its own: neither a container nor a normalisation."""
+    """Whether a module has a weight matrix of its own, unlike containers and normalisation."""
     leaf = all(name == _PARAMETRIZATIONS for name, _ in module.named_children())
     return leaf and any(parameter.ndim > 1 for parameter in module.parameters())
 
 
 def _keep_input(recorded: deque[Any]) -> Callable[..., None]:
     def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        arguments = [*inputs, *named.values()]  # some layers take a graph first
+        arguments = [*inputs, *named.values()]  # the first argument of some layers is a graph
         tensor = next((x for x in arguments if isinstance(x, Tensor)), arguments[0])
         recorded.append(_copy(tensor))
 
@@ -125,7 +125,7 @@ def _rows(hidden: Any, n_samples: int, layer: Layer) -> Tensor:
     if not isinstance(hidden, Tensor) or hidden.ndim < 2 or len(hidden) != n_samples:
         found = tuple(hidden.shape) if hasattr(hidden, "shape") else type(hidden).__name__
         raise ValueError(
-            f"`layer`={layer!r} must hold a tensor with one row for each of {n_samples} samples, "
-            f"got {found}."
+            f"The representation `layer`={layer!r} must be a tensor with {n_samples} rows, one for "
+            f"each sample, got {found}."
         )
     return hidden.flatten(1)

@@ -1,13 +1,14 @@
 """Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
 
-For each batch a part is cut out of the graph, on which the network returns for these nodes what it
-returns on the whole graph. The part holds these nodes, the nodes that messages reach them from, and
-one node that stands for all others: it is the other end of the edges that lead out of the part. So
-the nodes keep their degrees, by which convolutions divide, and have messages to receive; messages
-of nodes outside end at the border.
+For each batch, a subgraph is built on which the network returns the same outputs for the batch as
+on the whole graph. The subgraph contains the nodes of the batch, all nodes whose messages reach
+them, and one placeholder for all other nodes. Edges that leave the subgraph end at the placeholder,
+so that nodes keep their degrees, which convolutions divide by. The placeholder's messages do not
+reach the batch.
 
-How far a network reads is found out by calling it. Counting its layers would not do: they may be of
-any kind, read several hops each, divide by degrees or send messages against the edges.
+The receptive field of a network is measured by calling it. The number of layers is not enough,
+since layers of a user's network may reach several hops each, divide by degrees, or send messages
+against the direction of edges.
 """
 
 from __future__ import annotations
@@ -34,22 +35,23 @@ from skuq.evidential._network_outputs import Layer, read_layer
 
 Ids = NDArray[np.integer]
 
-N_PATHS, FARTHEST = 64, 16
+N_PATHS, FARTHEST = 64, 16  # test graph of `receptive_field`; largest distance in hops
 
 _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 @dataclass(repr=False, eq=False)
 class NodeBatches(BaseEstimator):
-    """Evaluation of a graph network in batches of nodes, with all that it reads for them.
+    """Evaluation of a graph network in batches of nodes, each with its receptive field.
 
     Parameters
     ----------
     batch_size : int
         Number of nodes for which the network is evaluated at once.
     max_neighbors : int, default=None
-        Number of edges into a node that are kept, besides a loop, drawn at random where there are
-        more. None: all, so that the result is that of one pass over the graph.
+        Maximum number of edges into each node, apart from a self-loop. If a node has more, this
+        many are drawn at random. None keeps all edges, so that the result equals that of one pass
+        over the whole graph.
 
     Examples
     --------
@@ -79,10 +81,10 @@ def batched_outputs(
     seed: int = 0,
     verbose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Logits and representations of all nodes, on the CPU, by a network in evaluation mode.
+    """Compute logits and representations of all nodes in batches, as tensors on the CPU.
 
-    The network is called as `call_on_graph` does, on parts of a graph on the CPU; `seed` decides
-    which edges are kept where `max_neighbors` limits them.
+    The network is in evaluation mode, and is called as by `call_on_graph`, on parts of a graph on
+    the CPU. `seed` determines the edges that are kept if there are more than `max_neighbors`.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(outputs_of_part, network, graph, device)
@@ -94,7 +96,7 @@ def batched_outputs(
             nodes = np.arange(rows.start, rows.stop)
             part = edges.around(nodes, field)
             outputs = read_layer(network, partial(call, part), layer)
-            if not kept:  # small results in between would keep memory from being used again
+            if not kept:  # allocated once: many small results would fragment memory
                 kept = [torch.empty(graph.n_nodes, *x.shape[1:], dtype=x.dtype) for x in outputs]
             for whole, values in zip(kept, outputs, strict=True):
                 whole[rows] = values[: len(nodes)].cpu()
@@ -106,25 +108,25 @@ def batched_outputs(
 class ReceptiveField(NamedTuple):
     """Nodes and edges that the output of a network at a node depends on."""
 
-    hops: int  # edges between the node and the farthest nodes whose features it reads
-    against: bool = False  # whether it also reads features against the direction of the edges
-    into: bool = False  # whether the number of edges into the farthest nodes matters
-    out_of: bool = False  # and that of edges out of any node
+    hops: int  # distance of the farthest nodes whose features affect the output
+    against: bool = False  # whether messages also travel against the direction of edges
+    into: bool = False  # whether the in-degree of the farthest nodes affects the output
+    out_of: bool = False  # whether the out-degree of any node affects the output
 
 
 class Part(NamedTuple):
-    """A part of a graph, or another graph of its nodes and edges."""
+    """A subgraph, or a different graph with features of a graph's nodes and data of its edges."""
 
-    nodes: Ids  # (n_nodes,): ids of nodes, whose features the nodes of the part have
-    source: Ids  # (n_edges,): ends of the edges, as positions in `nodes`
-    target: Ids
-    edges: Ids  # (n_edges,): ids of edges, whose data the edges of the part have
+    nodes: Ids  # (n_nodes,): ids of the nodes in the original graph, whose features are used
+    source: Ids  # (n_edges,): sources of the edges, as positions in `nodes`
+    target: Ids  # (n_edges,): targets of the edges, as positions in `nodes`
+    edges: Ids  # (n_edges,): ids of the edges in the original graph, whose data are used
 
 
 class Edges:
-    """Edges of a graph with their directions, listed by their ends.
+    """Directed edges of a graph, indexed by their sources and by their targets.
 
-    Of the edges into each node, loops aside, at most `max_neighbors` are kept, drawn by `seed`.
+    At most `max_neighbors` edges into each node are kept, apart from self-loops, drawn with `seed`.
     """
 
     def __init__(self, graph: NodeGraph, max_neighbors: int | None = None, seed: int = 0):
@@ -137,12 +139,12 @@ class Edges:
 
     @cached_property
     def into(self) -> sparse.csr_array:
-        """One row per node; its columns are the positions of the edges into it."""
+        """Matrix (n_nodes, n_edges) that is 1 where an edge points into a node."""
         return self._by(self.target)
 
     @cached_property
     def out_of(self) -> sparse.csr_array:
-        """One row per node; its columns are the positions of the edges out of it."""
+        """Matrix (n_nodes, n_edges) that is 1 where an edge points out of a node."""
         return self._by(self.source)
 
     def _by(self, ends: Ids) -> sparse.csr_array:
@@ -151,12 +153,12 @@ class Edges:
         return sparse.csr_array((np.ones(len(ends), np.int8), pairs), shape=shape)
 
     def around(self, nodes: Ids, field: ReceptiveField) -> Part:
-        """Cut out the part of the graph that a network reads for some nodes, which come first."""
+        """Build the subgraph on which the outputs of `nodes` depend; `nodes` come first."""
         inside = np.zeros(self.n_nodes, bool)
         inside[nodes] = True
         rings = [nodes]
         for _ in range(field.hops):
-            near = self.source[self.into[rings[-1]].indices]  # messages come along the edges
+            near = self.source[self.into[rings[-1]].indices]  # messages travel along the edges
             if field.against:
                 near = np.append(near, self.target[self.out_of[rings[-1]].indices])
             fresh = np.zeros(self.n_nodes, bool)
@@ -166,10 +168,10 @@ class Edges:
         members = np.concatenate(rings)
         inner, border = np.split(members, [len(members) - len(rings[-1])])
         kept = self._incident(inner, border, inside, field)
-        position = np.full(self.n_nodes, len(members), np.int32)  # outside, all nodes are the last
+        position = np.full(self.n_nodes, len(members), np.int32)  # the last is the placeholder
         position[members] = np.arange(len(members))
         source, target = position[self.source[kept]], position[self.target[kept]]
-        if len(kept):  # some layers refuse nodes without an edge into them
+        if len(kept):  # some layers raise for nodes of in-degree 0, so add a self-loop
             kept = np.append(kept, kept[0])
             source, target = (np.append(ends, len(members)) for ends in (source, target))
         return Part(np.append(members, nodes[0]), source, target, self.ids[kept])
@@ -177,10 +179,10 @@ class Edges:
     def _incident(
         self, inner: Ids, border: Ids, inside: NDArray[np.bool_], field: ReceptiveField
     ) -> Ids:
-        """Edges whose messages are read, and those of which only the number is."""
+        """Select edges that carry messages to the batch, or that count in degrees."""
         into_border = self.into[border]
         entering = into_border.indices
-        if not field.into:  # one of them is enough
+        if not field.into:  # one edge into each border node is enough
             entering = entering[into_border.indptr[:-1][np.diff(into_border.indptr) > 0]]
         if not field.out_of:
             return np.append(self.into[inner].indices, entering)
@@ -191,7 +193,7 @@ class Edges:
 
 
 def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
-    """Positions of loops, and of edges into each node drawn without replacement."""
+    """Draw edges into each node without replacement; return their positions and all self-loops."""
     loops = source == target
     others = np.flatnonzero(~loops)
     ends = target[others]
@@ -204,8 +206,8 @@ def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
 def outputs_of_part(
     network: nn.Module, graph: NodeGraph, device: torch.device, part: Part
 ) -> Tensor:
-    """Evaluate a user's network on a part of the graph, in the form in which it was given."""
-    # By target, which some layers need, and then in the order of the whole graph.
+    """Evaluate a user's network on a part of the graph, in the format of the user's graph."""
+    # Sort by target, which some layers need, and then in the order of the whole graph.
     order = np.lexsort([part.edges, part.target])
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
@@ -219,11 +221,11 @@ def outputs_of_part(
 
 
 def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:
-    """Find out which features and degrees the outputs of a network depend on.
+    """Measure which features and degrees the outputs of a network depend on.
 
-    The network is called on directed paths, with features of nodes and data of edges of the graph.
-    The nodes in the middle are given the features of others, and then further edges: the outputs
-    that change show what is read.
+    The network is called on directed paths, with node features and edge data drawn from the graph.
+    Then the features of the middle nodes are changed, and then their degrees. The positions whose
+    outputs change show the receptive field.
     """
     if not len(edges):
         return ReceptiveField(0)
@@ -231,21 +233,21 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     reached = paths.changed(other_features=True)
     if not len(reached):
         raise ValueError(
-            "`batches`: what the network reads of the graph cannot be found out, because its "
-            "outputs do not depend on the features of nodes. Use batches=None."
+            "`batches` cannot be used with this network: its outputs do not depend on node "
+            "features, so its receptive field is unknown. Use batches=None."
         )
     against, along = int(max(0, -reached[0])), int(max(0, reached[-1]))
     if max(against, along) == FARTHEST:
         raise ValueError(
-            f"`batches`: outputs of the network depend on nodes {FARTHEST} edges away or more, "
-            "perhaps on all nodes, so that parts of the graph are not enough. Use batches=None."
+            "`batches` cannot be used with this network: its outputs depend on nodes "
+            f"{FARTHEST} or more edges away, perhaps on all nodes. Use batches=None."
         )
     counted = paths.changed(edges_into=True)
     if len(counted) and (counted[0] < -against or counted[-1] > along):
         raise ValueError(
-            "`batches`: outputs of the network depend on the number of edges of nodes that they do "
-            "not read, perhaps on the largest number (as PyG's LSTM aggregation does, which pads "
-            "to it), so that parts of the graph are not enough. Use batches=None."
+            "`batches` cannot be used with this network: its outputs depend on degrees of nodes "
+            "outside their receptive field, perhaps on the maximum degree, to which PyG's LSTM "
+            "aggregation pads. Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)
@@ -257,7 +259,10 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
 
 
 class _Paths:
-    """Directed paths with loops, and one more node; features and data of edges are drawn."""
+    """Test graph: directed paths with self-loops, and one further node.
+
+    Node features and edge data are drawn from the graph.
+    """
 
     def __init__(self, call: Callable[[Part], Tensor], n_nodes: int, edges: Ids):
         random = np.random.default_rng(0)
@@ -271,11 +276,11 @@ class _Paths:
         self.target = np.append(loops, paths[:, 1:])
         self.edges = edges[random.integers(len(edges), size=len(self.source) + N_PATHS)]
         self.plain = self._outputs()
-        # Equal calls differ where sums are in no fixed order, as on a GPU.
+        # Repeated calls can differ, since the order of summation varies, as on a GPU.
         self.noise = 10 * (self._outputs() - self.plain).abs().max()
 
     def changed(self, **how: bool) -> NDArray[np.int64]:
-        """Places on the paths, 0 for the middle, whose outputs change."""
+        """Return the positions on the paths whose outputs change, relative to the middle."""
         changes = (self._outputs(**how) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST

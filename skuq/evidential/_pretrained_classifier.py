@@ -1,4 +1,4 @@
-"""Base of estimators that read a pre-trained classifier, with a graph or without."""
+"""Base class of estimators on top of a pre-trained classifier, with or without a graph."""
 
 from __future__ import annotations
 
@@ -43,25 +43,26 @@ from skuq.wrappers import is_fitted, unwrap
 
 
 class EvaluatedModel(NamedTuple):
-    """A pre-trained model, and its outputs for all samples that `fit` is given.
+    """A pre-trained model, and its outputs for all samples of `fit`.
 
-    With a graph, these are all nodes; without, training samples followed by validation samples.
+    The samples are all nodes of the graph or, without a graph, the training samples followed by
+    the validation samples.
     """
 
-    model: NetworkModel  # a `NodeModel` with a graph
+    model: NetworkModel  # a `NodeModel` if there is a graph
     graph: NodeGraph | None
     outputs: Outputs
-    data: LabelledData  # positions among the samples; classes in the order of the logits
+    data: LabelledData  # rows are positions in `outputs`; classes are in the order of the logits
 
 
 def _check_no_ids(X: Any) -> None:
-    """Refuse ids of nodes or a mask where there is no graph."""
+    """Raise if `X` looks like node ids or a mask; call it only without a graph."""
     values = np.empty(0) if isinstance(X, Mapping) else np.asarray(X)
     if values.ndim == 1 and values.dtype.kind in "iub":
         raise ValueError(
-            f"X holds {len(values)} whole numbers or booleans, such as ids of nodes, but there is "
-            "no graph: pass `graph`, such as EvidentialProbe(model, graph=data). Rows of a table "
-            "have shape (n_samples, n_features)."
+            f"X contains {len(values)} integers or booleans, such as node ids or a mask, but no "
+            "graph was passed. Pass `graph`, such as EvidentialProbe(model, graph=data), or pass "
+            "feature rows of shape (n_samples, n_features)."
         )
 
 
@@ -74,14 +75,14 @@ class PretrainedClassifier(
     BaseEstimator,
     ABC,
 ):
-    """Base of estimators that read a pre-trained model and predict its classes.
+    """Base class of estimators that evaluate a pre-trained model and predict its classes.
 
     A subclass has the parameters `estimator`, `graph`, `device` and `random_state`; its `fit`
     sets `model_`, `graph_` and `classes_`.
     """
 
     _shared = ("estimator", "graph")
-    # Of those that have no such parameters:
+    # Values for subclasses without these parameters:
     verbose: int = 0
     batches: NodeBatches | None = None
 
@@ -149,7 +150,7 @@ class PretrainedClassifier(
         validated = has_validation(X_val, y_val)
         _check_no_ids(X)
         resolve_device(self.device)  # an error now, not after the training
-        model: Any  # a network, since that form is asked for
+        model: Any
         model, data = resolve(
             self.estimator,
             X,
@@ -178,7 +179,7 @@ class PretrainedClassifier(
         return EvaluatedModel(model, None, outputs, labelled)
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
-        """Set the fitted attributes of the model."""
+        """Set the fitted attributes that describe the model."""
         self.model_, self.graph_ = evaluated.model, evaluated.graph
         self.classes_ = evaluated.data.classes
 
@@ -193,7 +194,7 @@ class PretrainedClassifier(
         return node_outputs(model, layer, device, batches=self.batches, seed=seed, verbose=verbose)
 
     def _nodes_of(self, X: Any) -> NDArray[np.int64]:
-        """Validate node ids, with a graph."""
+        """Validate node ids of the graph."""
         assert self.graph_ is not None
         return checked_nodes(X, self.graph_.n_nodes)
 
@@ -236,7 +237,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
-    """Return the given graph, else that of the estimator if it is a graph classifier."""
+    """Return `graph` if it is given, or else the graph of a `GraphClassifier`."""
     model = unwrapped(estimator)
     _check_fitted_around(model)
     if graph is not None:
@@ -247,24 +248,25 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 
 
 def _check_fitted_around(model: Any) -> None:
-    """Refuse wrappers of a `GraphClassifier` that are not fitted.
+    """Raise if an unfitted wrapper, such as a grid search, contains a `GraphClassifier`.
 
-    A search over them takes ids of nodes, and would be trained on features.
+    The wrapper must be fitted on node ids, but here it would be trained on features.
     """
     inside, level = model, unwrap(model, fitted=False)
     while level is not None:
         inside, level = level.estimator, unwrap(level.estimator, fitted=False)
     if inside is not model and isinstance(inside, GraphClassifier) and not is_fitted(model):
         raise ValueError(
-            f"{type(model).__name__} around a GraphClassifier is not fitted; fit it first, on "
-            "node ids, such as EvidentialProbe(search.fit(nodes, labels))."
+            f"{type(model).__name__} around a GraphClassifier is not fitted; fit it on node ids "
+            "first, such as EvidentialProbe(search.fit(nodes, labels))."
         )
 
 
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
-    """Return the classes of a trained estimator; None if it has no labels.
+    """Return the classes of a trained estimator; None if it stores no labels.
 
-    A network may know the classes of validation nodes, although it has no labels.
+    For a `torch.nn.Module`, which stores no labels, return the labels of the validation nodes:
+    the network may have been trained on classes that `y` does not contain.
     """
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:
@@ -275,7 +277,7 @@ def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArr
 
 
 def seen_nodes(estimator: Any, graph: NodeGraph) -> NDArray[np.int64]:
-    """Return the nodes of the graph whose labels a trained estimator is known to have seen."""
+    """Return the nodes of the graph whose labels were used to train a `GraphClassifier`."""
     model = unwrapped(estimator)
     if isinstance(model, GraphClassifier) and is_fitted(model) and graph.is_same(model.graph_):
         return model.labelled_nodes_

@@ -1,4 +1,4 @@
-"""Networks on graphs as models: taken as they are or trained, and evaluated on all nodes."""
+"""Graph models, pre-trained or trained here, and their evaluation on all nodes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from skuq.wrappers import is_fitted
 def fit_on_graph(
     model: Any, graph: NodeGraph, nodes: LabelledData, *, device: Any, seed: int
 ) -> NodeModel:
-    """Use a trained model as it is, and train any other on the labelled nodes.
+    """Return a pre-trained model as a `NodeModel`, or train a model on the labelled nodes.
 
     The model is None (a `GraphClassifier` is trained), a `GraphClassifier`, a `torch.nn.Module`
-    that takes the graph, a fitted skorch net around one, or any other model that
-    `skuq.models.adopt` accepts, which classifies nodes by their features. Wrappers have been
-    removed. `seed` is for a model without a random state of its own.
+    whose input is the graph, a fitted skorch net around such a module, or any other model that
+    `skuq.models.adopt` accepts, which classifies nodes by their features. The caller has removed
+    wrappers. `seed` is used if the model has no random state.
     """
     if isinstance(model, nn.Module):
         return node_model(model, graph, None)
@@ -54,7 +54,7 @@ def fit_on_graph(
 
 
 def _fit_on_features(model: Any, graph: NodeGraph, nodes: LabelledData, seed: int) -> NetworkModel:
-    """Train a classifier of rows on the features of labelled nodes."""
+    """Train a classifier of feature rows on the labelled nodes, ignoring edges."""
     rows, codes, weight = nodes.training
     fitted: Any = fit_model(
         model,
@@ -68,13 +68,13 @@ def _fit_on_features(model: Any, graph: NodeGraph, nodes: LabelledData, seed: in
 
 
 def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
-    """Turn a skorch net around a graph network into logits in the order of sorted classes."""
+    """Convert a skorch net around a graph network to a model with logits in sorted class order."""
     if not isinstance(net, NeuralNetClassifier):
         return node_model(net.module_, graph, None)
     classes = np.asarray(net.classes_)
     order = np.argsort(classes)
     steps: list[nn.Module] = []
-    if isinstance(net.criterion_, nn.NLLLoss):  # by convention it returns probabilities
+    if isinstance(net.criterion_, nn.NLLLoss):  # skorch's convention: outputs are probabilities
         steps.append(LogProbabilities())
     if (order != np.arange(len(order))).any():
         steps.append(Columns(order.tolist()))
@@ -83,7 +83,7 @@ def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
 
 
 class PostProcessed(nn.Module):
-    """A network, which may take several inputs, and steps applied to its output."""
+    """A network, possibly with several inputs, followed by steps applied to its output."""
 
     def __init__(self, network: nn.Module, steps: list[nn.Module]):
         super().__init__()
@@ -98,7 +98,7 @@ class PostProcessed(nn.Module):
 
 
 class FeaturesNetwork(nn.Module):
-    """A model of rows, applied to the features of all nodes; edges are ignored."""
+    """A classifier of feature rows, applied to the features of all nodes; edges are ignored."""
 
     takes_node_graph = True
 
@@ -124,17 +124,17 @@ def node_outputs(
 ) -> Outputs:
     """Evaluate a model on all nodes of its graph.
 
-    A `GraphNetwork` is evaluated layer by layer if the features lie on disk, and a user's network
-    in `batches` if these are given, with a bar if `verbose`. A network whose logits are not finite
-    or do not fit the graph is refused.
+    A `GraphNetwork` is evaluated layer by layer if the features are on disk, and a user's network
+    in batches if `batches` is given; `verbose` shows a progress bar. Raises a ValueError if the
+    logits are not finite or do not have one row per node.
     """
     network = deepcopy(model.module).to(device)
     graph = model.graph
     if batches is not None and getattr(network, "takes_node_graph", False):
         raise ValueError(
-            "`batches` are for networks of your own; a GraphClassifier is evaluated layer by "
-            "layer if its features lie on disk, and a classifier of rows reads no graph. Use "
-            "batches=None."
+            "`batches` applies only to your own graph networks. A GraphClassifier is evaluated "
+            "layer by layer if its features are on disk, and a classifier of feature rows does not "
+            "use the graph. Use batches=None."
         )
     try:
         if graph.on_disk and isinstance(network, GraphNetwork):
@@ -150,8 +150,8 @@ def node_outputs(
                 logits, hidden = read_layer(network, run, layer)
     except (RuntimeError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"The model cannot be evaluated on this graph, whose nodes have "
-            f"{graph.n_features} features: {(str(error) or type(error).__name__).splitlines()[0]}"
+            f"The model cannot be evaluated on this graph, whose nodes have {graph.n_features} "
+            f"features; it raised: {(str(error) or type(error).__name__).splitlines()[0]}"
         ) from error
     warn_of_edge_data(network, graph)
     shape = tuple(logits.shape)
@@ -167,6 +167,6 @@ def node_outputs(
 def _check_reads_logits(layer: Layer) -> None:
     if layer != -1:
         raise ValueError(
-            f"`layer`={layer!r}: of a graph whose features lie on disk only the logits are kept; "
-            "use -1, or features in memory."
+            f"`layer`={layer!r} is not available for a graph whose features are on disk, where "
+            "only the logits are stored; use layer=-1, or load the features into memory."
         )

@@ -60,47 +60,47 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         The pre-trained classifier. With a graph: a `GraphClassifier`, a `torch.nn.Module` that
         is called as ``network(graph, features)`` (DGL) or ``network(x, edge_index)`` (PyG) and
         returns logits, a fitted skorch net around one, or a classifier of feature rows.
-        Without: anything that `skuq.models.adopt` accepts. An estimator that is fitted is used
-        as it is; any other is cloned and trained first. None trains a default network.
+        Without a graph: anything that `skuq.models.adopt` accepts. A fitted estimator is used
+        unchanged; an unfitted one is cloned and trained first. None trains a default network.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph, in a form that `as_node_graph` accepts; `X` then holds node ids. None: the
-        graph of `estimator` if it is a `GraphClassifier`; otherwise there is no graph, and `X`
-        is a feature matrix or images.
+        graph of `estimator` if it is a `GraphClassifier`; for any other estimator, no graph is
+        used, and `X` is a feature matrix or images.
     head : {"logits", "network"}, LogitHead or NetworkHead, default="logits"
-        How class evidence is computed. "logits", which is `LogitHead()`: the exponential of the
-        classifier's own logits, of which only scale and offset are learned. "network", which is
-        `NetworkHead()`: a network of its own (Eq. 18), on the logits or on hidden units.
+        Function that computes class evidence. "logits", short for `LogitHead()`: the exponential
+        of the classifier's logits after a learned scaling and offset. "network", short for
+        `NetworkHead()`: a separate network (Eq. 18) on the logits or on hidden units.
     loss : EvidenceLoss, default=None
         Weights of the regularisers, and target levels of evidence. None: `EvidenceLoss()`.
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
 default="auto"
-        How uncertainty is averaged over neighbours after training, see `propagate`: vacuity over
-        random walks ("diffusion"), the same and then once more over nodes of similar features,
-        `NodeGraph.similar` ("similarity"; features in memory, up to some ten thousand nodes),
-        vacuity in two steps ("vacuity", Eq. 90), concentrations
-        ("evidence", Eq. 91), or these and then vacuity ("both"). The last two change class
-        probabilities. "auto" is "diffusion" with a graph and None without.
+        How uncertainty is averaged over neighbours after training, see `propagate`. "diffusion":
+        vacuity, averaged over random walks. "similarity": "diffusion", and then a second
+        diffusion over nodes with similar features, `NodeGraph.similar` (features in memory, up to
+        some ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
+        concentrations (Eq. 91). "both": "evidence" and then "vacuity". Only "evidence" and "both"
+        change class probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
     batches : NodeBatches, default=None
-        With a graph and a network of your own: evaluation of the network for some nodes at a time,
-        on a part of the graph that holds all that it reads for them. None: all nodes in one pass.
+        With a graph and your own network: evaluate it on batches of nodes, each with the part of
+        the graph that their outputs depend on. None: all nodes in one pass.
     learning_rate : float, default=0.03
         Learning rate of Adam.
     max_epochs : int, default=200
         Maximum number of epochs; each is one pass over all samples.
     patience : int, default=20
-        With validation data: number of epochs without a smaller validation loss after which
-        training stops. The weights of the best epoch are kept.
+        With validation data: number of epochs without an improvement of the validation loss after
+        which training stops. The weights of the best epoch are kept.
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present and the network is not small, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Initial weights of the head, and training of an estimator that is not fitted.
+        Seed of the head's initial weights, and of the training of an unfitted estimator.
     verbose : int, default=0
-        Whether skorch prints each epoch, and a bar is shown while a network is evaluated in
-        batches, or on a graph whose features lie on disk.
+        Whether skorch prints each epoch, and a progress bar is shown while a network is evaluated
+        in batches or on a graph whose features are on disk.
 
     Attributes
     ----------
@@ -113,8 +113,8 @@ default="auto"
     alpha_ : ndarray of shape (n_nodes, n_classes), float64
         With a graph: concentrations of all nodes.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64, or None
-        With a graph: nodes whose labels `fit` was given, and those of a `GraphClassifier`; None
-        in a copy for another graph.
+        With a graph: nodes whose labels were passed to `fit`, or were used to train a
+        `GraphClassifier`. None in a copy for another graph.
     history_ : skorch.history.History
         Losses of each epoch.
     n_features_in_ : int
@@ -127,7 +127,7 @@ default="auto"
 
     Examples
     --------
-    On a table, with a model that is trained already:
+    On a table, with a pre-trained model:
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -192,15 +192,15 @@ default="auto"
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
-            Inputs that the estimator was trained on; with a graph, ids of labelled nodes (all
-            other nodes enter the regularisers without their labels), or a mask of all nodes.
+            Inputs that the estimator was trained on. With a graph: ids of labelled nodes, or a
+            boolean mask over all nodes. The regularisers also use the unlabelled nodes.
         y : array-like of shape (n_samples,)
-            Class labels; with a mask, of the nodes in it or of all nodes.
+            Class labels. With a mask: labels of the selected nodes, or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
-            Data for early stopping. None: training runs for all epochs.
+            Data for early stopping. None: training runs for `max_epochs`.
 
         Returns
         -------
@@ -210,13 +210,13 @@ default="auto"
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are not valid, a layer does not exist, labels are unknown
-            to the estimator, the training diverges, "similarity" meets features on disk, or a
-            parameter has no effect: `propagation` or `batches` without a graph, `batches` for a
-            `GraphClassifier`, `patience` without validation data, levels of evidence in `loss`
-            without the regulariser that has them.
+            If inputs, graph or node ids are invalid, the layer does not exist, `y` has labels that
+            the estimator does not predict, the training diverges, "similarity" is requested for
+            features on disk, or a parameter has no effect: `propagation` or `batches` without a
+            graph, `batches` with a `GraphClassifier`, `patience` without validation data, levels
+            of evidence in `loss` without the regulariser that uses them.
         TypeError
-            If `estimator` is of a kind that cannot be probed.
+            If `estimator` is of an unsupported type.
         """
         head, loss = checked_head(self.head), self.loss or EvidenceLoss()
         loss._check(head)
@@ -236,7 +236,7 @@ default="auto"
         return self
 
     def _refuse_ineffective(self, graph: NodeGraph | None, X_val: Any) -> None:
-        """Refuse parameters without an effect on these data."""
+        """Raise if a parameter has no effect on these data."""
         self._refuse_patience(X_val)
         if self.batches is not None:
             self.batches._validate_params()
@@ -247,7 +247,7 @@ default="auto"
             prepare_propagation(graph, self.propagation)
 
     def _keep_nodes(self, graph: NodeGraph, evaluated: EvaluatedModel) -> None:
-        """Set the fitted attributes of a graph."""
+        """Set the fitted attributes that exist only with a graph."""
         seen = seen_nodes(self.estimator, graph)
         self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
         auto = self.propagation == "auto"
@@ -256,24 +256,25 @@ default="auto"
         self.alpha_ = propagate_on(graph, alpha, self._scheme)
 
     def with_graph(self, graph: Any) -> EvidentialProbe:
-        """Return a copy that answers for the nodes of another graph, without new training.
+        """Return a copy that predicts for the nodes of another graph, without retraining.
 
         Parameters
         ----------
         graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-            Graph with the same features of its nodes, in the same form as that of `fit`.
+            A graph whose nodes have the same features as in `fit`, in the same form.
 
         Returns
         -------
         EvidentialProbe
-            A copy, whose node ids are those of this graph. The estimator itself stays. Its
-            `labelled_nodes_` are known only if this graph is the same as that of `fit`; whether a
-            graph continues that one, with the same nodes and further ones, is not checked.
+            A copy whose inputs are node ids of the new graph; the original is not changed. The
+            copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to
+            the one of `fit` counts as different.
 
         Raises
         ------
         ValueError
-            If the probe was fitted without a graph, or its model cannot be evaluated on this one.
+            If the probe was fitted without a graph, or its model cannot be evaluated on the new
+            graph.
         TypeError
             If `graph` is not a graph.
 
@@ -289,7 +290,9 @@ default="auto"
         """
         check_is_fitted(self)
         if self.graph_ is None:
-            raise ValueError("This probe was fitted without a graph, so that it has no nodes.")
+            raise ValueError(
+                "This probe was fitted on feature rows, not on a graph; fit it with `graph` first."
+            )
         other = copy(self)
         other.graph_ = as_node_graph(graph)
         prepare_propagation(other.graph_, self._scheme)
@@ -302,7 +305,7 @@ default="auto"
         return other
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the estimator's own, unless they are propagated.
+        """Predict class probabilities: the estimator's own, unless `propagation` changes them.
 
         Parameters
         ----------
@@ -336,7 +339,7 @@ default="auto"
         return self._dirichlet(self._outputs_of(X, self._layer))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predict uncertainty from the evidence.
+        """Predict aleatoric and epistemic uncertainty from the evidence.
 
         Parameters
         ----------
@@ -346,9 +349,9 @@ default="auto"
         Returns
         -------
         Uncertainty
-            Each of shape (n_samples,). By default in units of probability: aleatoric is 1
-            minus the largest expected probability, epistemic the vacuity ``C / alpha_0``. With
-            ``measure="information"`` in nats.
+            Each part of shape (n_samples,). By default in units of probability: aleatoric is 1
+            minus the largest expected probability, and epistemic is the vacuity ``C / alpha_0``.
+            In nats with ``measure="information"``.
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
@@ -371,7 +374,7 @@ default="auto"
         )
 
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
-        """Compute concentrations in float64."""
+        """Compute float64 concentrations from the outputs of the pre-trained model."""
         with torch.no_grad():
             e = self.head_(outputs.hidden).sum(dim=1, dtype=torch.float64).numpy()  # Eq. 10
         p = proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
@@ -380,10 +383,10 @@ default="auto"
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
-    """Build the samples of Eq. 15: the labelled rows, and the others too with `all_rows`.
+    """Build the samples of Eq. 15: the labelled rows, and with `all_rows` the unlabelled rows too.
 
-    In the second case each row counts once in the regularisers, however often and with whatever
-    weight it is labelled; in the first, sample weights count in all terms.
+    With `all_rows` each row counts once in the regularisers, even if it is labelled several times
+    or has a sample weight. Without, sample weights count in every term of the loss.
     """
     rows, weight = labelled.rows, labelled.weight
     if all_rows:

@@ -1,4 +1,4 @@
-"""Neighbours by features, over which uncertainty is averaged after the edges."""
+"""Graph of nodes with similar features, for a second averaging of uncertainty."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sklearn.preprocessing import normalize
 from skuq.base import FloatArray
 from skuq.evidential._dirichlet import diffuse
 
-N_SIMILAR = 10  # nodes that each node is joined with
-N_COMPONENTS = 64  # of features of more columns, before nodes are compared
+N_SIMILAR = 10  # nearest neighbours of each node
+N_COMPONENTS = 64  # to which wider features are reduced before nodes are compared
 
 
 def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
-    """Adjacency matrix that joins each node with the ten of the most similar features.
+    """Build an adjacency matrix that joins each node with its ten nearest neighbours in features.
 
-    Features are diffused over the graph first and compared by their cosine: the words of one paper
-    are few, those of its neighbourhood tell its subject. Nodes of a class without labels lie
-    together in them even where few edges join them. A node without any feature in its
-    neighbourhood is joined with no other.
+    Features are diffused over the graph first and compared by their cosine. One paper has only a
+    few words, while the words of its neighbourhood identify its subject. Nodes of an unlabelled
+    class are close in diffused features even if few edges join them. A node whose neighbourhood
+    has only zero features stays isolated.
     """
     diffused = normalize(diffuse(adjacency, _compressed(normalize(features))))
     described = np.flatnonzero(diffused.any(axis=1))
@@ -38,7 +38,7 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
 
 
 def _compressed(features: sparse.csr_array) -> FloatArray:
-    """Dense rows with about the same inner products, of few columns."""
+    """Reduce features to a few dense columns that approximately preserve inner products."""
     if min(features.shape) <= N_COMPONENTS:
         return np.asarray(features.toarray(), dtype=np.float64)
     svd = TruncatedSVD(N_COMPONENTS, random_state=0)

@@ -1,4 +1,4 @@
-"""Features of nodes as tensors: dense, sparse where most are zero, or on disk."""
+"""Node features as tensors: dense, sparse if most elements are zero, or on disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scipy import sparse
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
-CHECKED_FLOATS = 2**24  # of features on disk that are read at once
+CHECKED_FLOATS = 2**24  # chunk size in which features on disk are validated
 
 
 def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Copy a scipy matrix into a sparse torch tensor, with 32-bit indices, which are faster."""
+    """Copy a scipy matrix to a sparse CSR tensor with 32-bit indices, which are faster."""
     bounds = torch.tensor(matrix.indptr, dtype=torch.int32)
     columns = torch.tensor(matrix.indices, dtype=torch.int32)
     values = torch.tensor(matrix.data, dtype=dtype)
@@ -33,9 +33,9 @@ def csr_of_parts(
     *,
     check_invariants: bool = False,
 ) -> Tensor:
-    """Build a sparse tensor from the bounds of its rows, and columns and values of its elements."""
+    """Build a sparse CSR tensor from row bounds, column indices and values."""
     with warnings.catch_warnings():
-        # torch calls the layout a beta version, once per process.
+        # torch warns once per process that the CSR layout is in beta.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         return torch.sparse_csr_tensor(
             bounds, columns, values, size=shape, check_invariants=check_invariants
@@ -44,7 +44,7 @@ def csr_of_parts(
 
 @cache
 def has_csr_products(device_type: str) -> bool:
-    """Whether torch multiplies sparse CSR tensors on a type of device; on MPS it does not."""
+    """Whether torch can multiply sparse CSR tensors on a device type; MPS cannot."""
     try:
         bounds = torch.tensor([0, 1], dtype=torch.int32, device=device_type)
         one = torch.ones(1, 1, device=device_type)
@@ -57,14 +57,14 @@ def has_csr_products(device_type: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """A sparse matrix and its transpose, which torch would build again for each gradient."""
+    """A sparse matrix with its transpose, which torch would otherwise rebuild for each gradient."""
 
     matrix: Tensor  # (n_nodes, n_features), sparse CSR
     transpose: Tensor  # (n_features, n_nodes), sparse CSR
 
     @classmethod
     def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
-        """Copy a scipy matrix of shape (n_nodes, n_features) into float32 tensors."""
+        """Copy a scipy matrix of shape (n_nodes, n_features) to float32 tensors."""
         return cls(csr_tensor(matrix), csr_tensor(sparse.csr_array(matrix.T)))
 
     @property
@@ -72,7 +72,7 @@ class SparseFeatures:
         return self.matrix.shape
 
     def to(self, device: torch.device | str) -> Features:
-        """Return the features on a device, dense where it has no sparse products."""
+        """Return the features on a device, as a dense tensor if it lacks sparse products."""
         if not has_csr_products(torch.device(device).type):
             return self.to_dense().to(device)
         return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
@@ -81,7 +81,7 @@ class SparseFeatures:
         return self.matrix.to_dense()
 
     def rows(self, rows: NDArray[np.integer]) -> Tensor:
-        """Return some rows, on the CPU and dense."""
+        """Return the given rows as a dense tensor on the CPU."""
         return torch.from_numpy(as_scipy(self)[rows].toarray())
 
 
@@ -89,7 +89,7 @@ Features = Tensor | SparseFeatures
 
 
 def as_scipy(features: Features) -> sparse.csr_array:
-    """Copy features into a scipy matrix of shape (n_nodes, n_features)."""
+    """Copy features to a scipy matrix of shape (n_nodes, n_features)."""
     if isinstance(features, Tensor):
         return sparse.csr_array(features.cpu().numpy())
     m = features.matrix.cpu()
@@ -98,7 +98,7 @@ def as_scipy(features: Features) -> sparse.csr_array:
 
 
 def same_features(ours: Features, theirs: Features) -> bool:
-    """Whether two matrices of features, in the layout that `as_features` chose, are equal."""
+    """Whether two feature matrices from `as_features` are equal."""
     if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
         return torch.equal(ours, theirs)
     if isinstance(ours, Tensor) or isinstance(theirs, Tensor) or ours.shape != theirs.shape:
@@ -120,7 +120,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class SparseLinear(nn.Linear):
-    """A linear layer for dense and sparse features."""
+    """A linear layer that accepts dense or sparse features."""
 
     def forward(self, input: Features) -> Tensor:
         if isinstance(input, Tensor):
@@ -130,9 +130,9 @@ class SparseLinear(nn.Linear):
 
 
 def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
-    """Convert a feature matrix into a float32 tensor, sparse if few elements are not zero.
+    """Convert a feature matrix to a float32 tensor, or to `SparseFeatures` if most values are zero.
 
-    A memory map becomes a tensor that is read from the file when it is used.
+    The tensor of a memory map reads the file when it is used.
     """
     if isinstance(values, np.memmap):
         return _mapped(values)
@@ -157,17 +157,17 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
 
 
 def _mapped(values: np.memmap[Any, Any]) -> Tensor:
-    """A tensor over a memory map, whose file is read once in chunks to check it."""
+    """Wrap a memory map in a tensor, after validating its values in chunks."""
     _check_matrix(values)
     if values.dtype != np.float32:
         raise ValueError(
-            f"Node features on disk must be float32, got {values.dtype}: write them as float32, or "
-            "read them into memory with numpy.array."
+            f"Node features on disk must be float32, got {values.dtype}; store them as float32, or "
+            "load them into memory with numpy.array."
         )
     for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
         _check_finite(values[rows])
     with warnings.catch_warnings():
-        # Nobody writes to features, so that it does not matter whether the file can be written.
+        # Features are never written to, so a read-only map is safe.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(values)
 

@@ -1,4 +1,4 @@
-"""Training: labelled samples, its parameters, and networks that compute on a whole graph."""
+"""Training parameters, labelled samples, and training of networks on a whole graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WEIGHT_DECAY = [Interval(Real, 0, None, closed="left")]
 
 
 class TrainedNetworkMixin(DeviceMixin):
-    """Settings of the training for an estimator with the parameters `TRAINING_PARAMETERS`."""
+    """Mixin for estimators with the parameters in `TRAINING_PARAMETERS`."""
 
     learning_rate: float
     max_epochs: int
@@ -45,7 +45,7 @@ class TrainedNetworkMixin(DeviceMixin):
     verbose: int
 
     def _training_settings(self, device: torch.device, weight_decay: float) -> TrainingSettings:
-        """Settings for Adam, with all samples in one batch."""
+        """Build settings for full-batch training with Adam."""
         return TrainingSettings(
             learning_rate=self.learning_rate,
             weight_decay=weight_decay,
@@ -57,25 +57,25 @@ class TrainedNetworkMixin(DeviceMixin):
         )
 
     def _refuse_patience(self, X_val: Any) -> None:
-        """Refuse `patience` where no validation data could stop the training."""
+        """Raise if `patience` is set without validation data."""
         if X_val is None:
             refuse_ineffective(
-                self, ["patience"], "without validation data; give `X_val` and `y_val` to `fit`."
+                self, ["patience"], "without validation data; pass `X_val` and `y_val` to `fit`."
             )
 
 
 class Samples(NamedTuple):
     """Samples of a training or validation pass."""
 
-    inputs: Mapping[str, NDArray[Any]]  # of the network, under "inputs", and more of the loss
-    codes: NDArray[np.int64]  # (n_samples,): classes, -1 where unknown
+    inputs: Mapping[str, NDArray[Any]]  # "inputs" for the network, and further arrays for the loss
+    codes: NDArray[np.int64]  # (n_samples,): class codes, -1 if unlabelled
 
 
 class Labelled(NamedTuple):
     """Labelled samples, each array of shape (n_labelled,)."""
 
-    rows: NDArray[np.int64]  # positions among all samples, or node ids; may occur several times
-    codes: NDArray[np.int64]  # positions of their labels among the classes
+    rows: NDArray[np.int64]  # positions among all samples, or node ids; may contain duplicates
+    codes: NDArray[np.int64]  # class codes: positions of the labels in the array of classes
     weight: NDArray[np.float64]
 
 
@@ -88,14 +88,14 @@ class LabelledData(NamedTuple):
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Sorted rows of training and validation, each once."""
+        """Sorted unique rows of training and validation samples."""
         parts = [self.training.rows]
         if self.validation is not None:
             parts.append(self.validation.rows)
         return np.unique(np.concatenate(parts))
 
     def as_arguments(self) -> dict[str, Any]:
-        """Return the nodes as arguments of `fit`."""
+        """Return the samples as keyword arguments of `fit`."""
         arguments = {
             "X": self.training.rows,
             "y": self.classes[self.training.codes],
@@ -116,7 +116,10 @@ def labelled_nodes(
     y_val: Any = None,
     known_classes: NDArray[Any] | None = None,
 ) -> LabelledData:
-    """Validate the nodes that `fit` is given; a trained model may know more classes than `y`."""
+    """Validate the arguments of `fit`.
+
+    `known_classes` are those of a trained model, which may include classes absent from `y`.
+    """
     ids, labels = _checked_pair(graph, X, y)
     check_several_classes(labels)
     classes = np.unique(labels if known_classes is None else np.append(labels, known_classes))
@@ -130,16 +133,16 @@ def labelled_nodes(
 
 
 def check_several_classes(labels: NDArray[Any]) -> None:
-    """Raise if all labels are of one class: nothing can be learned from them."""
+    """Raise if all labels are equal."""
     if (labels == labels[0]).all():
         label = plain(labels[0])
-        raise ValueError(f"`y` holds one class only: {label!r}; at least 2 are needed.")
+        raise ValueError(f"`y` contains only one class, {label!r}; at least 2 are needed.")
 
 
 def has_validation(X_val: Any, y_val: Any) -> bool:
-    """Whether validation data are given; raises if only one half of them is."""
+    """Whether validation data are given; raises if only one of `X_val` and `y_val` is."""
     if (X_val is None) != (y_val is None):
-        raise ValueError("Give both `X_val` and `y_val`, or neither.")
+        raise ValueError("Pass both `X_val` and `y_val`, or neither.")
     return X_val is not None
 
 
@@ -152,7 +155,7 @@ def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], 
 
 
 class OnNodes(nn.Module):
-    """Outputs of a network over a graph at some of its nodes."""
+    """A network on a graph whose inputs are node ids, for which it returns the outputs."""
 
     def __init__(self, network: nn.Module, graph: NodeGraph):
         super().__init__()
@@ -164,7 +167,7 @@ class OnNodes(nn.Module):
 
 
 def node_samples(labelled: Labelled) -> Samples:
-    """Node ids, weights and codes in the form that the training takes."""
+    """Convert labelled nodes to training samples."""
     return Samples({"inputs": labelled.rows, "weight": labelled.weight}, labelled.codes)
 
 
@@ -179,10 +182,10 @@ def fit_on_graph(
     seed: int,
     callbacks: Sequence[Callback] = (),
 ) -> tuple[nn.Module, Any, Tensor]:
-    """Train a network over a graph in place; return it, its history and outputs of all nodes.
+    """Train a graph network in place; return it, its history and the outputs of all nodes.
 
-    The samples hold node ids as inputs, the settings a device, and the outputs are float64 on the
-    CPU. The callbacks are those of a method, besides the user's.
+    The inputs of the samples are node ids. The outputs are float64 tensors on the CPU. `callbacks`
+    are those of the method; `settings` contains the user's callbacks and the device.
     """
     device = torch.device(settings.device)
     on_device = graph.to(device)

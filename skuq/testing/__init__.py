@@ -1,9 +1,9 @@
-"""The conformance suite for estimators of skuq, built-in or third-party.
+"""Conformance tests for estimators with `predict_uncertainty`, built-in or third-party.
 
-A plugin is a scikit-learn estimator with one more method, so two suites apply to it:
-scikit-learn's `sklearn.utils.estimator_checks` for the estimator, and this one for the
-method. Each check is a function that states one fact in the first line of its docstring
-and raises `AssertionError` if the estimator breaks it.
+Such an estimator is a scikit-learn estimator with one further method, so two test suites apply:
+scikit-learn's `sklearn.utils.estimator_checks`, and this one for `predict_uncertainty`. Each check
+is a function. The first line of its docstring states a requirement, and the function raises an
+`AssertionError` if the estimator violates it.
 """
 
 from skuq.testing._run import (

@@ -1,4 +1,4 @@
-"""Checks of every estimator, for any kind of input, and of those that take a numeric table."""
+"""Checks for all estimators, and checks for estimators whose input is a numeric table."""
 
 from __future__ import annotations
 
@@ -41,46 +41,46 @@ def check_parameters(estimator_orig: Any, data: Data) -> None:
     for key, value in params.items():
         marker = object()
         returned = estimator.set_params(**{key: marker})
-        require(returned is estimator, "set_params returned something else than the estimator.")
+        require(returned is estimator, "set_params did not return the estimator.")
         require(estimator.get_params()[key] is marker, f"set_params did not set {key!r}.")
         estimator.set_params(**{key: value})
     require_equal_params(estimator.get_params(deep=False), params, "set_params")
 
 
 def check_result(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """The result is a `skuq.Uncertainty` of finite float64 arrays of shape (n_samples,)."""
+    """`predict_uncertainty` returns `skuq.Uncertainty` with finite float64 arrays (n_samples,)."""
     require(
         hasattr(estimator_orig, "predict_uncertainty"),
-        f"{type(estimator_orig).__name__} has no `predict_uncertainty`.",
+        f"{type(estimator_orig).__name__} has no method `predict_uncertainty`.",
     )
     estimator = fit(estimator_orig, data.X, data.y)
     require_well_formed(estimator.predict_uncertainty(data.few()), data.n_few)
 
 
 def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Aleatoric and epistemic part are not negative where they are measured."""
+    """The aleatoric and epistemic parts are non-negative, or NaN if they are not estimated."""
     result = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
     for part in ("aleatoric", "epistemic"):
         least = np.min(getattr(result, part))
         require(
             least >= 0 or np.isnan(least),
-            f"{part} part of {least}. A class whose parts are signed by definition sets "
+            f"{part} part of {least}. If parts are signed by definition, set the class attribute "
             "`signed_uncertainty = True`.",
         )
 
 
 def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """The total is the sum of aleatoric and epistemic part, within 1e-8 relative."""
+    """The total is the sum of the aleatoric and epistemic parts, to a relative error of 1e-8."""
     estimator = fit(estimator_orig, data.X, data.y)
     total, *parts = estimator.predict_uncertainty(data.few()).parts
-    measured = ~np.isnan(parts)  # the total is the part that is measured, if there is one
+    measured = ~np.isnan(parts)  # if only one part is estimated, the total equals it
     added, scale = np.nansum(parts, axis=0), np.nansum(np.abs(parts), axis=0)
     gap = np.where(measured.any(axis=0), np.abs(total - added), 0.0)
-    require(np.all(gap <= 1e-8 * scale), f"they differ by up to {gap.max()}.")
+    require(np.all(gap <= 1e-8 * scale), f"total and sum differ by up to {gap.max()}.")
 
 
 def check_unfitted(estimator_orig: Any, data: Data) -> None:
-    """An estimator that is not fitted raises `NotFittedError`."""
+    """An unfitted estimator raises `NotFittedError`."""
     estimator = clone(estimator_orig)
     require_raises(
         NotFittedError,
@@ -101,14 +101,14 @@ def check_clone(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
 
 
 def check_repeated_calls(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Two calls with the same input agree."""
+    """Two calls with the same input return the same result."""
     estimator = fit(estimator_orig, data.X, data.y)
     first, second = (estimator.predict_uncertainty(data.few()) for _ in range(2))
     require_same(second, first, "second and first call")
 
 
 def check_pickle(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """A pickled and restored estimator predicts the same."""
+    """An estimator returns the same result after pickling and unpickling."""
     estimator = fit(estimator_orig, data.X, data.y)
     restored = pickle.loads(pickle.dumps(estimator))
     require_same(
@@ -119,7 +119,7 @@ def check_pickle(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
 
 
 def check_fitting_changes_nothing(estimator_orig: Any, data: Data) -> None:
-    """Fitting changes neither a parameter nor the data."""
+    """Fitting changes neither parameters nor the data."""
     estimator = unfitted(estimator_orig)
     X, y = deepcopy(data.X), deepcopy(data.y)
     estimator.fit(X, y)
@@ -131,24 +131,24 @@ def check_fitting_changes_nothing(estimator_orig: Any, data: Data) -> None:
 
 def check_predicting_changes_nothing(estimator_orig: Any, data: Data) -> None:
     """Predicting changes neither the estimator nor its input."""
-    # Its own clone: some things are changed by a first call only.
+    # Fit a new clone, since some changes happen only in the first call.
     estimator = fit_clone(estimator_orig, data.X, data.y)
     given = data.few()
     before = {key: content(value) for key, value in vars(estimator).items()}
     estimator.predict_uncertainty(given)
     after = {key: content(value) for key, value in vars(estimator).items()}
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
-    require(not changed, f"attributes that changed: {', '.join(changed)}.")
+    require(not changed, f"changed attributes: {', '.join(changed)}.")
     require(equal(given, data.few()), "X was changed.")
 
 
 def check_global_random_state(estimator_orig: Any, data: Data) -> None:
-    """Neither fitting nor predicting moves or reseeds a global random state."""
+    """Fitting and predicting leave the global random generators unchanged."""
     streams = list(global_streams())
     kept = [stream.get() for stream in streams]
     try:
         for stream in streams:
-            stream.draw()  # a state that no seed leads to at once, so that reseeding shows
+            stream.draw()  # differs from a freshly seeded state, to detect reseeding
         for action in ("fit", "predict_uncertainty"):
             before = [content(stream.get()) for stream in streams]
             if action == "fit":
@@ -157,26 +157,26 @@ def check_global_random_state(estimator_orig: Any, data: Data) -> None:
                 estimator.predict_uncertainty(data.few())
             after = [content(stream.get()) for stream in streams]
             for stream, was, became in zip(streams, before, after, strict=True):
-                require(was == became, f"`{action}` changed that of `{stream.name}`.")
+                require(was == became, f"`{action}` changed the generator of `{stream.name}`.")
     finally:
         for stream, state in zip(streams, kept, strict=True):
             stream.set(state)
 
 
 def check_repeated_fits(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Two fits with the same data and random_state agree."""
+    """Two fits with the same data and random_state give the same result."""
     first = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
     second = fit_clone(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
     require_same(second, first, "second and first fit")
 
 
 def check_single_row(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """A single row gives arrays of shape (1,)."""
+    """For a single row, the result has arrays of shape (1,)."""
     require_well_formed(fit(estimator_orig, data.X, data.y).predict_uncertainty(data.rows([0])), 1)
 
 
 def check_row_order(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """The order of rows does not matter."""
+    """The result for a row does not depend on the order of rows."""
     estimator = fit(estimator_orig, data.X, data.y)
     reversed_rows = estimator.predict_uncertainty(data.rows(range(data.n_few)[::-1]))
     require_same(
@@ -197,10 +197,10 @@ def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None
 
 
 def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """`score_samples` is minus the epistemic part, or minus the total where it is not measured."""
+    """`score_samples` is minus the epistemic part, or minus the total if that part is NaN."""
     require(
         hasattr(estimator_orig, "score_samples"),
-        f"{type(estimator_orig).__name__} has no `score_samples`; inherit it from "
+        f"{type(estimator_orig).__name__} has no method `score_samples`; inherit it from "
         "`skuq.UncertaintyMixin`.",
     )
     estimator = fit(estimator_orig, data.X, data.y)
@@ -210,7 +210,7 @@ def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -
 
 
 def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """`predict_proba` lies within `predict_proba_bounds`, and both within [0, 1]."""
+    """`predict_proba` is within `predict_proba_bounds`, and both are within [0, 1]."""
     estimator = fit(estimator_orig, data.X, data.y)
     proba = np.asarray(estimator.predict_proba(data.few()))
     bounds = estimator.predict_proba_bounds(data.few())
@@ -225,12 +225,12 @@ def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit = fit_clone) ->
         ascending.append(values)
     ascending = [*ascending[:2], proba, ascending[2], 1.0]
     gaps = [np.max(low - high) for low, high in pairwise(ascending)]
-    # Single precision: products of matrices round differently for another number of rows.
-    require(max(gaps) <= 1e-5, f"they are out of order by up to {max(gaps)}.")
+    # In float32, the rounding of matrix products depends on the number of rows.
+    require(max(gaps) <= 1e-5, f"probabilities violate the bounds by up to {max(gaps)}.")
 
 
 def check_search(estimator_orig: Any, data: Data) -> None:
-    """`GridSearchCV` fits it, and uncertainty through it is that of its best estimator."""
+    """`GridSearchCV` works, and `predict_uncertainty` through it uses the best estimator."""
     estimator = unfitted(estimator_orig)
     grid = {"random_state": [0, 1]} if "random_state" in estimator.get_params() else {}
     rows = np.arange(_num_samples(data.X))
@@ -238,7 +238,7 @@ def check_search(estimator_orig: Any, data: Data) -> None:
         estimator,
         grid,
         scoring=partial(_mean_certainty, data.few()),
-        cv=[(rows, rows[:1])],  # one split; what is scored on are the rows to predict
+        cv=[(rows, rows[:1])],  # one split; the scorer uses the prediction rows instead
         error_score="raise",
     )
     fit_on_copies(search, data.X, data.y)
@@ -254,7 +254,7 @@ def _mean_certainty(asked: Any, estimator: Any, X: Any, y: Any = None) -> float:
 
 
 def check_unit_weights(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Weights that all are 1 give what no weights give."""
+    """Weights of 1 give the same result as no weights."""
     weighted = unfitted(estimator_orig)
     weighted.fit(*deepcopy((data.X, data.y)), sample_weight=np.ones(_num_samples(data.y)))
     require_same(
@@ -264,7 +264,7 @@ def check_unit_weights(estimator_orig: Any, data: Data, fit: Fit = fit_clone) ->
     )
 
 
-# Those of tables
+# Checks for estimators whose input is a numeric table
 
 
 def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
@@ -279,7 +279,7 @@ def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit = fit_clon
 
 
 def check_memory_layout(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Reversed, column-major and read-only arrays give the same as a plain array."""
+    """Reversed, column-major and read-only arrays give the same result as a plain array."""
     estimator = fit(estimator_orig, data.X, data.y)
     expected = estimator.predict_uncertainty(data.few())
     read_only = data.few()
@@ -293,7 +293,7 @@ def check_memory_layout(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -
 
 
 def check_nan(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """NaN in the input raises `ValueError` with a message that says NaN."""
+    """NaN in the input raises `ValueError` with a message that contains "NaN"."""
     estimator = fit(estimator_orig, data.X, data.y)
     holed = data.few()
     holed[0, 0] = np.nan
@@ -303,13 +303,13 @@ def check_nan(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
 
 
 def check_empty(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Input without rows gives a result without rows."""
+    """An input with zero rows gives a result with zero rows."""
     estimator = fit(estimator_orig, data.X, data.y)
     require_well_formed(estimator.predict_uncertainty(data.X[:0]), 0)
 
 
 def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """A DataFrame gives what its values give; names of columns and labels of rows are kept."""
+    """A DataFrame gives the same result as its values; column names and row labels are kept."""
     import pandas as pd
 
     frame = pd.DataFrame(data.X, columns=[f"column {i}" for i in range(data.X.shape[1])])
@@ -325,7 +325,7 @@ def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> N
     )
     require(
         few.index.equals(result.index),
-        "the rows lost their labels; inherit `skuq.UncertaintyMixin`, or set `index`.",
+        "row labels are missing; inherit `skuq.UncertaintyMixin`, or set `index` of the result.",
     )
     for wrong, what in (
         (few.iloc[:, ::-1], "columns in another order"),
@@ -335,41 +335,43 @@ def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> N
 
 
 def check_pipeline(estimator_orig: Any, data: Data) -> None:
-    """In a pipeline it gives what it gives, called by hand, on the transformed data."""
-    # This scaler leaves positive values positive, which some estimators need.
+    """In a pipeline, the result is that of the estimator on the transformed data."""
+    # MaxAbsScaler keeps positive values positive, which some estimators require.
     pipe = sklearn_pipeline.make_pipeline(MaxAbsScaler(), unfitted(estimator_orig))
     fit_on_copies(pipe, data.X, data.y)
     scaler, estimator = pipe[0], pipe[-1]
     by_hand = estimator.predict_uncertainty(scaler.transform(data.few()))
     require_same(
-        predict_uncertainty(pipe, data.few()), by_hand, "skuq.predict_uncertainty and by hand"
+        predict_uncertainty(pipe, data.few()),
+        by_hand,
+        "skuq.predict_uncertainty and the last step on transformed data",
     )
     require_same(
         make_pipeline(scaler, estimator).predict_uncertainty(data.few()),
         by_hand,
-        "the method of skuq.Pipeline and by hand",
+        "the method of skuq.Pipeline and the last step on transformed data",
     )
 
 
 def check_other_instances(estimator_orig: Any, data: Data) -> None:
-    """Fitting another instance on other data does not change what it gives."""
+    """Fitting a second instance on different data does not change the result of the first."""
     estimator = fit_clone(estimator_orig, data.X, data.y)
     before = estimator.predict_uncertainty(data.few())
     half = len(data.X) // 2
     fit_clone(estimator_orig, data.X[:half] / 2, data.y[:half])
     after = estimator.predict_uncertainty(data.few())
-    require_same(after, before, "after and before fitting another instance")
+    require_same(after, before, "after and before fitting a second instance")
 
 
 def check_two_classes(estimator_orig: Any, data: Data) -> None:
-    """Learnt from two classes, the result is finite float64 arrays of shape (n_samples,) too."""
+    """With two classes, too, the result has finite float64 arrays of shape (n_samples,)."""
     kept = data.y < 2
     estimator = fit_clone(estimator_orig, data.X[kept], data.y[kept])
     require_well_formed(estimator.predict_uncertainty(data.few()), data.n_few)
 
 
 def check_string_labels(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Class labels that are strings give what integers in the same order give."""
+    """Class labels that are strings give the same result as integers in the same order."""
     names = np.array(["ant", "bee", "cat"])[data.y]
     require_same(
         fit_clone(estimator_orig, data.X, names).predict_uncertainty(data.few()),

@@ -1,4 +1,4 @@
-"""Comparisons whose messages name what was found, and state that is compared before and after."""
+"""Assertions with informative messages, and snapshots of state to detect changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require(condition: Any, message: str) -> None:
 
 
 def require_well_formed(result: Any, n_samples: int) -> None:
-    require(isinstance(result, Uncertainty), f"a {type(result).__name__} came back.")
+    require(isinstance(result, Uncertainty), f"the method returned a {type(result).__name__}.")
     for field, values in zip(PARTS, result.parts, strict=True):
         require(isinstance(values, np.ndarray), f"{field} is a {type(values).__name__}.")
         require(values.dtype == np.float64, f"{field} has dtype {values.dtype}.")
@@ -31,11 +31,11 @@ def require_well_formed(result: Any, n_samples: int) -> None:
             f"{field} has shape {values.shape} for {n_samples} rows.",
         )
         whole = np.isfinite(values) if field == "total" else ~np.isinf(values)
-        require(whole.all(), f"{field} has values that are not finite.")
+        require(whole.all(), f"{field} has non-finite values.")
 
 
 def require_close(actual: Any, expected: Any, what: str) -> None:
-    # Single precision: products of matrices round differently for another number of rows.
+    # In float32, the rounding of matrix products depends on the number of rows.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5, err_msg=what)
 
 
@@ -50,11 +50,11 @@ def require_raises(
     try:
         call()
     except expected as error:
-        require(saying in str(error), f"{what} gave a message without {saying!r}: {error}")
+        require(saying in str(error), f"{what} raised a message without {saying!r}: {error}")
     except Exception as error:
         raise AssertionError(f"{what} raised {type(error).__name__}: {error}") from error
     else:
-        raise AssertionError(f"{what} raised nothing.")
+        raise AssertionError(f"{what} raised no error.")
 
 
 def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what: str) -> None:
@@ -67,7 +67,11 @@ def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal, as far as their type can tell; NaN equals NaN."""
+    """Whether two values are equal, where NaN equals NaN.
+
+    Two objects of the same type count as equal if the type does not define equality, such as
+    networks.
+    """
     if a is b or type(a) is not type(b):
         return a is b
     if hasattr(a, "get_params"):
@@ -84,7 +88,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def _equal_arrays(a: Any, b: Any) -> bool:
-    """The same for arrays, dense or sparse, and for scalars."""
+    """Whether two arrays, dense or sparse, or scalars are equal, where NaN equals NaN."""
     if getattr(a, "shape", None) != getattr(b, "shape", None):
         return False
     if sparse.issparse(a):
@@ -96,7 +100,7 @@ def _equal_arrays(a: Any, b: Any) -> bool:
 
 
 class Stream(NamedTuple):
-    """A global random stream: how its state is read, restored and moved on."""
+    """A global random generator, with functions to read, restore and advance its state."""
 
     name: str
     get: Callable[[], Any]
@@ -105,11 +109,11 @@ class Stream(NamedTuple):
 
 
 def global_streams() -> Iterator[Stream]:
-    """Those of Python, numpy and, where it is loaded, torch."""
+    """Yield the global generators of Python, numpy and, if it is imported, torch."""
     yield Stream("random", random.getstate, random.setstate, random.random)
-    legacy = np.random  # the point is whether anything uses this global state
+    legacy = np.random  # the check is about this global state
     yield Stream("numpy.random", legacy.get_state, legacy.set_state, legacy.random_sample)
-    torch = sys.modules.get("torch")  # not imported: nothing can have used it
+    torch = sys.modules.get("torch")  # if it is not imported, it cannot have been used
     if torch is not None:
         yield Stream(
             "torch",
@@ -120,14 +124,14 @@ def global_streams() -> Iterator[Stream]:
 
 
 class _ContentPickler(pickle.Pickler):
-    """Pickles by content, except search trees: those count their own calls."""
+    """Pickler that omits the contents of search trees, since they count their own calls."""
 
     def persistent_id(self, obj: Any) -> str | None:
         return type(obj).__name__ if isinstance(obj, BallTree | KDTree) else None
 
 
 def content(value: Any) -> bytes:
-    """Bytes that differ before and after if `value` was changed in between."""
+    """Serialise a value to bytes, which change if the value is modified."""
     stream = io.BytesIO()
     _ContentPickler(stream).dump(value)
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Data that the checks fit and predict on, and fitted estimators shared between checks."""
+"""Training and prediction data of the checks, and fitted estimators shared between checks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
-N_PREDICTED = 12  # rows that the checks predict on: predicting may be the expensive part
-N_LARGE_BATCH = 40  # rows predicted in one call, which must not depend on the batch
+N_PREDICTED = 12  # rows for prediction in most checks; few, since prediction may be expensive
+N_LARGE_BATCH = 40  # rows for prediction in the check of batches
 
 Fit = Callable[[Any, Any, Any], Any]
 
 
 class Data(NamedTuple):
-    """Inputs and targets to fit on, and inputs to predict on; inputs of any kind that has rows."""
+    """Inputs and targets for fitting, and inputs for prediction, of any type with rows."""
 
     X: Any
     y: Any
@@ -30,25 +30,25 @@ class Data(NamedTuple):
         return min(N_PREDICTED, _num_samples(self.X_predict))
 
     def few(self) -> Any:
-        """The rows that most checks predict on."""
+        """Return the rows for prediction in most checks."""
         return self.rows(range(self.n_few))
 
     def large_batch(self) -> Any:
-        """More rows, of which the few are the first."""
+        """Return a larger batch that begins with the rows of `few`."""
         return self.rows(range(min(N_LARGE_BATCH, _num_samples(self.X_predict))))
 
     def rows(self, numbers: ArrayLike) -> Any:
-        """Copy of rows to predict on, since a faulty estimator may change them."""
+        """Return copies of prediction rows, since a faulty estimator may change them."""
         return deepcopy(_safe_indexing(self.X_predict, np.asarray(numbers)))
 
 
 def given_data(X: Any, y: Any, X_predict: Any) -> Data:
-    """The user's data; without `X_predict`, predictions are for the training inputs."""
+    """Return the user's data; without `X_predict`, the training inputs are used for prediction."""
     return Data(X, None if y is None else np.asarray(y), X if X_predict is None else X_predict)
 
 
 def generated_data(estimator: Any) -> Data:
-    """A small table of the kind that an estimator takes."""
+    """Generate a small table that the estimator accepts."""
     X, y = _small_table(estimator)
     tags = get_tags(estimator)
     if tags.input_tags.positive_only:
@@ -59,7 +59,7 @@ def generated_data(estimator: Any) -> Data:
 
 
 def _small_table(estimator: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """A small table, neither centred nor scaled, whose targets depend on its columns."""
+    """Generate a small table, neither centred nor scaled, with targets that depend on columns."""
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(48, 4))
     if is_classifier(estimator):
@@ -71,12 +71,12 @@ def _small_table(estimator: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
         return 2 * noise + 5, noise @ rng.normal(size=noise.shape[1]) + np.sin(noise[:, 0])
     raise ValueError(
         f"{type(estimator).__name__} is neither a classifier nor a regressor, so no data can "
-        "be generated for it: give X and y."
+        "be generated for it; pass X and y."
     )
 
 
 def unfitted(estimator_orig: Any) -> Any:
-    """A clone with fixed randomness: its own, or that of what it holds if it has none."""
+    """Clone an estimator and fix `random_state`: its own, or else those of nested estimators."""
     estimator = clone(estimator_orig)
     keys = [key for key in estimator.get_params() if f"__{key}".endswith("__random_state")]
     if "random_state" in keys:
@@ -85,18 +85,18 @@ def unfitted(estimator_orig: Any) -> Any:
 
 
 def fit_clone(estimator_orig: Any, X: Any, y: Any) -> Any:
-    """A fitted clone with fixed randomness."""
+    """Fit a clone of an estimator with a fixed `random_state`."""
     return fit_on_copies(unfitted(estimator_orig), X, y)
 
 
 def fit_on_copies(estimator: Any, X: Any, y: Any) -> Any:
-    """The estimator, fitted on data of its own: other checks need the same data unchanged."""
+    """Fit an estimator on copies of the data, which further checks need unchanged."""
     estimator.fit(deepcopy(X), deepcopy(y))
     return estimator
 
 
 class FitOnce:
-    """Fits a clone of an estimator when first asked and hands it out again afterwards."""
+    """Function that fits a clone at the first call and returns the same clone afterwards."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Any] = (None, None)

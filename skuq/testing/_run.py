@@ -1,4 +1,4 @@
-"""Selection of the checks that apply to an estimator, and the way to run them."""
+"""Selection and execution of the checks that apply to an estimator."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ def check_uncertainty_estimator(
     Parameters
     ----------
     estimator : estimator instance
-        It is cloned and never fitted itself. If it has a parameter `random_state`,
-        the clones use a fixed one.
+        The estimator, which is cloned and not fitted itself. If it has a parameter `random_state`,
+        clones have a fixed value.
     X : array, sparse matrix, data frame or list of n_samples rows, default=None
-        Inputs for an estimator that does not take a numeric table, such as node ids of
-        a graph. It is used as it is, and the checks that need a table (columns, NaN,
-        empty input, memory layout, data frames, pipelines, other instances, two classes,
-        string labels) are left out. None generates a small table.
+        Inputs for an estimator whose input is not a numeric table, such as node ids of a graph.
+        The checks that need a table are skipped: columns, NaN, empty input, memory layout, data
+        frames, pipelines, other instances, two classes, string labels. None generates a small
+        table.
     y : array-like of shape (n_samples,), default=None
-        Targets that belong to `X`.
+        Targets of `X`.
     X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
-        Inputs to predict on, for an estimator that predicts on a different kind of input from what
-        it is fitted on, such as an agent that is fitted on seeds of environments and
-        predicts on observations. Needs `X`. None takes rows of `X`.
+        Inputs for prediction, if they are of a different kind from the inputs of `fit`. For
+        example, an agent is fitted on environment seeds and predicts for observations. Requires
+        `X`. None uses rows of `X`.
 
     Raises
     ------
     AssertionError
-        At the first check that fails, naming it, the fact it checks and what was found.
+        If a check fails. The message names the first check that failed, its requirement and the
+        result.
     TypeError
         If `estimator` is a class.
     ValueError
-        If no data are given for an estimator that is neither classifier nor regressor, or
-        `X_predict` is given without `X`.
+        If `X` is missing for an estimator that is neither classifier nor regressor, or `X_predict`
+        is passed without `X`.
 
     Notes
     -----
-    Aleatoric and epistemic part must not be negative. A class whose parts are signed by
-    definition declares it with the class attribute ``signed_uncertainty = True``, which
-    lifts this one requirement.
+    The aleatoric and epistemic parts must not be negative. If they are signed by definition, set
+    the class attribute ``signed_uncertainty = True``, which disables this check.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def uncertainty_checks(
     y: ArrayLike | None = None,
     X_predict: Any = None,
 ) -> Iterator[Callable[[Any], None]]:
-    """Yield the checks that apply to an estimator, each to be called with it.
+    """Yield the checks that apply to an estimator.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def uncertainty_checks(
     Yields
     ------
     callable
-        Takes the estimator and raises if the check fails. Its ``__name__`` is that of
-        the check. Checks from one call share a fitted clone where they only predict.
+        Function of the estimator that raises if the check fails. Its ``__name__`` is the name of
+        the check. Checks from one call that only predict share a fitted clone.
 
     Examples
     --------
@@ -106,14 +106,14 @@ def uncertainty_checks(
     ['check_parameters', 'check_result']
     """
     if isinstance(estimator, type):
-        raise TypeError(f"Give an instance to check, got the class {estimator.__name__}.")
+        raise TypeError(f"`estimator` must be an instance, got the class {estimator.__name__}.")
     is_table = X is None
     if is_table and X_predict is not None:
-        raise ValueError("`X_predict` needs `X`, the inputs to fit on.")
+        raise ValueError("`X_predict` needs `X`; pass the inputs of `fit` too.")
     data = generated_data(estimator) if is_table else given_data(X, y, X_predict)
     fit = FitOnce()
     for function in _applicable(estimator, is_table):
-        # Checks that fit in their own way have no parameter for the shared clone.
+        # Checks that fit the estimator themselves have no parameter `fit`.
         shared = {"fit": fit} if "fit" in signature(function).parameters else {}
         yield update_wrapper(partial(function, data=data, **shared), function)
 
@@ -125,19 +125,19 @@ def parametrize_with_uncertainty_checks(
     y: ArrayLike | None = None,
     X_predict: Any = None,
 ) -> Any:
-    """Parametrize a pytest function with every check of every estimator.
+    """Parametrize a pytest function with all checks of all estimators.
 
     Parameters
     ----------
     estimators : iterable of estimator instances
-        What to check.
+        Estimators to check.
     X, y, X_predict
         As in `check_uncertainty_estimator`; used for all estimators.
 
     Returns
     -------
     decorator
-        A `pytest.mark.parametrize` of the arguments `estimator` and `check`.
+        `pytest.mark.parametrize` with the arguments `estimator` and `check`.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def parametrize_with_uncertainty_checks(
 
 
 def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]:
-    """The checks in an order in which the first to fail names the defect best."""
+    """Yield the checks, ordered so that the first failure describes the defect best."""
     tags = get_tags(estimator)
     yield _checks.check_parameters
     yield _checks.check_result
@@ -193,7 +193,7 @@ def _applicable_to_tables(estimator: Any, allow_nan: bool) -> Iterator[Callable[
 
 
 def _has_credal_interval(estimator: Any) -> bool:
-    """Whether it bounds probabilities at inputs, not in regions around them as RobustGPC does."""
+    """Whether `predict_proba_bounds` is about inputs, not regions around them as in RobustGPC."""
     method = getattr(estimator, "predict_proba_bounds", None)
     return method is not None and [*signature(method).parameters] == ["X"]
 

@@ -1,8 +1,8 @@
-"""Uncertainty-aware deep Q-learning, and its anchored quantile regression for tables.
+"""Uncertainty-aware deep Q-learning, and anchored quantile regression for tables.
 
-Parts that need stable-baselines3 (extra ``rl``) are imported when they are used. After
+Names that need stable-baselines3 (extra ``rl``) are imported at the first access. After
 ``import gymnasium``, ``gymnasium.make("skuq.uadqn:CliffWind-v0")`` finds the environment in any
-process, such as those of stable-baselines3's `SubprocVecEnv`.
+process, such as the worker processes of stable-baselines3's `SubprocVecEnv`.
 """
 
 import sys
@@ -88,7 +88,7 @@ __all__ = [
     "train_seeds",
 ]
 
-# Modules of the public names that need stable-baselines3.
+# Public names that need stable-baselines3, by module.
 _MODULES = {
     "_algorithm": ("QuantileDQN", "UADQNAlgorithm"),
     "_baselines": ("BootstrappedDQN", "DQNAlgorithm"),
@@ -109,6 +109,6 @@ _MODULES = {
 __getattr__ = lazy_names(__name__, _MODULES, load=rl_module)
 
 if sys.modules.get("gymnasium") is not None:
-    # It registers the windy cliff. Else that is done when something of `_MODULES` is used: nobody
-    # waits for a package that nothing uses.
+    # Importing `_envs` registers the windy cliff. If gymnasium has not been imported yet,
+    # registration waits for the first use of a name in `_MODULES`, to keep `import skuq` fast.
     from skuq.uadqn import _envs as _envs

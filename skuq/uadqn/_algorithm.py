@@ -36,26 +36,26 @@ from skuq.uadqn._quantiles import (
     sampled_values,
 )
 
-# Options of an epsilon-greedy exploration.
+# Options of epsilon-greedy exploration.
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
 
 
 class QuantileDQN(FiniteExperience, QRDQN):
     """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
 
-    The loss is Eq. 1 itself, where sb3-contrib smooths it (Huber). Everything else, the
-    epsilon-greedy exploration too, is sb3-contrib's. With it, `UADQNAlgorithm` and QR-DQN
-    differ in the choice of actions alone.
+    The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Everything else, including
+    epsilon-greedy exploration, is that of sb3-contrib. Compared with this class,
+    `UADQNAlgorithm` differs only in the choice of actions.
 
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" takes
-        images, "GridPolicy" small grids such as MinAtar's.
+        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" is for
+        images, "GridPolicy" for small grids such as MinAtar's.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
-        Those of `sb3_contrib.QRDQN`, with the paper's values (its Table 1) as defaults.
+        Options of `sb3_contrib.QRDQN`; defaults are the paper's values (its Table 1).
 
     Examples
     --------
@@ -110,7 +110,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
             target_update_interval=target_update_interval,
             exploration_fraction=exploration_fraction,
             exploration_final_eps=exploration_final_eps,
-            # sb3-contrib would put its own optimiser into a dictionary that lacks one.
+            # Without this entry, sb3-contrib would insert its own optimiser.
             policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
             **options,
         )
@@ -125,7 +125,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
                 parameter.grad = None
             batch = self.replay_buffer.sample(batch_size, self._vec_normalize_env)
             chosen, targets = self._predictions(batch), self._targets(batch)
-            # The gradient alone: nothing needs the loss at every step.
+            # Compute only the gradient: the loss is logged rarely.
             levels = self.quantile_net.levels
             slope = quantile_loss_gradient(chosen, targets, levels) / batch_size  # of Eq. 1
             torch.autograd.backward(chosen, slope)
@@ -140,7 +140,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
     def predict_quantiles(self, observation: Any) -> np.ndarray:
-        """Quantiles of the return of each action, by each network.
+        """Predict quantiles of the return of each action, by each network.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         return quantiles
 
     def _predictions(self, batch: Any) -> Tensor:
-        """Quantiles of the actions taken, (n_members, n_samples, n_quantiles)."""
+        """Quantiles of the actions in a batch, (n_members, n_samples, n_quantiles)."""
         quantiles = self.quantile_net.quantiles(batch.observations)
         taken = batch.actions.long().view(1, -1, 1, 1)
         taken = taken.expand(len(quantiles), -1, 1, quantiles.shape[-1])
@@ -173,7 +173,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of the prior; a value network alone has none."""
+        """Add the gradient of the prior; does nothing here, since a value network has no prior."""
 
     def _on_step(self) -> None:
         self._n_calls += 1
@@ -184,55 +184,55 @@ class QuantileDQN(FiniteExperience, QRDQN):
 
 
 def chosen_device(algorithm: Any, device: str | torch.device) -> torch.device:
-    """Resolve a ``device`` parameter for an agent; "auto" depends on its value network."""
-    if isinstance(algorithm, QuantileDQN):  # whose networks are stacked
+    """Resolve a ``device`` parameter; "auto" depends on the size of the value network."""
+    if isinstance(algorithm, QuantileDQN):  # several networks are stacked
         weights = [p.detach()[:1] for p in algorithm.quantile_net.trained()]
         return resolve_device(device, nn.ParameterList(weights))
     return resolve_device(device, algorithm.q_net)
 
 
 def move(algorithm: Any, device: torch.device) -> None:
-    """Move the networks of an agent, and its optimiser and batches with them, to a device."""
-    there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
+    """Move the networks, optimiser and batches of an agent to a device."""
+    there = torch.empty(0, device=device).device  # resolves "cuda" to "cuda:0"
     if algorithm.policy.device == there:
         return
     algorithm.policy.to(there)
     algorithm.device = algorithm.replay_buffer.device = there
     optimizer = algorithm.policy.optimizer
-    optimizer.load_state_dict(optimizer.state_dict())  # which puts moments beside the weights
+    optimizer.load_state_dict(optimizer.state_dict())  # moves Adam's moments to the device
 
 
 def move_to_train(algorithm: Any, device: str | torch.device) -> None:
-    """Move an agent to where it is to be trained, reproducibly if it has a seed."""
+    """Move an agent to a device for training; deterministic algorithms are used if it is seeded."""
     move(algorithm, chosen_device(algorithm, device))
     if algorithm.device.type == "cuda" and algorithm.seed is not None:
-        # As stable-baselines3 does for an agent that begins on a GPU.
+        # stable-baselines3 does the same for an agent that is created on a GPU.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 class Decision(NamedTuple):
-    """Uncertainty behind the actions taken, averaged over the environments that were stepped."""
+    """Uncertainty of the chosen actions' returns, averaged over environments."""
 
-    epistemic: float  # variances of the chosen actions' returns (Eq. 7), squared return
+    epistemic: float  # variances in squared units of the return (Eq. 7)
     aleatoric: float
     exploratory: float  # share of actions other than the best one by risk-adjusted value
 
 
 def _setting_of_the_policy(name: str) -> Any:
-    """A setting that the networks hold, so that exported policies have it too."""
+    """Build a property for a setting stored in the networks, so that exported policies have it."""
 
     def get(algorithm: QuantileDQN) -> Any:
         return getattr(algorithm.quantile_net, name)
 
     def change(algorithm: QuantileDQN, value: Any) -> None:
         setattr(algorithm.quantile_net, name, checked_setting(name, value))
-        algorithm.policy_kwargs[name] = value  # which `save` stores
+        algorithm.policy_kwargs[name] = value  # stored by `save`
 
     return property(get, change)
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Refuse settings of UA-DQN out of range, and those of an exploration that it does not have."""
+    """Raise if a setting is out of range, without effect, or of epsilon-greedy exploration."""
     for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
         checked_setting(name, settings[name])
     prior_scale = settings.get("prior_scale")
@@ -242,13 +242,13 @@ def _check_settings(settings: dict[str, Any]) -> None:
         raise ValueError(f"prior_scale={prior_scale} has no effect without a prior: noise_scale=0.")
     if refused := EPSILON & set(settings):
         raise TypeError(
-            f"UADQNAlgorithm has no {', '.join(sorted(refused))}: it explores by posterior "
-            "sampling, without an epsilon. Its strength is epistemic_factor."
+            f"UADQNAlgorithm does not accept {', '.join(sorted(refused))}: it explores by "
+            "posterior sampling. Set the strength of exploration with epistemic_factor."
         )
 
 
 def names_of_arguments() -> list[str]:
-    """Arguments that an agent of `UADQNAlgorithm` can be made with, apart from policy and env."""
+    """List the arguments of `UADQNAlgorithm`, except policy and env."""
     named = {
         name
         for cls in (UADQNAlgorithm, QuantileDQN, QRDQN)
@@ -261,56 +261,55 @@ def names_of_arguments() -> list[str]:
 class UADQNAlgorithm(QuantileDQN):
     """Uncertainty-aware deep Q-network (UA-DQN) [1]_ for stable-baselines3.
 
-    A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks learn
-    from the same targets, each pulled towards its own random start (randomised MAP sampling
-    [2]_). The covariance of their quantiles is the aleatoric variance, half their mean squared
-    difference the epistemic one (Eq. 7). Actions are Thompson samples from ``mean -
-    aleatoric_factor * sigma_aleatoric`` with variance ``epistemic_factor**2 *
-    sigma_epistemic**2``, from the first step on. There is no epsilon.
+    A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks are trained on
+    the same targets, each regularised towards its own random initialisation (randomised MAP
+    sampling [2]_). The aleatoric variance is the covariance of their quantiles, and the epistemic
+    variance is half their mean squared difference (Eq. 7). From the first step on, actions are
+    chosen by Thompson sampling, with mean ``mean - aleatoric_factor * sigma_aleatoric`` and
+    variance ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy exploration is not used.
 
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" takes
-        images, "GridPolicy" small grids such as MinAtar's. Its arguments (``n_quantiles``,
-        ``net_arch``, ``init_gain``, ``prior_gain``) go into `policy_kwargs`.
+        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" is for
+        images, "GridPolicy" for small grids such as MinAtar's. Pass the arguments of the policy
+        (``n_quantiles``, ``net_arch``, ``init_gain``, ``prior_gain``) as `policy_kwargs`.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     epistemic_factor : float, default=0.2
         Beta: strength of the exploration by epistemic uncertainty.
     aleatoric_factor : float, default=0.0
-        Lambda: strength of the aversion to risk; 0 is risk-neutral.
+        Lambda: strength of the risk aversion; 0 is risk-neutral.
     aleatoric : {"covariance", "variance"}, default="covariance"
         Unbiased estimate from the auxiliary networks, or the variance of the value
         network's quantiles (the paper's variant 1), which counts epistemic uncertainty as risk.
     noise_scale : float, default=1.0
-        Scale of the noise in the returns: how strongly the auxiliary networks are pulled to
-        their starts while there is little data. 0 trains them without a prior.
+        Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
+        more strongly towards their initial weights. 0 trains them without a prior.
     prior_scale : float, default=None
-        Scale of the prior on weights; None takes the standard deviation of the auxiliary
-        networks' weights at the start.
+        Standard deviation of the prior on weights. None: that of the auxiliary networks' initial
+        weights.
     **options
-        Those of `QuantileDQN` (`sb3_contrib.QRDQN`) without those of its exploration
-        (``exploration_fraction``, ``exploration_initial_eps``, ``exploration_final_eps``).
-        ``max_grad_norm`` clips the gradient of all three networks together.
+        Options of `QuantileDQN` (`sb3_contrib.QRDQN`), except ``exploration_fraction``,
+        ``exploration_initial_eps`` and ``exploration_final_eps``. ``max_grad_norm`` clips the
+        joint gradient of all three networks.
 
     Attributes
     ----------
     decision : Decision
-        Uncertainty behind the actions that were taken last while learning, averaged over
-        environments: ``epistemic`` and ``aleatoric``, variances of the chosen actions' returns
-        (Eq. 7), and ``exploratory``, the share of actions other than the best one by
-        risk-adjusted value.
+        Uncertainty of the most recent actions in training, averaged over environments:
+        ``epistemic`` and ``aleatoric`` are variances of the chosen actions' returns (Eq. 7), and
+        ``exploratory`` is the share of actions that do not maximise the risk-adjusted value.
 
     Raises
     ------
     ValueError
-        For a negative factor or scale, an unknown `aleatoric`, less than two quantiles or auxiliary
-        networks, a parameter that is in `policy_kwargs`, too, actions not counted from 0, or
-        observations that networks cannot read. While learning and predicting, for observations and
-        rewards that are not finite, or beyond 1e18 in absolute value.
+        For a negative factor or scale, an unknown `aleatoric`, fewer than two quantiles or
+        auxiliary networks, a parameter that is also in `policy_kwargs`, an action space that does
+        not start at 0, or an unsupported observation space. In training and prediction: for
+        observations and rewards that are not finite or exceed 1e18 in absolute value.
     TypeError
-        For an option of epsilon-greedy exploration.
+        For options of epsilon-greedy exploration.
 
     References
     ----------
@@ -328,7 +327,7 @@ class UADQNAlgorithm(QuantileDQN):
     True
     """
 
-    DECISION_INTERVAL: ClassVar[int] = 10  # steps from one decision that is logged to the next
+    DECISION_INTERVAL: ClassVar[int] = 10  # steps between logged decisions
     epistemic_factor = _setting_of_the_policy("epistemic_factor")
     aleatoric_factor = _setting_of_the_policy("aleatoric_factor")
     aleatoric = _setting_of_the_policy("aleatoric")
@@ -356,30 +355,30 @@ class UADQNAlgorithm(QuantileDQN):
         networks = {"n_auxiliary": 2} | (policy_kwargs or {})
         if twice := set(decision) & set(networks):
             raise ValueError(
-                f"Leave {', '.join(sorted(twice))} out of policy_kwargs: they are parameters of "
-                "their own."
+                f"policy_kwargs must not contain {', '.join(sorted(twice))}; set the parameters of "
+                "UADQNAlgorithm instead."
             )
         if networks["n_auxiliary"] < 2:
             raise ValueError(f"n_auxiliary must be at least 2, got {networks['n_auxiliary']}.")
         super().__init__(
             policy,
             env,
-            # There is no epsilon: the schedule stays at 0.
+            # Disable epsilon-greedy exploration.
             exploration_initial_eps=0.0,
             exploration_final_eps=0.0,
             policy_kwargs=networks | decision,
             **options,
         )
         self.noise_scale, self.prior_scale = noise_scale, prior_scale
-        # Quantiles of the actions taken last, (n_members, n_envs, n_quantiles), and the share of
-        # exploratory ones: read at every step by few.
+        # Quantiles of the most recent actions, (n_members, n_envs, n_quantiles), and the share of
+        # exploratory actions. `decision` computes the rest only when it is read.
         self._decided: tuple[np.ndarray, float] | None = None
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load what `save` wrote; arguments are those of `sb3_contrib.QRDQN.load`.
+        """Load a saved agent; arguments are those of `sb3_contrib.QRDQN.load`.
 
-        Any parameter can be given anew: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
+        Any parameter can be overridden: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
         """
         _check_settings(settings)
         decision = {name: settings.pop(name) for name in DECISION_SETTINGS if name in settings}
@@ -395,7 +394,7 @@ class UADQNAlgorithm(QuantileDQN):
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Choose actions: Thompson samples, or the best ones if `deterministic`.
+        """Choose actions by Thompson sampling, or by the highest value if `deterministic`.
 
         Parameters and results are those of `sb3_contrib.QRDQN.predict`.
         """
@@ -404,12 +403,12 @@ class UADQNAlgorithm(QuantileDQN):
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # From the first step on: untrained networks explore too, and random actions would take
-        # any risk.
+        # Also before the first update: untrained networks explore too, while uniformly random
+        # actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
         quantiles = self._quantiles_of(obs_as_tensor(self._last_obs, self.device))
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
-        # The generator that stable-baselines3 seeds and draws from.
+        # Draw from numpy's global generator, which stable-baselines3 seeds.
         noise = np.random.standard_normal(values.shape)  # noqa: NPY002
         epistemic = epistemic_variance(quantiles[1:])  # Eq. 7
         actions = sampled_values(values, epistemic, self.epistemic_factor, noise).argmax(-1)
@@ -422,7 +421,7 @@ class UADQNAlgorithm(QuantileDQN):
 
     @property
     def decision(self) -> Decision:
-        """Uncertainty behind the actions that were taken last while learning."""
+        """Uncertainty of the most recent actions in training."""
         if self._decided is None:
             return Decision(np.nan, np.nan, np.nan)
         quantiles, exploratory = self._decided
@@ -438,10 +437,10 @@ class UADQNAlgorithm(QuantileDQN):
         scale = self.prior_scale or networks.scale_of_anchors
         pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
         pairs = zip(parameters, networks.anchors.parameters(), strict=True)
-        # Gradients, weights and anchors, without those that no output depends on.
+        # Gradients, weights and anchors, without parameters that do not affect any output.
         pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]
         gradients, weights, anchors = (list(tensors) for tensors in zip(*pulled, strict=True))
-        # Two passes in place cost less than one with a difference of its own.
+        # Two in-place passes are faster than allocating the difference.
         torch._foreach_add_(gradients, weights, alpha=pull)
         torch._foreach_sub_(gradients, anchors, alpha=pull)
 
@@ -454,7 +453,7 @@ class UADQNAlgorithm(QuantileDQN):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> UADQNAlgorithm:
-        """Learn for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""
+        """Train for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""
         return super().learn(
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )

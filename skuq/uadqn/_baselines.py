@@ -1,4 +1,4 @@
-"""DQN and bootstrapped DQN for stable-baselines3, with which UA-DQN is compared."""
+"""Baselines of UA-DQN for stable-baselines3: DQN and bootstrapped DQN."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from skuq.uadqn._policies import (
 
 
 class DQNMlpPolicy(FiniteObservations, DQNPolicy):
-    """Policy of DQN with the features, widths and optimiser that the other agents have."""
+    """Policy of DQN with the same features, widths and optimiser as the other agents."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class DQNMlpPolicy(FiniteObservations, DQNPolicy):
 
 
 class DQNCnnPolicy(DQNMlpPolicy):
-    """The same for images (`NatureCNN`)."""
+    """`DQNMlpPolicy` for images, with features by `NatureCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -75,7 +75,7 @@ class DQNCnnPolicy(DQNMlpPolicy):
 
 
 class DQNGridPolicy(DQNMlpPolicy):
-    """The same for small grids (`GridCNN`)."""
+    """`DQNMlpPolicy` for small grids, with features by `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -83,7 +83,7 @@ class DQNGridPolicy(DQNMlpPolicy):
 
 
 class DQNMultiInputPolicy(DQNMlpPolicy):
-    """The same for dictionaries of observations."""
+    """`DQNMlpPolicy` for dictionaries of observations."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -93,16 +93,17 @@ class DQNMultiInputPolicy(DQNMlpPolicy):
 class DQNAlgorithm(FiniteExperience, DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
 
-    Loss (Huber) and initial weights are stable-baselines3's; gradients are not clipped.
+    The Huber loss and the initial weights are those of stable-baselines3; gradients are not
+    clipped.
 
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        "CnnPolicy" takes images, "GridPolicy" small grids such as MinAtar's.
+        Networks. "CnnPolicy" is for images, "GridPolicy" for small grids such as MinAtar's.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
-        Those of `stable_baselines3.DQN`.
+        Options of `stable_baselines3.DQN`.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -134,7 +135,7 @@ class HeadsNetwork(QNetwork):
         super().__init__(**options)
         self.n_members = n_members
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
-        # Replaces the single head; it maps to (n_members, n_samples, n_actions).
+        # Replaces the single head; outputs have shape (n_members, n_samples, n_actions).
         self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
         draw_biases(self.q_net, relative_spread=AGENT_BIASES)
 
@@ -146,14 +147,14 @@ class HeadsNetwork(QNetwork):
 
 
 class BootstrappedPolicy(DQNMlpPolicy):
-    """Policy of bootstrapped DQN: heads of their own on shared features."""
+    """Policy of bootstrapped DQN: several heads on shared features."""
 
     def __init__(self, *spaces_and_schedule: Any, n_members: int = 10, **options: Any):
         self.n_members = n_members
         super().__init__(*spaces_and_schedule, **options)
 
     def make_q_net(self) -> QNetwork:
-        """Build the network of all heads, the target network likewise."""
+        """Build a network with all heads, used for the online and the target network."""
         options = self._update_features_extractor(self.net_args, features_extractor=None)
         return HeadsNetwork(self.n_members, **options).to(self.device)
 
@@ -162,7 +163,7 @@ class BootstrappedPolicy(DQNMlpPolicy):
 
 
 class BootstrappedCnnPolicy(BootstrappedPolicy):
-    """The same for images (`NatureCNN`)."""
+    """`BootstrappedPolicy` for images, with features by `NatureCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -170,7 +171,7 @@ class BootstrappedCnnPolicy(BootstrappedPolicy):
 
 
 class BootstrappedGridPolicy(BootstrappedPolicy):
-    """The same for small grids (`GridCNN`)."""
+    """`BootstrappedPolicy` for small grids, with features by `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -178,7 +179,7 @@ class BootstrappedGridPolicy(BootstrappedPolicy):
 
 
 class BootstrappedMultiInputPolicy(BootstrappedPolicy):
-    """The same for dictionaries of observations."""
+    """`BootstrappedPolicy` for dictionaries of observations."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -188,13 +189,14 @@ class BootstrappedMultiInputPolicy(BootstrappedPolicy):
 class BootstrappedDQN(DQNAlgorithm):
     """Bootstrapped DQN [1]_ with the settings of the paper on UA-DQN (its Table 1).
 
-    Several heads on shared features each learn from the maximum of their own target head.
-    One head, drawn at the start of each episode, acts throughout it; epsilon-greedy
-    exploration comes on top. `predict` takes the action of the highest mean over heads,
-    where Osband et al. let the heads vote: a mean does not depend on how ties are broken.
+    Several heads share features, and each learns from the maximum of its own target head. At the
+    start of each episode, one head is drawn and chooses all actions of the episode, in addition to
+    epsilon-greedy exploration. `predict` chooses the action with the highest mean over heads.
+    Osband et al. use a majority vote; the mean does not depend on how ties are broken.
 
-    All heads see all data, as in the Atari experiments of [1]_: masks of a proper bootstrap
-    made no difference there, since random starts and own targets keep the heads apart.
+    All heads are trained on all data, as in the Atari experiments of [1]_. Bootstrap masks made no
+    difference in those experiments: random initial weights and separate targets keep the heads
+    diverse.
 
     Parameters
     ----------
@@ -205,12 +207,12 @@ class BootstrappedDQN(DQNAlgorithm):
     n_members : int, default=10
         Number of heads, at least 2.
     **options
-        Those of `DQNAlgorithm`.
+        Options of `DQNAlgorithm`.
 
     Attributes
     ----------
     heads : ndarray of int of shape (n_envs,)
-        Head that acts in each environment while learning; empty before.
+        Head that chooses actions in each environment during training; empty before training.
 
     Raises
     ------
@@ -245,25 +247,25 @@ class BootstrappedDQN(DQNAlgorithm):
             raise ValueError(f"n_members must be at least 2, got {n_members}.")
         policy_kwargs = options.get("policy_kwargs") or {}
         if "n_members" in policy_kwargs:
-            raise ValueError("Leave n_members out of policy_kwargs: it is a parameter of its own.")
+            raise ValueError("policy_kwargs must not contain n_members; set the parameter instead.")
         self.heads = np.empty(0, np.int64)
         options["policy_kwargs"] = policy_kwargs | {"n_members": n_members}
         super().__init__(policy, env, **options)
 
     def predict_q(self, observation: Any) -> np.ndarray:
-        """Values of all actions by each head.
+        """Predict the values of all actions by each head.
 
-        Their variance over heads (``ddof=1``) is epistemic.
+        The variance over heads (``ddof=1``) is an epistemic variance.
 
         Parameters
         ----------
-        observation : ndarray, or dictionary of them
-            One observation, or several.
+        observation : ndarray or dict of ndarray
+            One observation, or a batch of observations.
 
         Returns
         -------
         ndarray of shape (n_members, n_samples, n_actions)
-            Unit of the return; one observation is one sample.
+            Values in units of the return; a single observation counts as one sample.
         """
         self.policy.set_training_mode(False)
         obs, _ = self.policy.obs_to_tensor(observation)
@@ -283,19 +285,19 @@ class BootstrappedDQN(DQNAlgorithm):
             loss = smooth_l1_loss(chosen, targets, reduction="none").mean(1).sum()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            # Osband et al. divide the shared part's gradient by the number of heads; to
-            # Adam a constant factor makes no difference.
+            # Osband et al. divide the gradient of the shared layers by the number of heads. Adam is
+            # invariant to such a constant factor.
             if np.isfinite(self.max_grad_norm):
                 torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             optimizer.step()
         self._n_updates += gradient_steps
-        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:  # a GPU waits for it
+        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:  # reading it blocks a GPU
             self.logger.record("train/loss", loss.item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
     @torch.no_grad()
     def _targets(self, batch: Any) -> Tensor:
-        """Target of each head, (n_members, n_samples)."""
+        """Compute the target of each head, of shape (n_members, n_samples)."""
         discounts = batch.discounts if batch.discounts is not None else self.gamma
         ahead = self.q_net_target(batch.next_observations).amax(2, keepdim=True)
         targets: Tensor = batch.rewards + (1 - batch.dones) * discounts * ahead
@@ -310,7 +312,7 @@ class BootstrappedDQN(DQNAlgorithm):
 
     def _draw_heads(self, n_draws: int) -> np.ndarray:
         n_members: Any = self.policy.n_members
-        return torch.randint(n_members, (n_draws,)).numpy()  # seeded by the library
+        return torch.randint(n_members, (n_draws,)).numpy()  # stable-baselines3 seeds torch
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
@@ -330,7 +332,7 @@ class BootstrappedDQN(DQNAlgorithm):
         self.heads[dones] = self._draw_heads(int(dones.sum()))
 
 
-# The agents, by the names that commands and runs have for them.
+# Agents by their names in commands and run configurations.
 METHODS: dict[str, type[OffPolicyAlgorithm]] = {
     "uadqn": UADQNAlgorithm,
     "qrdqn": QuantileDQN,

@@ -1,9 +1,10 @@
-"""Callbacks of training: its history, a progress bar, and checkpoints.
+"""Training callbacks: history, progress bar, and checkpoints.
 
-From a checkpoint, training continues bit for bit. stable-baselines3 saves networks and settings.
-Identical continuation also needs the replay buffer, the environments in the middle of their
-episodes, and all random generators. A checkpoint is a folder, complete or not there at all, of
-pickled Python objects, which run code: it is loaded with ``trust=True`` alone.
+Training that is resumed from a checkpoint is bit-identical to uninterrupted training.
+stable-baselines3 saves only networks and settings. These checkpoints also contain the replay
+buffer, the environments in the middle of their episodes, and the states of all random generators. A
+checkpoint is a folder that is written atomically. It contains pickled Python objects, which can run
+code, so it is loaded only with ``trust=True``.
 """
 
 from __future__ import annotations
@@ -51,32 +52,33 @@ class Episode(NamedTuple):
     exploratory: float
 
 
-DTYPES = get_type_hints(Episode)  # of columns, those of an empty table too
+DTYPES = get_type_hints(Episode)  # dtypes of the columns, also of an empty table
 
 
 class TrainingHistory(BaseCallback):
-    """Callback that keeps a row for each episode of training.
+    """Callback that records one row for each training episode.
 
     It works with any algorithm of stable-baselines3. Columns of `to_frame`:
 
-    - ``step``: steps taken in all environments when the episode ended;
-    - ``score``: undiscounted return, of rewards as they were before a `VecNormalize`;
-    - ``length``: steps in it;
-    - ``falls``: steps whose ``info["fell"]`` was true; 0 where environments do not report it;
-    - ``epistemic``, ``aleatoric``: mean variances of the chosen actions' returns, squared return;
-      NaN for agents that do not estimate them (those without an attribute ``decision``). With
-      several environments, means over all of them;
-    - ``exploratory``: share of actions that were not the best by the agent's own values; likewise.
+    - ``step``: number of steps in all environments at the end of the episode;
+    - ``score``: undiscounted return, of rewards before normalisation by `VecNormalize`;
+    - ``length``: number of steps of the episode;
+    - ``falls``: number of steps with a true ``info["fell"]``; 0 if it is not reported;
+    - ``epistemic``, ``aleatoric``: mean variances of the chosen actions' returns, in squared units
+      of the return. NaN for agents that do not estimate them, which have no attribute ``decision``.
+      Means over all environments if there are several;
+    - ``exploratory``: share of actions that do not maximise the agent's own values, averaged and
+      NaN in the same cases.
 
     Parameters
     ----------
     episodes : sequence of episodes, default=()
-        Those of a training that is continued.
+        Earlier episodes, if training is resumed.
 
     Attributes
     ----------
     episodes : list
-        Finished episodes, oldest first: named tuples with these fields.
+        Finished episodes, oldest first: named tuples with the columns of `to_frame`.
 
     Examples
     --------
@@ -92,12 +94,12 @@ class TrainingHistory(BaseCallback):
         super().__init__()
         self.episodes = list(episodes)
         self.running: np.ndarray | None = None  # sums of the unfinished episodes
-        self.left_at: Any = None  # observation with which training ended
+        self.left_at: Any = None  # last observation when training ended
 
     def _on_training_start(self) -> None:
-        last = self.model._last_obs  # another one after the environments were reset
+        last = self.model._last_obs  # a different object if the environments were reset
         if self.model.num_timesteps == 0 or (self.left_at is not None and last is not self.left_at):
-            self.running = None  # no episode is unfinished
+            self.running = None  # episodes start anew
         self.left_at = None
 
     def _on_training_end(self) -> None:
@@ -125,20 +127,20 @@ class TrainingHistory(BaseCallback):
         return True
 
     def to_frame(self) -> pd.DataFrame:
-        """DataFrame with one row for each episode."""
+        """Return a DataFrame with one row for each episode."""
         return pd.DataFrame(self.episodes, columns=list(Episode._fields)).astype(DTYPES)
 
 
 class TrainingProgress(BaseCallback):
-    """Progress bar of training, with the mean score of the last episodes.
+    """Progress bar of training, with the mean score of recent episodes.
 
     Parameters
     ----------
     total_timesteps : int
-        Steps at which training ends.
+        Total number of training steps.
     """
 
-    INTERVAL = 50  # steps from one update of the bar to the next
+    INTERVAL = 50  # steps between updates of the bar
 
     def __init__(self, total_timesteps: int):
         super().__init__()
@@ -166,24 +168,22 @@ class TrainingProgress(BaseCallback):
 
 
 class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message says why and what to do."""
+    """Error for a checkpoint that cannot be used; the message states the reason and a remedy."""
 
 
 def save_checkpoint(
     folder: str | Path, algorithm: Any, history: TrainingHistory, env_name: str
 ) -> Path:
-    """Save everything that is needed to continue training, between two steps."""
-    # The folder is "step-NNN" in `folder`. Others are removed once it is complete, and one of the
-    # same step is replaced; if it cannot be written, those that were saved before stay.
+    """Save a checkpoint from which training can be resumed; call it between two steps."""
+    # The checkpoint is "step-NNN" in `folder` and replaces one of the same step. Older checkpoints
+    # are removed after it is complete, and kept if it cannot be written.
     name = type(algorithm).__name__
     if ALGORITHMS.get(name) is not type(algorithm):
-        raise CheckpointError(
-            f"{name} could not be loaded again; checkpoints are of {', '.join(ALGORITHMS)}."
-        )
+        raise CheckpointError(f"Checkpoints do not support {name}, only {', '.join(ALGORITHMS)}.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     complete = folder / f"step-{algorithm.num_timesteps:012d}"
-    # Durable: before the older ones go, a power cut must not take this one.
+    # Flush to disk before older checkpoints are removed, so that a power cut cannot lose both.
     with atomic_folder(complete, durable=True) as partial:
         _write_checkpoint(partial, algorithm, history, env_name)
     for other in folder.glob("step-*"):
@@ -207,10 +207,11 @@ def _write_checkpoint(
     }
     try:
         (partial / STATE).write_bytes(cloudpickle.dumps(state))
-    except Exception as error:  # environments may refuse in any way
+    except Exception as error:  # an environment may raise any exception when it is pickled
         raise CheckpointError(
-            f"The environment cannot be pickled ({error}), so a run cannot be continued from "
-            "the middle of an episode. Environments in other processes (SubprocVecEnv) cannot."
+            f"The environment cannot be pickled ({error}), so no checkpoint can be saved. "
+            "Environments in other processes (SubprocVecEnv) cannot be pickled either; use "
+            "DummyVecEnv."
         ) from error
     manifest = {
         "algorithm": type(algorithm).__name__,
@@ -223,9 +224,9 @@ def _write_checkpoint(
 
 
 def _taken_apart(env: VecEnv) -> tuple[VecEnv, list[tuple[type, dict[str, Any]]]]:
-    """Environments and what is around them, as `_put_together` takes them.
+    """Separate the innermost environment from its wrappers, the inverse of `_put_together`.
 
-    Wrappers of stable-baselines3 cannot be pickled, or only without what they wrap.
+    Wrappers of stable-baselines3 cannot be pickled, or only without the environment they wrap.
     """
     wrappers = []
     while isinstance(env, VecEnvWrapper):
@@ -239,14 +240,14 @@ def _taken_apart(env: VecEnv) -> tuple[VecEnv, list[tuple[type, dict[str, Any]]]
 def _put_together(env: VecEnv, wrappers: list[tuple[type, dict[str, Any]]]) -> VecEnv:
     for cls, state in reversed(wrappers):
         wrapper = cls.__new__(cls)
-        members = dict(inspect.getmembers(cls))  # which its own `__init__` looks up
+        members = dict(inspect.getmembers(cls))  # set by `VecEnvWrapper.__init__`
         vars(wrapper).update(state, venv=env, class_attributes=members)
         env = wrapper
     return env
 
 
 def latest_checkpoint(folder: str | Path) -> Path | None:
-    """The checkpoint with the most steps in a folder.
+    """Return the checkpoint with the most steps in a folder.
 
     Parameters
     ----------
@@ -256,7 +257,7 @@ def latest_checkpoint(folder: str | Path) -> Path | None:
     Returns
     -------
     Path or None
-        Folder of the checkpoint; None if there is none.
+        Folder of the checkpoint; None if the folder contains no checkpoint.
     """
     found = sorted(Path(folder).glob("step-*"))
     return found[-1] if found else None
@@ -265,32 +266,32 @@ def latest_checkpoint(folder: str | Path) -> Path | None:
 def load_checkpoint(
     checkpoint: str | Path, env_name: str, device: str = "auto", *, trust: bool = False
 ) -> tuple[Any, Any]:
-    """Load a checkpoint, and put the global random generators where they were.
+    """Load a checkpoint and restore the states of the global random generators.
 
     Parameters
     ----------
     checkpoint : str or Path
         Folder of the checkpoint, see `latest_checkpoint`.
     env_name : str
-        Environment that is expected.
+        Expected name of the environment.
     device : str, default="auto"
-        Where to train.
+        Device for training.
     trust : bool, default=False
-        Whether the checkpoint may run code of whoever made it, which all checkpoints do: its
-        objects are pickled. Without it, none is loaded.
+        Whether you trust the author of the checkpoint. It contains pickled objects, which can run
+        arbitrary code, so it is loaded only with ``trust=True``.
 
     Returns
     -------
     algorithm : stable_baselines3 algorithm
-        Goes on with ``learn(steps_left, reset_num_timesteps=False)``.
+        The agent; continue with ``learn(steps_left, reset_num_timesteps=False)``.
     history : TrainingHistory
-        Callback for it.
+        Callback to pass to ``learn``.
 
     Raises
     ------
     CheckpointError
-        If it is incomplete or damaged, or of another environment or other versions; and without
-        `trust`.
+        If the checkpoint is incomplete or damaged, or was written with a different environment or
+        different versions of packages, or `trust` is False.
     """
     checkpoint = Path(checkpoint)
     manifest = _checked_manifest(checkpoint, env_name)
@@ -298,13 +299,13 @@ def load_checkpoint(
         raise CheckpointError(untrusted(checkpoint))
     cls = ALGORITHMS[manifest["algorithm"]]
     state = cloudpickle.loads((checkpoint / STATE).read_bytes())
-    # Its observation is still the last one: a forced reset would begin another episode.
+    # Without a forced reset, the environments stay in the middle of their episodes.
     env = _put_together(state["env"], state["wrappers"])
     algorithm: Any = cls.load(checkpoint / ALGORITHM, env=env, device=device, force_reset=False)
-    # The unfinished episode goes on, which a buffer for hindsight would end.
+    # By default, a hindsight replay buffer would truncate the unfinished episode.
     algorithm.load_replay_buffer(checkpoint / BUFFER, truncate_last_traj=False)
     algorithm.replay_buffer.device = algorithm.device
-    algorithm.action_space = state["action_space"]  # loading has seeded it anew
+    algorithm.action_space = state["action_space"]  # loading reseeds it
     history = TrainingHistory(state["history"][0])
     history.running, history.left_at = state["history"][1], algorithm._last_obs
     set_random_states(state["random"])
@@ -321,19 +322,21 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
     if not isinstance(versions, dict) or not isinstance(digests, dict):
         raise CheckpointError(f"{checkpoint} is not a checkpoint: its manifest is malformed.")
     if env != env_name:
-        raise CheckpointError(f"{checkpoint} is of environment {env!r}, not {env_name!r}.")
+        raise CheckpointError(
+            f"{checkpoint} was saved with environment {env!r}, but {env_name!r} was expected."
+        )
     other = {name: v for name, v in versions.items() if installed_versions().get(name) != v}
     if other:
         wanted = " ".join(f"{name}=={v}" for name, v in other.items())
         raise CheckpointError(
-            f"{checkpoint} was written with other versions; to continue it as it began, "
-            f"install {wanted}."
+            f"{checkpoint} was written with different versions of packages; to resume it, install "
+            f"{wanted}."
         )
     for name in (ALGORITHM, BUFFER, STATE):
         if not (checkpoint / name).is_file() or _digest(checkpoint / name) != digests.get(name):
-            raise CheckpointError(f"{checkpoint / name} is missing, or not as it was written.")
+            raise CheckpointError(f"{checkpoint / name} is missing, or was changed after saving.")
     if named not in ALGORITHMS:
-        raise CheckpointError(f"{checkpoint} is of an unknown algorithm {named!r}.")
+        raise CheckpointError(f"{checkpoint} has an unknown algorithm {named!r}.")
     return manifest
 
 
@@ -347,27 +350,28 @@ def _digest(path: Path) -> str:
 
 
 class ExactCheckpointCallback(BaseCallback):
-    """Save checkpoints from which training continues bit for bit.
+    """Save checkpoints from which training resumes bit-identically.
 
-    stable-baselines3's own `CheckpointCallback` saves networks and settings alone. The last
-    checkpoint is ``step-NNN`` in the folder; older ones are removed once it is complete.
+    stable-baselines3's own `CheckpointCallback` saves only networks and settings. The newest
+    checkpoint is the folder ``step-NNN`` in `save_path`; older ones are removed after it is
+    complete.
 
     Parameters
     ----------
     save_path : str or Path
         Folder of the checkpoints.
     save_freq : int
-        Steps from one to the next, those of all environments together.
+        Number of steps between checkpoints, summed over all environments.
     history : TrainingHistory
-        Callback of the same run; it must come before this one.
+        Callback of the same run, which must precede this one in the list of callbacks.
     env_name : str
-        Name of the environment, which `load_checkpoint` compares.
+        Name of the environment, which `load_checkpoint` compares with its argument.
 
     Raises
     ------
     CheckpointError
-        While training, if the algorithm is none of those of `skuq.uadqn` (a subclass neither), or
-        its environments cannot be pickled, such as those in other processes.
+        During training, if the algorithm is not one of `skuq.uadqn` (subclasses are not supported
+        either), or its environments cannot be pickled, such as those in other processes.
 
     Examples
     --------
@@ -380,7 +384,7 @@ class ExactCheckpointCallback(BaseCallback):
     >>> with TemporaryDirectory() as folder:
     ...     saver = ExactCheckpointCallback(folder, 50, history, "CartPole-v1")
     ...     agent = agent.learn(80, callback=[history, saver])
-    ...     checkpoint = latest_checkpoint(folder)  # of one's own
+    ...     checkpoint = latest_checkpoint(folder)  # written above, so it can be trusted
     ...     agent, history = load_checkpoint(checkpoint, "CartPole-v1", trust=True)
     >>> agent.num_timesteps
     50
@@ -400,12 +404,13 @@ class ExactCheckpointCallback(BaseCallback):
         self.saved = self.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        # Here the last step is stored and learnt from; in `_on_step` it is not yet.
+        # At this point the last step is in the replay buffer and was trained on, unlike in
+        # `_on_step`.
         if self.num_timesteps - self.saved >= self.save_freq:
             self.save()
 
     def save(self) -> None:
-        """Save now."""
+        """Save a checkpoint of the current step."""
         save_checkpoint(self.save_path, self.model, self.history, self.env_name)
         self.saved = self.num_timesteps
 
@@ -414,19 +419,19 @@ class ExactCheckpointCallback(BaseCallback):
 
 
 def random_states() -> dict[str, Any]:
-    """States of Python's, numpy's and torch's global generators."""
-    # A GPU that nobody has used yet has no state worth keeping, and asking would open it.
+    """Return the states of Python's, numpy's and torch's global generators."""
+    # Skip CUDA if it is not initialised: reading the states would initialise it.
     opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002 - the library's generator is this one
+        "numpy": np.random.get_state(),  # noqa: NPY002 - used by stable-baselines3
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if opened else [],
     }
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Put back what `random_states` returned; states of GPUs that are not here are left."""
+    """Restore the states that `random_states` returned, except those of absent GPUs."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002
     torch.set_rng_state(states["torch"])
@@ -436,14 +441,14 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Leave the global generators as they were, whatever the block draws or seeds.
+    """Restore the global generators at the end of a block that draws from them or seeds them.
 
-    One block at a time: another thread would draw from the same generators.
+    A lock admits one block at a time, since threads share the generators.
     """
     with _GENERATORS:
         states = random_states()
         cudnn = torch.backends.cudnn
-        flags = cudnn.deterministic, cudnn.benchmark  # seeding for a GPU sets them
+        flags = cudnn.deterministic, cudnn.benchmark  # changed by seeding for a GPU
         try:
             yield
         finally:

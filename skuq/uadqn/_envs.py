@@ -1,4 +1,4 @@
-"""Environments: the windy cliff of the paper, making them, and episodes, seeds, observations."""
+"""Environments: the paper's windy cliff, construction, episodes, and validation of inputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Env = gym.Env[Any, Any]
 Space = spaces.Space[Any]
 EnvLike = str | Env | Callable[[], Env]
 
-MAX_ENVS = 256  # that are played side by side
-MAX_STEPS = 27_000  # of an episode without a limit of its own: half an hour of Atari
-# Networks compute in float32, whose numbers end at 3e38: returns are sums of many rewards, and
-# variances their squares.
+MAX_ENVS = 256  # maximum number of environments that are stepped together
+MAX_STEPS = 27_000  # for episodes without their own limit: half an hour of Atari
+# Bound on observations and rewards. Networks compute in float32, with a maximum of 3e38, and
+# variances are squares of returns, which sum many rewards.
 LARGEST = 1e18
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
-# Colours that differ in lightness too, so that they are told apart without colour vision.
+# The colours also differ in lightness, for readers with colour blindness.
 _COLOURS = {
     "ground": (238, 238, 232),
     "ledge": (244, 203, 148),
@@ -37,24 +37,24 @@ _COLOURS = {
 
 
 class CliffWindEnv(gym.Env[np.ndarray, Any]):
-    """A grid of 2 x 5 above a cliff: a short way along the windy ledge, or a safe detour.
+    """Grid world of 2 x 5 cells above a cliff, with a short risky path and a longer safe one.
 
-    The agent starts at the left end of the lower row and has to reach its right end. Between
-    them lies the ledge. Each step there, wind throws it off the cliff with probability .05,
-    and stepping down does so for certain. A step costs 1, the goal brings 10, a fall ends
-    the episode. The ledge returns 4.86 on average and is risky, the upper row returns 4 for
-    certain (Sec. 3.1 of [1]_).
+    The agent starts at the left end of the lower row, and the goal is at the right end of the same
+    row. The cells between them are a ledge: at each step that ends there, the agent falls off the
+    cliff with probability .05. Stepping down always leads to a fall. A step costs 1, the goal is
+    worth 10, and a fall ends the episode. The mean return is 4.86 along the ledge; along the upper
+    row the return is always 4 (Sec. 3.1 of [1]_).
 
-    Observations are float32 of shape (10,): 1 at the agent's cell, counted row by row.
-    Actions are 0 up, 1 right, 2 down, 3 left. ``info["fell"]`` says whether the agent fell.
-    Episodes are cut after 15 steps (by gymnasium's `TimeLimit`, when made by its id).
+    Observations are float32 of shape (10,): 1 at the agent's cell, in row-major order. Actions are
+    0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True after a fall. Episodes are truncated
+    after 15 steps, by gymnasium's `TimeLimit` if the environment is made by its id.
 
     Parameters
     ----------
     wind : float, default=0.05
-        Probability of being thrown off at each step that ends on the ledge.
+        Probability of a fall at each step that ends on the ledge.
     render_mode : {"rgb_array", "ansi"}, default=None
-        Picture or text, or neither.
+        Whether `render` returns an image or text; None disables it.
 
     References
     ----------
@@ -77,7 +77,7 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
 
     def __init__(self, wind: float = 0.05, render_mode: str | None = None):
         if not 0 <= wind <= 1:
-            raise ValueError(f"wind must be a probability, got {wind}.")
+            raise ValueError(f"wind must be a probability between 0 and 1, got {wind}.")
         if render_mode not in (None, *self.metadata["render_modes"]):
             known = self.metadata["render_modes"]
             raise ValueError(f"render_mode must be one of {known} or None, got {render_mode!r}.")
@@ -89,15 +89,17 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Put the agent at the start."""
+        """Return the agent to the start."""
         super().reset(seed=seed, options=options)
         self.cell = (self.HEIGHT - 1, 0)
         return self._observation(), {"fell": False}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Move, then let the wind blow."""
+        """Move the agent, which the wind may then blow off the ledge."""
         if not self.action_space.contains(action):
-            raise ValueError(f"Actions are 0 up, 1 right, 2 down, 3 left, got {action!r}.")
+            raise ValueError(
+                f"action must be 0 (up), 1 (right), 2 (down) or 3 (left), got {action!r}."
+            )
         row, column = np.add(self.cell, _MOVES[int(action)])
         jumped = self._on_ledge() and row == self.HEIGHT
         self.cell = (
@@ -119,13 +121,13 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
         return observation
 
     def render(self) -> Any:
-        """Draw the grid, agent, goal and cliff."""
+        """Render the grid with the agent, the goal and the cliff."""
         if self.render_mode == "ansi":
             rows = [["."] * self.WIDTH, ["S", *"~" * (self.WIDTH - 2), "G"]]
             rows[self.cell[0]][self.cell[1]] = "A"
             return "\n".join("".join(row) for row in rows) + "\n"
         if self.render_mode is None:
-            gym.logger.warn("render() needs a render_mode; give it to gymnasium.make().")
+            gym.logger.warn("render() needs a render_mode; pass it to gymnasium.make().")
             return None
         colours = np.full((self.HEIGHT + 1, self.WIDTH, 3), _COLOURS["ground"], np.uint8)
         colours[-2, 1:-1], colours[-2, -1] = _COLOURS["ledge"], _COLOURS["goal"]
@@ -139,28 +141,28 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
 
 
 def make_env(env: EnvLike, **options: Any) -> Env:
-    """Make an environment from what users give: an id, a callable, or an instance.
+    """Make an environment from an id, a callable or an instance.
 
     Parameters
     ----------
     env : str, callable or gymnasium.Env
-        Id of gymnasium ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable without
-        arguments that returns an environment, or an environment, of which a copy is taken.
+        Gymnasium id ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable without
+        arguments that returns an environment, or an environment, which is copied.
     **options
-        Passed to `gymnasium.make` with an id; others take none.
+        Options of `gymnasium.make`, if `env` is an id; otherwise not allowed.
 
     Returns
     -------
     gymnasium.Env
-        New environment, with a discrete action space and observations that networks read.
+        New environment with a discrete action space and a supported observation space.
 
     Raises
     ------
     ValueError
-        If there is no such id, the action space is not discrete, or observations cannot be read
-        by networks.
+        If the id does not exist, the action space is not discrete, or the observation space is not
+        supported.
     TypeError
-        If `env` is, or makes, something else.
+        If `env` is of a different type, or is a callable that does not return an environment.
 
     Examples
     --------
@@ -177,13 +179,15 @@ def make_env(env: EnvLike, **options: Any) -> Env:
     else:
         raise TypeError(f"env must be an id, an environment or a callable, got {env!r}.")
     if not isinstance(made, gym.Env):
-        raise TypeError(f"env must make a gymnasium environment, got {type(made).__name__}.")
+        raise TypeError(
+            f"The callable `env` must return a gymnasium environment, got {type(made).__name__}."
+        )
     with ExitStack() as refused:
         refused.callback(made.close)
         if not isinstance(made.action_space, spaces.Discrete):
             raise ValueError(
-                f"The agent chooses among finitely many actions, but {env} has the action space "
-                f"{made.action_space}. Wrap it so that its actions are Discrete."
+                f"The action space must be Discrete, but {env} has {made.action_space}; wrap the "
+                "environment to discretise its actions."
             )
         check_spaces(made.observation_space, made.action_space)
         refused.pop_all()
@@ -191,19 +195,21 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 
 
 def check_spaces(observations: Space, actions: Space) -> None:
-    """Refuse what networks cannot read, and what is not counted from 0, as their outputs are."""
+    """Raise if spaces are unsupported; discrete ones must start at 0, as indices of outputs do."""
     if np.any(getattr(actions, "start", 0)):
-        raise ValueError(f"Actions must be counted from 0, the environment has {actions}.")
+        raise ValueError(f"The action space must start at 0, the environment has {actions}.")
     parts = list(observations.values()) if isinstance(observations, spaces.Dict) else [observations]
     if not parts or not all(map(_is_read, parts)):
         raise ValueError(
-            "Networks read observations of one shape: Box of one axis or more, not empty, "
-            "Discrete, MultiDiscrete of one axis, MultiBinary, or a Dict of these, but the "
-            f"environment has {observations}. Wrap it so that they are: gymnasium's "
-            "FlattenObservation makes one Box of most others."
+            "The observation space must be a non-empty Box with at least one axis, Discrete, "
+            "MultiDiscrete with one axis, MultiBinary, or a Dict of these, but the environment has "
+            f"{observations}. Wrap the environment, for instance in gymnasium's "
+            "FlattenObservation, which converts most spaces to a Box."
         )
     if any(np.any(getattr(part, "start", 0)) for part in parts):
-        raise ValueError(f"States must be counted from 0, the environment has {observations}.")
+        raise ValueError(
+            f"Discrete observation spaces must start at 0, the environment has {observations}."
+        )
 
 
 def _is_read(space: Space) -> bool:
@@ -219,24 +225,24 @@ def _by_id(name: str, **options: Any) -> Env:
     try:
         return gym.make(name, **options)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-        raise ValueError(f"{name!r} needs what is not installed: {error}") from error
+        raise ValueError(f"{name!r} needs a package that is not installed: {error}") from error
     except gym.error.Error as error:
-        raise ValueError(f"There is no environment {name!r}: {error}") from error
+        raise ValueError(f"Environment {name!r} does not exist: {error}") from error
 
 
 def ensure_registered(env: Any) -> None:
-    """Register MinAtar's ids with gymnasium, which its package does not do by itself."""
+    """Register MinAtar's ids with gymnasium, since importing MinAtar does not register them."""
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:
         import_optional("minatar.gym", extra="rl").register_envs()
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Episodes that take given seeds in turn."""
+    """Wrapper that resets episodes with given seeds, one after the other."""
 
-    # In the first round, episode i is reset with seed i itself. In later rounds each seed is
-    # replaced by one derived from it and the round: otherwise an agent would meet the same random
-    # events again and again, and learn them as certain.
+    # In the first round, episode i is reset with the i-th seed. In later rounds, the seed is
+    # derived from the i-th seed and the number of the round. With the same seeds again, the agent
+    # would see the same random events, and would learn that they are certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):
         super().__init__(env)
@@ -246,7 +252,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode; `seed` is ignored."""
+        """Start the next episode; `seed` is ignored."""
         turn, position = divmod(self.n_episodes, len(self.seeds))
         self.n_episodes += 1
         seed = self.seeds[position]
@@ -256,12 +262,12 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Played(NamedTuple):
-    """One episode, as it was played."""
+    """Result of an episode."""
 
     score: float = 0.0  # undiscounted return
     steps: int = 0
-    falls: int | None = None  # steps whose info["fell"] was true; None if it is not reported
-    ended: bool = False  # and not cut by the limit of steps
+    falls: int | None = None  # steps with a true info["fell"]; None if it is not reported
+    ended: bool = False  # False if the episode was truncated at `max_steps`
 
 
 def play_episodes(
@@ -272,20 +278,20 @@ def play_episodes(
     max_steps: int = MAX_STEPS,
     watch: Callable[[Any, int | None, float], None] | None = None,
 ) -> list[Played]:
-    """Play one episode for each seed, many side by side.
+    """Play one episode for each seed, with many environments at a time.
 
-    Actions of all environments are computed in one batch, which is what makes scoring fast.
+    The actions of all environments are computed in one batch, which is faster than one by one.
 
     Parameters
     ----------
     make : callable
-        Makes a new environment at each call.
+        Returns a new environment at each call.
     act : callable
         Maps a batch of observations (array, or dict of arrays) to actions (n_samples,).
     seeds : sequence of int
         Seed of each episode.
     max_steps : int, default=27_000
-        Steps after which an episode is cut; the default is half an hour of Atari.
+        Steps after which an episode is truncated; the default is half an hour of Atari.
     watch : callable, default=None
         Called before each step with the observation, the action and the return so far, and
         at the end of an episode with None for the action.
@@ -293,15 +299,15 @@ def play_episodes(
     Returns
     -------
     list of Played
-        One for each seed: its undiscounted return ``score``, the number of ``steps``, whether it
-        ``ended`` by itself or was cut, and ``falls``, the number of steps whose ``info["fell"]``
-        was true (None where the environment does not report it).
+        One result for each seed: the undiscounted return ``score``, the number of ``steps``,
+        ``ended`` (False if it was truncated at `max_steps`), and ``falls``, the number of steps
+        with a true ``info["fell"]`` (None if the environment does not report it).
 
     Raises
     ------
     ValueError
-        If `make` returns one environment twice, or an environment gives an observation or a reward
-        that is not finite, or beyond 1e18.
+        If `make` returns the same environment twice, or an environment returns an observation or
+        a reward that is not finite or exceeds 1e18 in absolute value.
 
     Examples
     --------
@@ -318,7 +324,8 @@ def play_episodes(
             envs = [stack.enter_context(closing(make())) for _ in seeds[i : i + MAX_ENVS]]
             if len({id(env.unwrapped) for env in envs}) < len(envs):
                 raise ValueError(
-                    "`env` returns the same environment at each call; let it make a new one."
+                    "`env` returned the same environment twice; it must create a new one at each "
+                    "call."
                 )
             played += _play_together(envs, act, seeds[i : i + MAX_ENVS], max_steps, watch)
     return played
@@ -369,14 +376,14 @@ def _batch(observations: list[Any]) -> Any:
 
 
 def checked_seeds(X: Any) -> IntArray:
-    """Seeds as an array (n_seeds,), or a ValueError that says what they should be."""
+    """Validate environment seeds and return them as an array of shape (n_seeds,)."""
     seeds = np.asarray(X)
     if seeds.ndim == 2 and seeds.shape[1] == 1:
         seeds = seeds[:, 0]
     if seeds.ndim != 1 or not len(seeds):
         raise ValueError(
-            "X must be seeds of the environment, of shape (n_seeds,) or (n_seeds, 1) with at "
-            f"least one seed, got shape {np.shape(X)}."
+            "X must contain at least one environment seed and have shape (n_seeds,) or "
+            f"(n_seeds, 1), got shape {np.shape(X)}."
         )
     try:
         whole = [int(seed) for seed in seeds.tolist()] if seeds.dtype.kind in "iufO" else []
@@ -384,39 +391,42 @@ def checked_seeds(X: Any) -> IntArray:
         whole = []
     if whole != seeds.tolist() or min(whole) < 0 or max(whole) >= 2**63:
         raise ValueError(
-            f"Seeds of an environment are integers from 0 to 2**63 - 1, got {seeds[:5]}..."
+            f"Environment seeds must be integers from 0 to 2**63 - 1, got {seeds[:5]}..."
         )
     return seeds.astype(np.int64)
 
 
 def checked_observations(X: Any, space: Any) -> Any:
-    """Observations of the space's shape and dtype, or a ValueError that says what is wrong."""
+    """Validate observations and convert them to the shape and dtype of the space."""
     if hasattr(space, "spaces"):
         if not isinstance(X, dict) or set(X) != set(space.spaces):
             raise ValueError(f"Observations must be a dict with keys {sorted(space.spaces)}.")
         parts = {key: checked_observations(X[key], part) for key, part in space.spaces.items()}
         if len({len(part) for part in parts.values()}) > 1:
             sizes = {key: len(part) for key, part in parts.items()}
-            raise ValueError(f"Observations have different numbers of samples: {sizes}.")
+            raise ValueError(
+                f"The arrays of observations must have equally many samples, got {sizes}."
+            )
         return parts
     X = np.asarray(X)
     if X.ndim == 0 or X.shape[1:] != space.shape:
-        hint = "; one observation needs a first axis of length 1" if X.shape == space.shape else ""
+        hint = "; add a first axis to a single observation" if X.shape == space.shape else ""
         raise ValueError(
-            f"Observations must have the shape (n_samples, {', '.join(map(str, space.shape))}) "
-            f"of the environment, got {X.shape}{hint}."
+            f"Observations must have shape (n_samples, {', '.join(map(str, space.shape))}), as in "
+            f"the environment, got {X.shape}{hint}."
         )
     if X.dtype.kind not in "biuf":
-        raise ValueError(f"Observations must be numbers, got dtype {X.dtype}.")
+        raise ValueError(f"Observations must be numeric, got dtype {X.dtype}.")
     return _converted(X, space)
 
 
 def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LARGEST) -> None:
-    """Refuse an array, or a dictionary of them, that has NaN, infinite or huge numbers."""
-    # The first axis counts what `name` names.
+    """Raise if an array, or a dictionary of arrays, contains NaN, infinity or huge numbers."""
+    # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # One pass, without an array of its own: this is done at every step. NaN is not smaller.
+        # This runs at every step, so use one pass without a temporary array. A comparison with
+        # NaN is False, so NaN is detected too.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= largest**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= largest))
@@ -424,22 +434,22 @@ def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LA
             first = tuple(unusable[0])
             entry = f"{key!r} of {name(int(first[0]))}" if key else name(int(first[0]))
             raise ValueError(
-                f"{entry} is or contains {part[first]:g}, which no network can learn from. Numbers "
-                f"must be finite and at most {largest:.3g} in absolute value: mend the environment "
-                "that they come from, or divide them by a constant."
+                f"{entry} is or contains {part[first]:g}. Numbers must be finite and at most "
+                f"{largest:.3g} in absolute value; correct the environment, or rescale its "
+                "observations and rewards."
             )
 
 
 def _converted(X: np.ndarray, space: Any) -> np.ndarray:
-    """Numbers in the dtype of a space, which must hold them."""
+    """Convert numbers to the dtype of a space; raise if they are outside of the space."""
     with np.errstate(over="ignore", invalid="ignore"):
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
-        raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
+        raise ValueError(f"Observations contain NaN, or are infinite as {space.dtype}.")
     refuse_unusable(converted, "Observation {}".format)
-    counted = converted.dtype.kind in "biu"  # cells, states or pixels: those that there are
+    counted = converted.dtype.kind in "biu"  # of cells, states or pixels, whose range is fixed
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
-        raise ValueError(f"Observations must be elements of {space}, got other values.")
+        raise ValueError(f"Observations must be elements of {space}, but some values are not.")
     return converted
 
 

@@ -31,9 +31,9 @@ from skuq.networks import resolve_device
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
 
-SAVED = "uadqn.pkl"  # what `UADQN.save` adds to the file of its algorithm
-BATCH = 4096  # observations that are evaluated at once
-# Parameters that the algorithm takes by the same name.
+SAVED = "uadqn.pkl"  # member that `UADQN.save` adds to the zip file of the algorithm
+BATCH = 4096  # maximum number of observations per forward pass
+# Parameters that the algorithm has under the same name.
 PASSED_ON = (
     "epistemic_factor",
     "aleatoric_factor",
@@ -42,83 +42,84 @@ PASSED_ON = (
     "learning_rate",
     "gamma",
 )
-# Arguments of the algorithm and its policy that a parameter of the estimator sets.
+# Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
 OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
 OWN["seed"] = "random_state"
-# The paper's values are for millions of steps.
+# The paper's values suit millions of steps; these suit short runs.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
 
 
 def rl_module(name: str) -> Any:
-    """A module of this package that needs extra ``rl``, or an ImportError that names the extra."""
+    """Import a module that needs extra ``rl``; raise an ImportError that names the extra."""
     for package in ("gymnasium", "stable_baselines3", "sb3_contrib"):
         import_optional(package, extra="rl")
     return import_module(f"skuq.uadqn.{name}")
 
 
 class UADQN(UncertaintyMixin, BaseEstimator):
-    """Deep Q-network that explores where it lacks experience and avoids risk.
+    """Deep Q-network that separates risk from lack of experience.
 
-    Uncertainty-aware deep Q-learning (UA-DQN) [1]_ as an estimator. It learns to act in an
-    environment with finitely many actions, and predicts two variances of the return of each
-    action: by chance (aleatoric, the risk) and for lack of experience (epistemic). ``X`` of
-    `fit` and `score` are seeds of the environment, so that a search evaluates parameters on
-    seeds not trained on; ``X`` of the other methods are observations. It needs extra ``rl``
-    (stable-baselines3); `skuq.uadqn.UADQNAlgorithm` is the same agent for users of that
-    library.
+    Uncertainty-aware deep Q-learning (UA-DQN) [1]_ as an estimator. The agent learns to act in an
+    environment with a finite set of actions, and predicts two variances of the return of each
+    action: aleatoric (chance, the risk) and epistemic (lack of experience). ``X`` of `fit` and
+    `score` contains environment seeds, so that a grid search scores hyperparameters on held-out
+    seeds; ``X`` of the other methods contains observations. Requires extra ``rl``
+    (stable-baselines3). `skuq.uadqn.UADQNAlgorithm` is the same agent with the interface of
+    stable-baselines3.
 
     Parameters
     ----------
     env : str, callable or gymnasium.Env
-        Id ("CliffWind-v0", "MinAtar/Breakout-v1", any of gymnasium's), callable that makes
-        a new environment, or an environment, which is copied. Actions must be discrete.
-        Fitted agents are pickled with it, so a function of a module is better than a lambda.
+        Gymnasium id ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable that returns a new
+        environment, or an environment, which is copied. Actions must be discrete. A fitted
+        agent is pickled together with `env`, and a lambda cannot be pickled.
     total_timesteps : int, default=10_000
-        Steps of training.
+        Number of training steps.
     epistemic_factor : float, default=2.0
-        Beta: the value of an action is sampled with this multiple of its epistemic standard
-        deviation while learning. 2 is the authors' choice for the grid world, 0.2 the paper's
-        for MinAtar.
+        Beta: during training, the value of an action is sampled with this multiple of its
+        epistemic standard deviation. The authors use 2 for the grid world and 0.2 for MinAtar.
     aleatoric_factor : float, default=0.0
-        Lambda: multiple of the aleatoric standard deviation that is subtracted from the mean
-        return of each action, while learning and after; 0 is risk-neutral.
+        Lambda: this multiple of the aleatoric standard deviation is subtracted from the mean
+        return of each action, in training and in prediction; 0 is risk-neutral.
     aleatoric : {"covariance", "variance"}, default="covariance"
-        Unbiased estimate by Eq. 7, or variance of the value network's quantiles (the
-        paper's variant 1), which counts epistemic uncertainty as risk.
+        Estimate of the aleatoric variance. "covariance" is unbiased (Eq. 7). "variance" is the
+        variance over the quantiles of the value network (the paper's variant 1), which counts
+        epistemic uncertainty as risk.
     noise_scale : float, default=1.0
-        Scale of the noise in the returns; the auxiliary networks keep closer to their prior
-        the larger it is.
+        Scale of the assumed noise in returns. A larger scale keeps the auxiliary networks closer
+        to their prior.
     learning_rate : float, default=1e-3
-        Step size of Adam.
+        Learning rate of Adam.
     gamma : float, default=0.99
         Discount factor.
     n_quantiles : int, default=50
-        Quantiles of the return of each action; at least 2.
+        Number of quantiles of the return of each action, at least 2.
     policy : {"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"}, default="auto"
-        Networks; "auto" goes by the observations. "CnnPolicy" takes images, "GridPolicy"
-        small grids (height, width, channels).
+        Type of the networks. "CnnPolicy" is for images, "GridPolicy" for small grids (height,
+        width, channels). "auto" chooses by the observation space.
     algorithm_kwargs : dict, default=None
-        Further arguments of `skuq.uadqn.UADQNAlgorithm`, those of stable-baselines3's DQN
-        included: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the
+        Further arguments of `skuq.uadqn.UADQNAlgorithm`, including those of stable-baselines3's
+        DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the
         first update, here 200; actions are chosen by uncertainty from the first step),
         ``batch_size`` (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs``
         (``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so
-        on. Parameters of this estimator are refused in it.
+        on. Parameters of this estimator must not be in it.
     device : str, default="auto"
-        Where networks learn and predict. "auto" takes CUDA if there is one and the value network
-        has 32,768 weights or more, as for images; the CPU is faster for smaller ones.
+        Device for training and prediction. "auto" is CUDA if it is present and the value network
+        has at least 32,768 weights, as for images; otherwise the CPU, which is faster for small
+        networks.
     random_state : int, RandomState instance or None, default=None
-        Seed of networks, exploration and replay. With the same seeds ``X``, an int makes
-        runs equal bit for bit on one machine, where the device computes deterministically.
-        Fits in threads wait for each other, because stable-baselines3 draws from global generators;
-        processes do not.
+        Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on
+        one machine are bit-identical if the device computes deterministically. Fits in several
+        threads run one after the other, because stable-baselines3 draws from global generators;
+        fits in processes run in parallel.
     verbose : int, default=0
-        1 shows progress.
+        1 shows a progress bar.
 
     Attributes
     ----------
     algorithm_ : UADQNAlgorithm
-        The agent, with everything stable-baselines3 offers.
+        The agent as an algorithm of stable-baselines3.
     history_ : pandas.DataFrame
         One row for each episode of training; columns as in `skuq.uadqn.TrainingHistory`.
     observation_space_, action_space_ : gymnasium.spaces.Space
@@ -128,9 +129,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     Notes
     -----
-    Uncertainty is in squared return. It is about returns under greedy continuation by mean
-    return, as QR-DQN learns them (limitations in Sec. 2.4 of [1]_). Defaults are for small
-    environments; `skuq.uadqn.settings_for` has the paper's.
+    Uncertainty is in squared units of the return. As in QR-DQN, it refers to returns if all later
+    actions maximise the mean return (limitations in Sec. 2.4 of [1]_). Defaults suit small
+    environments; `skuq.uadqn.settings_for` returns the paper's settings.
 
     References
     ----------
@@ -152,7 +153,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     (10, 4, 50)
     """
 
-    # Networks take batches of no observations.
+    # Networks accept empty batches, so estimates for zero rows need no special case.
     _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(("predict", "predict_uncertainty"))
 
     _parameter_constraints: dict[str, list[Any]] = {
@@ -173,7 +174,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-    # Those of `algorithm_kwargs` that stable-baselines3 does not check.
+    # Constraints on `algorithm_kwargs` that stable-baselines3 does not check.
     _algorithm_constraints: dict[str, list[Any]] = {
         "buffer_size": [Interval(Integral, 1, None, closed="left")],
         "learning_starts": [Interval(Integral, 0, None, closed="left")],
@@ -217,12 +218,12 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train in the environment.
+        """Train the agent in the environment.
 
         Parameters
         ----------
         X : array-like of shape (n_seeds,) or (n_seeds, 1), of int
-            Seeds of the environment to train with; episodes take them in turn.
+            Environment seeds to train with; episodes cycle through them.
         y : None
             Ignored.
 
@@ -233,9 +234,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a parameter is out of range, seeds are not non-negative integers, there is no
-            such environment, its actions are not discrete, or it gives an observation or a reward
-            that is not finite, or beyond 1e18 in absolute value.
+            If a parameter is out of range, a seed is not a non-negative integer, the environment
+            does not exist, its actions are not discrete, or it returns an observation or a reward
+            that is not finite or exceeds 1e18 in absolute value.
         ImportError
             If stable-baselines3 is not installed; the message names extra ``rl``.
         """
@@ -244,8 +245,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         options = self._algorithm_options()
         if options["learning_starts"] >= self.total_timesteps:
             warn_user(
-                f"Nothing is learnt in total_timesteps={self.total_timesteps}: the first update "
-                f"comes after learning_starts={options['learning_starts']} steps (a key of "
+                f"total_timesteps={self.total_timesteps} is too small: the first update follows "
+                f"after learning_starts={options['learning_starts']} steps (a key of "
                 "algorithm_kwargs)."
             )
         env = envs.SeededEpisodes(envs.make_env(self.env), seeds)
@@ -255,7 +256,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         with callbacks.random_states_kept():
             try:
                 algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
-            except AssertionError as error:  # how stable-baselines3 refuses observations
+            except AssertionError as error:  # from stable-baselines3: unsupported observations
                 raise ValueError(str(error)) from error
             rl_module("_algorithm").move_to_train(algorithm, self.device)
             algorithm.learn(self.total_timesteps, callback=[history, *shown])
@@ -264,20 +265,21 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return self
 
     def _algorithm_options(self) -> dict[str, Any]:
-        """Arguments of the algorithm: those of parameters, and `algorithm_kwargs`, checked."""
+        """Build the arguments of the algorithm from parameters and checked `algorithm_kwargs`."""
         given = SMALL | (self.algorithm_kwargs or {})
         policy_kwargs = given.get("policy_kwargs") or {}
         if twice := set(given) & set(OWN) | set(policy_kwargs) & {"n_quantiles"}:
             own = ", ".join(sorted({OWN[name] for name in twice}))
             raise ValueError(
-                f"Leave {', '.join(sorted(twice))} out of algorithm_kwargs: parameters of UADQN "
-                f"set it ({own})."
+                f"algorithm_kwargs must not contain {', '.join(sorted(twice))}; set the parameter "
+                f"of UADQN instead ({own})."
             )
         known = rl_module("_algorithm").names_of_arguments()
         if unknown := sorted(set(given) - set(known)):
             raise ValueError(
-                f"algorithm_kwargs has {', '.join(unknown)}, which UADQNAlgorithm does not take; "
-                f"known are {', '.join(name for name in known if name not in OWN)}."
+                f"algorithm_kwargs contains unknown arguments of UADQNAlgorithm: "
+                f"{', '.join(unknown)}. Accepted are "
+                f"{', '.join(name for name in known if name not in OWN)}."
             )
         validate_parameter_constraints(
             self._algorithm_constraints, given, caller_name="UADQN(algorithm_kwargs=...)"
@@ -295,12 +297,13 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             return name
         if self.policy == "MultiInputPolicy" and not hasattr(observation_space, "spaces"):
             raise ValueError(
-                f"MultiInputPolicy takes dictionaries; for {observation_space} use 'auto'."
+                "MultiInputPolicy needs observations that are dictionaries; for "
+                f"{observation_space} use policy='auto'."
             )
         return self.policy
 
     def predict(self, X: Any) -> IntArray:
-        """Choose the best action after each observation, without exploration.
+        """Choose the best action for each observation, without exploration.
 
         Parameters
         ----------
@@ -315,35 +318,36 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If observations have another shape than the environment's, or are not finite.
+            If observations have a different shape from the environment's, or are not finite.
         """
         actions: IntArray = self._in_batches(self._act, X)
         return actions
 
     def predict_uncertainty(self, X: Any, *, per_action: bool = False) -> Uncertainty:
-        """Predict how uncertain the return is after each observation.
+        """Predict the uncertainty of the return for each observation.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, \\*observation_shape), or dict of them
             Observations.
         per_action : bool, default=False
-            Whether to state it for all actions; else for the one that `predict` chooses.
+            Whether to return the uncertainty of all actions, or only of the action that `predict`
+            chooses.
 
         Returns
         -------
         Uncertainty
-            Squared return. Aleatoric is Eq. 7, the covariance over quantiles of the two
-            auxiliary networks (0 where the estimate is negative), or the variance of the
-            value network's quantiles if ``aleatoric="variance"``; epistemic is Eq. 7, half
-            their mean squared difference; total is the sum (Prop. 2.2). Arrays of shape
-            (n_samples,), or (n_samples, n_actions) if `per_action`: then `to_frame` cannot show
-            them, and ``DataFrame(u.total)`` shows one part.
+            Variances in squared units of the return. Aleatoric (Eq. 7): the covariance over
+            quantiles of the two auxiliary networks, 0 if the estimate is negative; with
+            ``aleatoric="variance"``, the variance over the value network's quantiles. Epistemic
+            (Eq. 7): half the mean squared difference of the auxiliary networks. Total: the sum
+            (Prop. 2.2). Arrays have shape (n_samples,), or (n_samples, n_actions) if `per_action`.
+            `to_frame` does not support the second shape; use ``DataFrame(u.total)``.
 
         Raises
         ------
         ValueError
-            If observations have another shape than the environment's, or are not finite.
+            If observations have a different shape from the environment's, or are not finite.
         """
         quantiles, agent = self._all_quantiles(X), self.algorithm_
         if not per_action:
@@ -364,7 +368,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_actions, n_quantiles), float64
-            Quantiles of the value network at `quantile_levels_`, in rising order.
+            Quantiles by the value network at `quantile_levels_`, in increasing order.
         """
         quantiles: FloatArray = np.sort(self._all_quantiles(X)[0], axis=-1)
         return quantiles
@@ -387,12 +391,13 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the environment gives an observation or a reward that is not finite, or beyond 1e18.
+            If the environment returns an observation or a reward that is not finite or exceeds
+            1e18 in absolute value.
 
         Warns
         -----
         UserWarning
-            If an episode had to be cut after 27,000 steps.
+            If an episode was truncated after 27,000 steps.
         """
         check_is_fitted(self)
         envs = rl_module("_envs")
@@ -405,20 +410,20 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         if n_cut:
             warn_user(
                 f"{n_cut} of {len(played)} episodes had not ended after {envs.MAX_STEPS} steps and "
-                "were cut; wrap the environment in gymnasium's TimeLimit."
+                "were truncated; wrap the environment in gymnasium's TimeLimit."
             )
         return float(np.mean([episode.score for episode in played]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted agent: parameters, networks and history, without the replay buffer.
 
-        The file is a zip file of stable-baselines3, so `skuq.uadqn.UADQNAlgorithm.load` reads it,
-        too.
+        The file has the zip format of stable-baselines3, so `skuq.uadqn.UADQNAlgorithm.load` can
+        also read it.
 
         Parameters
         ----------
         path : path-like
-            File; it is written completely or not at all.
+            Path of the file, which is written atomically.
         """
         check_is_fitted(self)
         state = self.__getstate__()
@@ -430,26 +435,26 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
-        """Load an agent that `save` has written.
+        """Load an agent that was saved with `save`.
 
         Parameters
         ----------
         path : path-like
-            File.
+            Path of the file.
         trust : bool, default=False
-            Whether the file may run code of whoever made it, which all of them do: the objects in
-            it are pickled. Without it, none is loaded.
+            Whether you trust the author of the file. The file contains pickled objects, which can
+            run arbitrary code, so it is loaded only with ``trust=True``.
 
         Returns
         -------
         UADQN
-            The fitted agent, as it was.
+            The fitted agent.
 
         Raises
         ------
         ValueError
-            If the file is not one of `save`, or one of another version of skuq; and without
-            `trust`.
+            If the file was not written by `save` or by a different version of skuq, or `trust` is
+            False.
         """
         if not trust:
             raise ValueError(untrusted(path))
@@ -459,11 +464,11 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 state = pickle.loads(archive.read(SAVED))
         except (
             *(zipfile.BadZipFile, KeyError, pickle.UnpicklingError, EOFError),
-            *(ImportError, AttributeError),  # what it names has moved
+            *(ImportError, AttributeError),  # a pickled class has moved or been renamed
         ) as error:
             raise ValueError(
-                f"{path} was not written by UADQN.save of this version; files of algorithms are "
-                "loaded with skuq.uadqn.UADQNAlgorithm.load."
+                f"{path} was not written by UADQN.save of this version of skuq. If it contains an "
+                "algorithm, load it with skuq.uadqn.UADQNAlgorithm.load."
             ) from error
         agent = cls.__new__(cls)
         agent.__setstate__(
@@ -478,7 +483,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return levels
 
     def _all_quantiles(self, X: Any) -> FloatArray:
-        """(n_members, n_samples, n_actions, n_quantiles), the value network first."""
+        """Quantiles (n_members, n_samples, n_actions, n_quantiles), of the value network first."""
         check_is_fitted(self)
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)
@@ -488,7 +493,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return actions.astype(np.int64)
 
     def _in_batches(self, function: Any, X: Any, axis: int = 0) -> Any:
-        """Apply a function to checked observations, some at a time."""
+        """Apply a function to validated observations in batches."""
         check_is_fitted(self)
         X = rl_module("_envs").checked_observations(X, self.observation_space_)
         self._move()
@@ -500,7 +505,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return np.concatenate([function(part) for part in parts], axis=axis)
 
     def _move(self) -> None:
-        """Move the agent to the device, which may have been set after `fit`."""
+        """Move the agent to `device`, which may have changed since `fit`."""
         module = rl_module("_algorithm")
         module.move(self.algorithm_, module.chosen_device(self.algorithm_, self.device))
 
@@ -517,10 +522,10 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         super().__setstate__(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
-            with rl_module("_checkpoint").random_states_kept():  # loading seeds them
+            with rl_module("_checkpoint").random_states_kept():  # loading reseeds them
                 self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu")
 
 
 def _starts(n_samples: int) -> range:
-    """First observations of batches; of no observations there is one batch without any."""
+    """Start of each batch; zero observations give one empty batch."""
     return range(0, max(n_samples, 1), BATCH)

@@ -1,4 +1,4 @@
-"""Episodes as they are watched: value and uncertainty of each action, and GIFs of both."""
+"""Estimates of value and uncertainty of actions, and GIFs of episodes that show them."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from skuq.files import atomic_path
 from skuq.uadqn._envs import Env, make_env
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, quantile_variance
 
-SIDE = 320  # pixels of a frame's longer side, at least; larger ones are made smaller
-MAX_FRAMES = 1_000  # for they are all in memory until the end
-LINE = 22  # pixels of a line below the frame
-# Of the channels of a grid: told apart with every common form of colour blindness, and by
-# lightness from the dark ground.
+SIDE = 320  # pixels of a frame's longer side: larger frames are resized to it
+MAX_FRAMES = 1_000  # since all frames stay in memory until the GIF is written
+LINE = 22  # height in pixels of a text line below the frame
+# Colours for the channels of a grid. They are distinguishable with all common forms of colour
+# blindness, and lighter than the background.
 _GROUND = (24, 24, 32)
 _CHANNELS = (
     "#56B4E9", "#F0E442", "#8A8A8A", "#D55E00", "#009E73",
     "#CC79A7", "#FFFFFF", "#E69F00", "#0072B2", "#B8E0D2",
 )  # fmt: skip
-_BARS = ("#0072B2", "#D55E00")  # epistemic, aleatoric: as in pictures of the training
-_NO_PICTURES = "The environment has no pictures (render mode 'rgb_array')"
+_BARS = ("#0072B2", "#D55E00")  # epistemic, aleatoric: as in plots of training
+_NO_PICTURES = "The environment does not support render mode 'rgb_array'"
 
 
 class ActionEstimate(NamedTuple):
-    """Value and uncertainty of an action, as an agent estimates them."""
+    """An agent's estimates of the value and the uncertainty of an action."""
 
     value: float  # expected return
-    epistemic: float = np.nan  # standard deviations of the return; NaN if the agent has no estimate
+    epistemic: float = np.nan  # standard deviation of the return; NaN if it is not estimated
     aleatoric: float = np.nan
 
 
 def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEstimate:
-    """Value and uncertainty of an action.
+    """Estimate the value and the uncertainty of an action.
 
     Parameters
     ----------
     algorithm : stable_baselines3 algorithm
-        One of those of `skuq.uadqn`.
+        An algorithm of `skuq.uadqn`.
     observation : ndarray, or dictionary of them
         One observation.
     action : int
@@ -52,9 +52,10 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     Returns
     -------
     ActionEstimate
-        The expected return ``value``, and standard deviations of the return, ``epistemic`` and
-        ``aleatoric``. UA-DQN estimates both, QR-DQN the aleatoric one (epistemic uncertainty
-        included), bootstrapped DQN the epistemic one, DQN none; what is not estimated is NaN.
+        The expected return ``value``, and two standard deviations of the return, ``epistemic`` and
+        ``aleatoric``, NaN if the agent does not estimate them. UA-DQN estimates both. QR-DQN
+        estimates only the aleatoric one, which includes epistemic uncertainty. Bootstrapped DQN
+        estimates only the epistemic one, and DQN neither.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
 
 
 class FilmError(ValueError):
-    """An environment cannot be filmed; the message, without a full stop, says why."""
+    """Error for an environment that cannot be filmed; the message has no final full stop."""
 
 
 def _rgb(colour: str) -> tuple[int, ...]:
@@ -87,18 +88,19 @@ def _rgb(colour: str) -> tuple[int, ...]:
 
 
 def draws_itself(env: Any) -> bool:
-    """Return whether observations are grids of channels, which are drawn here.
+    """Whether observations are boolean grids of channels, which `picture_of_grid` draws.
 
-    MinAtar's are; its own pictures would need one more package.
+    MinAtar's observations are such grids; its own rendering needs a further package.
     """
     space = env.observation_space
     return len(space.shape or ()) == 3 and space.dtype == bool
 
 
 def picture_of_grid(grid: np.ndarray) -> np.ndarray:
-    """Picture of a grid of channels, one pixel for each cell.
+    """Draw a grid of channels as an image with one pixel per cell.
 
-    Earlier channels lie on top: in MinAtar's games they are what the player steers or hits.
+    Earlier channels are drawn over later ones: in MinAtar's games they contain the player and the
+    objects that it hits.
     """
     picture = np.full((*grid.shape[:2], 3), _GROUND, np.uint8)
     for channel in reversed(range(grid.shape[2])):
@@ -110,13 +112,13 @@ def _rendered(env: Any) -> np.ndarray:
     picture = np.asarray(env.render())
     if picture.ndim != 3 or picture.shape[2] != 3:
         raise FilmError(_NO_PICTURES)
-    if picture.dtype != np.uint8:  # between 0 and 1
+    if picture.dtype != np.uint8:  # floats between 0 and 1
         picture = (255 * np.clip(picture, 0, 1)).astype(np.uint8)
     return picture
 
 
 def _options_of_pictures(name: str, env: Env) -> dict[str, str]:
-    """Options with which an environment draws itself; FilmError if it cannot."""
+    """Return options that make an environment render images; raise FilmError if it cannot."""
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
         raise FilmError(_NO_PICTURES)
     options = {"render_mode": "rgb_array"}
@@ -126,8 +128,8 @@ def _options_of_pictures(name: str, env: Env) -> dict[str, str]:
             _rendered(drawn)
     except FilmError:
         raise
-    except Exception as error:  # environments draw with whatever packages they like
-        raise FilmError(f"The environment cannot draw itself: {error}") from error
+    except Exception as error:  # rendering may raise any exception, such as for a missing package
+        raise FilmError(f"The environment cannot render images: {error}") from error
     return options
 
 
@@ -141,26 +143,27 @@ class _Shot(NamedTuple):
 class Film:
     """Frames of episodes, written as a GIF.
 
-    `begin_episode` makes the environment of each episode, `take` takes a frame of it; a frame
-    shows what the agent expects, and a bar for each uncertainty. At most 1,000 are kept.
+    `begin_episode` makes the environment of each episode, and `take` adds a frame. A frame shows
+    the return that the agent expects, and a bar for each uncertainty. At most 1,000 frames are
+    kept.
 
     Parameters
     ----------
     name : str
-        Id of the environment. Grids of channels are drawn from its observations; else it is
-        made with ``render_mode="rgb_array"``.
+        Id of the environment. If its observations are boolean grids of channels, these are drawn;
+        any other environment is made with ``render_mode="rgb_array"``.
 
     Attributes
     ----------
     n_left_out : int
-        Frames that came when the film was full.
+        Number of frames that were dropped because the film was full.
 
     Raises
     ------
     ImportError
         If pillow is not installed.
     FilmError
-        If the environment has no pictures, or lacks a package to make them.
+        If the environment cannot render images, or a package for rendering is missing.
     """
 
     def __init__(self, name: str):
@@ -169,7 +172,7 @@ class Film:
         fonts = import_optional("PIL.ImageFont", extra="plot")
         self._font = fonts.load_default(size=14)
         self._name = name
-        self._options: dict[str, str] = {}  # none for what is drawn here
+        self._options: dict[str, str] = {}  # empty if grids are drawn here
         self.episode, self.n_left_out = 0, 0
         self._shots: list[_Shot] = []
         with closing(make_env(name)) as env:
@@ -177,20 +180,20 @@ class Film:
                 self._options = _options_of_pictures(name, env)
 
     def begin_episode(self) -> Env:
-        """Return the environment of the next episode, new; who plays in it closes it."""
+        """Return a new environment for the next episode; the caller must close it."""
         self.episode += 1
         self.env = make_env(self._name, **self._options)
         return self.env
 
     def take(self, observation: Any, estimate: ActionEstimate | None, score: float) -> None:
-        """Take a frame of the current episode.
+        """Add a frame of the current episode.
 
         Parameters
         ----------
         observation : ndarray
             Current observation.
         estimate : result of `estimate_action` or None
-            Of the action that is taken next; None at the end of an episode.
+            Estimate for the next action; None at the end of an episode.
         score : float
             Return so far.
         """
@@ -204,7 +207,7 @@ class Film:
         return picture_of_grid(observation) if draws_itself(self.env) else _rendered(self.env)
 
     def _scaled(self, picture: np.ndarray) -> np.ndarray:
-        """Small pictures stay as they are until they are drawn; large ones are made smaller."""
+        """Shrink a large picture; small ones are enlarged only when they are drawn."""
         height, width = picture.shape[:2]
         if max(height, width) <= SIDE:
             return picture
@@ -213,16 +216,16 @@ class Film:
         return np.asarray(self._image.fromarray(picture).resize(size))
 
     def save(self, path: str | Path) -> None:
-        """Write the film, completely or not at all.
+        """Write the GIF atomically.
 
         Parameters
         ----------
         path : str or Path
-            The GIF file.
+            Path of the GIF file.
         """
         estimates = [shot.estimate for shot in self._shots if shot.estimate is not None]
         spreads = np.array([(t.epistemic, t.aleatoric) for t in estimates])
-        # One scale for all bars: they are compared over time and with each other.
+        # All bars share one scale, so that they can be compared over time and with each other.
         largest = float(spreads[np.isfinite(spreads)].max(initial=0)) or 1.0
         known = np.isfinite(spreads).any(axis=0)
         frames = self._frames(largest, known)

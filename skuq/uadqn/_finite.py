@@ -1,7 +1,7 @@
-"""Refusal of observations and rewards that are not finite, wherever they reach an agent.
+"""Validation that all observations and rewards of an agent are finite.
 
-Networks would learn from them without a word: a NaN observation makes all their values NaN, an
-infinite reward all targets.
+Without it, networks would be trained without an error: a NaN observation makes all values NaN, and
+an infinite reward makes all targets infinite.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from skuq.uadqn._envs import LARGEST, LARGEST_FLOAT, check_spaces, refuse_unusab
 
 
 class FiniteExperience(OffPolicyAlgorithm):
-    """An algorithm that refuses spaces it cannot read, and experience that is not finite."""
+    """Mixin for algorithms that raises for unsupported spaces and for non-finite experience."""
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Before stable-baselines3 makes arrays for spaces that have no shape.
+        # Check first, since stable-baselines3 fails on spaces without a shape.
         check_spaces(env.observation_space, env.action_space)
         return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 
@@ -35,13 +35,13 @@ class FiniteExperience(OffPolicyAlgorithm):
     def _store_transition(
         self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
     ) -> None:
-        if self._vec_normalize_env is not None:  # which clips what is infinite
+        if self._vec_normalize_env is not None:  # it clips infinite values
             original = self._vec_normalize_env.get_original_obs()
             self._check_arrived("observation", original, LARGEST_FLOAT)
             self._check_arrived("reward", self._vec_normalize_env.get_original_reward())
         self._check_arrived("reward", reward)
         self._check_arrived("observation", obs)
-        for i in np.flatnonzero(dones):  # whose observation is the first of the next episode
+        for i in np.flatnonzero(dones):  # `obs` is already of the next episode
             last = infos[i].get("terminal_observation")
             if last is not None:
                 self._check_arrived("last observation", _one(last), first=int(i))
@@ -50,7 +50,7 @@ class FiniteExperience(OffPolicyAlgorithm):
     def _check_arrived(
         self, kind: str, values: Any, largest: float = LARGEST, first: int = 0
     ) -> None:
-        """Refuse what environments, from the `first` on, gave at this step."""
+        """Raise if values from environments, the first of which is number `first`, are unusable."""
 
         def name(i: int) -> str:
             where = environment_name(self.env, first + i)
@@ -59,36 +59,36 @@ class FiniteExperience(OffPolicyAlgorithm):
         refuse_unusable(values, name, largest)
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
-        """Load a replay buffer as stable-baselines3 does, if all that it holds is finite."""
+        """Load a replay buffer as in stable-baselines3; raise if its contents are not finite."""
         super().load_replay_buffer(path, truncate_last_traj)
         buffer: Any = self.replay_buffer
         for kind in ("observations", "next_observations", "rewards"):
-            kept = getattr(buffer, kind, {})  # one that saves memory has no next observations
+            kept = getattr(buffer, kind, {})  # absent in memory-optimised buffers
             parts = kept if isinstance(kept, dict) else {"": kept}
             stored = {key: part[: buffer.size()] for key, part in parts.items()}
             refuse_unusable(stored, (kind + "[{}] of the replay buffer").format)
 
 
 class FiniteObservations(BasePolicy):
-    """A policy that refuses observations that are not finite."""
+    """Mixin for policies that raises for non-finite observations."""
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
-        """Convert observations to tensors as stable-baselines3 does, if they are finite."""
+        """Convert observations to tensors as in stable-baselines3; raise if they are not finite."""
         refuse_unusable(observation, lambda _: "An observation")
         return super().obs_to_tensor(observation)
 
 
 def environment_name(env: Any, i: int) -> str:
-    """Number of an environment among those that are stepped together, and its id if it has one."""
+    """Return the number of an environment in a vectorised one, with its id if it has one."""
     try:
         spec = env.get_attr("spec", i)[0]
-    except (AttributeError, NotImplementedError):  # vectorised by others
+    except (AttributeError, NotImplementedError):  # not a VecEnv of stable-baselines3
         spec = None
     return f"environment {i}" + (f" ({spec.id})" if spec is not None else "")
 
 
 def _one(observation: Any) -> Any:
-    """A batch of one observation."""
+    """Convert one observation to a batch of size 1."""
     if isinstance(observation, dict):
         return {key: np.asarray(part)[None] for key, part in observation.items()}
     return np.asarray(observation)[None]

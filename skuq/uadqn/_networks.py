@@ -1,8 +1,8 @@
-"""Several networks of one shape, computed as one: stacked layers, and anchored networks of them.
+"""Stacked layers, which evaluate several networks of the same shape in one batch.
 
-Weights lie as (n_members, inputs, outputs), so that a batched product needs no transposed
-copy, neither forward nor for the gradient. Each network has a gain of its own for its orthogonal
-initialisation; biases start at 0 until `draw_biases` draws them.
+Weights have shape (n_members, inputs, outputs), so that the batched products of the forward and the
+backward pass need no transposed copies. Each network has its own gain of the orthogonal
+initialisation. Biases are 0 until `draw_biases` is called.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 def _orthogonal(shape: tuple[int, ...], n_members: int, gains: Sequence[float]) -> Tensor:
-    """Weights of one layer, (n_members, *shape); dtype is torch's default."""
+    """Draw orthogonal weights of one layer, of shape (n_members, *shape)."""
     if len(gains) != n_members:
         raise ValueError(f"Expected one gain for each of {n_members} networks, got {gains}.")
     return torch.stack([nn.init.orthogonal_(torch.empty(shape), gain) for gain in gains])
 
 
 class StackedLinear(nn.Module):
-    """Linear layers of several networks."""
+    """The linear layers of several networks, stacked."""
 
     def __init__(self, n_members: int, in_features: int, out_features: int, gains: Sequence[float]):
         super().__init__()
@@ -39,13 +39,13 @@ class StackedLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n_samples or n_members, n_samples, in) to (n_members, n_samples, out)."""
         n_members = self.weight.shape[0]
-        if inputs.ndim == 2:  # the same inputs for all networks
+        if inputs.ndim == 2:  # all networks share the inputs
             inputs = inputs.expand(n_members, *inputs.shape)
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
 class StackedConv2d(nn.Module):
-    """The same convolution of one input by several networks, with stride 1 and no padding."""
+    """The convolutions of several networks on the same input, with stride 1 and no padding."""
 
     patches: Tensor
 
@@ -63,15 +63,15 @@ class StackedConv2d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_members, out_channels))
         cells = torch.arange(math.prod(image_shape)).view(image_shape)
         patches = cells.unfold(0, kernel_size, 1).unfold(1, kernel_size, 1)
-        # Which numbers of an image the patches hold, (h' * w' * in * k * k). By index they are
-        # copied faster than through the strides of `unfold`.
+        # Positions of the patches' elements in the flattened image, (h' * w' * in * k * k).
+        # Copying by index is faster than copying through the strides of `unfold`.
         self.register_buffer("patches", patches.flatten(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
         n_members = self.weight.shape[0]
-        # As a product of patches and filters: its result lies as the next layer wants it, where a
-        # convolution's has to be copied, and so does its gradient.
+        # The product of patches and filters has the memory layout of the next layer's input. The
+        # result of a convolution, and its gradient, would have to be copied.
         patches = images.flatten(1).index_select(1, self.patches)
         rows = patches.view(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
         filters = self.weight.flatten(2).transpose(1, 2)
@@ -85,11 +85,11 @@ def stacked_mlp(
     activation: type[nn.Module] = nn.ReLU,
 ) -> nn.Sequential:
     """Stack multilayer perceptrons: linear layers with an activation between them."""
-    # Maps (n_samples, in) or (n_members, n_samples, in) to (n_members, n_samples, out).
+    # Inputs: (n_samples, in) or (n_members, n_samples, in); outputs: (n_members, n_samples, out).
     if any(True for _ in activation().parameters()):
         raise ValueError(
-            f"activation_fn={activation.__name__} has weights of its own, which networks that are "
-            "samples of a posterior must not share; take one without, such as LeakyReLU."
+            f"activation_fn={activation.__name__} has trainable weights, which the networks would "
+            "share; use an activation without weights, such as LeakyReLU."
         )
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
@@ -98,13 +98,13 @@ def stacked_mlp(
 
 
 def weights_of(module: nn.Module) -> list[Tensor]:
-    """Trained weights of a module without biases, from which a prior's scale is taken."""
+    """Return the trainable weights of a module, without biases, to estimate a prior's scale."""
     named = module.named_parameters()
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# Networks of agents are to differ where observations are zeros, and little elsewhere: with biases
-# as large as the weights they explore for longer than the cliff takes to learn.
+# Standard deviation of agents' biases, relative to the weights. It is positive so that the networks
+# differ where observations are zero. With 1, exploration would last too long on the windy cliff.
 AGENT_BIASES = 0.1
 
 
@@ -112,15 +112,14 @@ AGENT_BIASES = 0.1
 def draw_biases(
     module: nn.Module, networks: slice = slice(None), *, relative_spread: float = 1.0
 ) -> None:
-    """Draw the biases of stacked networks, of those with one gain, as their weights are.
+    """Draw the biases of stacked networks from a normal distribution.
 
-    Their standard deviation is that of the weights beside them, times `relative_spread`.
+    The standard deviation is that of the weights of the same layer, times `relative_spread`.
     """
-    # A bias is the weight of a constant input, with the prior of the weights beside it: anchors are
-    # draws from the prior of all parameters (Pearce et al., 2020, Sec. 3). With biases of 0, all
-    # networks would agree where the inputs are 0, as if they knew the answer there; all kinks of
-    # ReLU networks would lie in that point, where no gradient passes them, and the anchors would
-    # keep them there.
+    # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
+    # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
+    # which would look like certainty. All kinks of ReLU networks would lie at that point, where
+    # they receive no gradient, and the anchors would keep them there.
     parameters = dict(module.named_parameters())
     for name, bias in parameters.items():
         weight = parameters.get(name.removesuffix("bias") + "weight")
@@ -129,7 +128,7 @@ def draw_biases(
 
 
 class QuantileNetworks(nn.Module):
-    """Quantile networks for rows of a table, in float64, whose anchors are their random starts."""
+    """Quantile networks for tabular data, in float64, anchored at their random initial weights."""
 
     def __init__(
         self,
@@ -138,13 +137,14 @@ class QuantileNetworks(nn.Module):
         prior_gain: float,
         activation: str,
         *,
-        n_varying: int | None = None,  # inputs that vary in the training data; None: all
+        n_varying: int | None = None,  # number of inputs that vary in training; None: all
     ):
         super().__init__()
         gains = [prior_gain] * n_members
         self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
-            # More inputs than units share the gain; those that do not vary must take no part.
+            # Orthogonal initialisation divides the gain among the inputs if there are more inputs
+            # than units; inputs that are constant in training must not count.
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
@@ -153,15 +153,15 @@ class QuantileNetworks(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n_samples, n_features) to (n_samples, n_members, n_quantiles)."""
         outputs: Tensor = self.networks(inputs)
-        return outputs.transpose(0, 1)  # skorch and batched evaluation want samples first
+        return outputs.transpose(0, 1)  # skorch and batched evaluation expect samples first
 
 
 class AnchoredLoss(nn.Module):
-    """Quantile loss of all networks, each of them pulled towards its own start."""
+    """Quantile loss of all networks plus, for each, the squared distance from its anchor."""
 
-    # Minimising it from independent starts samples approximately from the posterior (randomised
-    # maximum a posteriori sampling). The networks share no weights, so the sum of their losses
-    # trains each as if it were alone. `n_samples` is the sum of the sample weights.
+    # Minima from independent initial weights are approximate posterior samples (randomised MAP
+    # sampling). The networks share no weights, so minimising the sum of their losses trains each
+    # one independently. `n_samples` is the sum of the sample weights.
 
     def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
         super().__init__()
@@ -173,7 +173,7 @@ class AnchoredLoss(nn.Module):
         self.levels = quantile_levels(n_quantiles, dtype=variance.dtype, device=variance.device)
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Loss of a batch: samples come first, one target and one weight, of mean 1, for each."""
+        """Compute the loss of a batch; each sample has one target and one weight of mean 1."""
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
         data = (losses @ batch["weight"]).sum() / len(targets)
         pulls = [

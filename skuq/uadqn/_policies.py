@@ -1,4 +1,4 @@
-"""Policies for stable-baselines3: feature extractors and networks, several computed as one."""
+"""Policies for stable-baselines3: feature extractors, and stacked value networks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from skuq.uadqn._quantiles import (
 from skuq.validation import checked_widths
 
 Space = spaces.Space[Any]
-Discrete: TypeAlias = "spaces.Discrete[Any]"  # gymnasium has typed it since 1.3 only
+Discrete: TypeAlias = "spaces.Discrete[Any]"  # generic only since gymnasium 1.3
 
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
-MIN_GRID = 3  # cells that `GridCNN` needs each way
-MIN_IMAGE = 36  # pixels that `NatureCNN` of stable-baselines3 does
-# Layers that behave differently in training.
+MIN_GRID = 3  # minimum height and width in cells for `GridCNN`
+MIN_IMAGE = 36  # minimum height and width in pixels for `NatureCNN` of stable-baselines3
+# Layers that differ between training and evaluation mode.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-PRIOR_GAIN = 3.0  # of auxiliary networks
+PRIOR_GAIN = 3.0  # initialisation gain of auxiliary networks
 
 
 class GridCNN(BaseFeaturesExtractor):
@@ -50,13 +50,13 @@ class GridCNN(BaseFeaturesExtractor):
     Parameters
     ----------
     observation_space : gymnasium.spaces.Box
-        Observations of shape (height, width, channels), not images of bytes, whose axes
-        stable-baselines3 reorders.
+        Observations of shape (height, width, channels). uint8 images are not supported, since
+        stable-baselines3 transposes their axes.
 
     Raises
     ------
     ValueError
-        For other observations.
+        If observations are of a different kind.
     """
 
     N_FILTERS, KERNEL = 16, MIN_GRID
@@ -64,13 +64,14 @@ class GridCNN(BaseFeaturesExtractor):
     def __init__(self, observation_space: spaces.Box):
         if len(observation_space.shape) != 3 or min(observation_space.shape[:2]) < self.KERNEL:
             raise ValueError(
-                f"GridCNN takes grids of shape (height, width, channels), at least {self.KERNEL} "
-                f"cells high and wide, got observations of shape {observation_space.shape}."
+                f"GridCNN needs observations of shape (height, width, channels), with height and "
+                f"width at least {self.KERNEL}, got {observation_space.shape}."
             )
         if is_image_space(observation_space):
             raise ValueError(
-                "GridCNN takes grids of bool or float: of images of bytes, stable-baselines3 puts "
-                "the channels first. Wrap the environment, or take another extractor."
+                "GridCNN needs grids of bool or float, not uint8 images, whose axes "
+                "stable-baselines3 transposes. Convert observations to float with a wrapper, or "
+                "use a different feature extractor."
             )
         height, width, channels = observation_space.shape
         outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
@@ -79,17 +80,17 @@ class GridCNN(BaseFeaturesExtractor):
         self.convolution = nn.Conv2d(channels, self.N_FILTERS, self.KERNEL)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Map (n_samples, height, width, channels) to (n_samples, features), channels last."""
+        """Map (n_samples, height, width, channels) to (n_samples, features)."""
         maps = self.convolution(observations.permute(0, 3, 1, 2)).relu()
         return maps.permute(0, 2, 3, 1).flatten(1)
 
     def stacked(self, gains: Sequence[float]) -> nn.Module:
-        """The same for several networks at once; outputs (n_members, n_samples, features)."""
+        """Build a stacked version for several networks, with outputs (n_members, n_samples, n)."""
         return _StackedGridCNN(self.image_shape, gains)
 
 
 class DictExtractor(CombinedExtractor):
-    """Features of dictionaries, in which images too small for `NatureCNN` are flattened."""
+    """Features of dictionaries of observations; images too small for `NatureCNN` are flattened."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class DictExtractor(CombinedExtractor):
         for name, part in observation_space.items():
             is_image = is_image_space(part, normalized_image=normalized_image)
             if is_image and not is_large_enough(part):
-                part = spaces.flatten_space(part)  # one axis, as only vectors have
+                part = spaces.flatten_space(part)  # vectors are not treated as images
             parts[name] = part
         super().__init__(spaces.Dict(parts), cnn_output_dim, normalized_image)
 
@@ -114,18 +115,18 @@ class _StackedGridCNN(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         maps: Tensor = self.convolution(observations)
-        # In place before the view: after it, the gradient would be copied three times.
+        # ReLU in place and before the view: after the view, the gradient would be copied.
         return maps.relu_().view(len(maps), len(observations), -1)
 
 
 class _VmappedExtractor(nn.Module):
-    """Any feature extractor, once for each network, computed as one batch."""
+    """Feature extractors of any type, one for each network, evaluated with `vmap`."""
 
     def __init__(self, extractors: Sequence[nn.Module]):
         super().__init__()
         parameters, buffers = stack_module_state(list(extractors))
         trained = {name: p.requires_grad for name, p in extractors[0].named_parameters()}
-        # A dictionary of parameters sorts its keys, and takes none with a dot.
+        # Keys of a ParameterDict must not contain dots.
         self.keys = {name: name.replace(".", "__") for name in [*parameters, *buffers]}
         self.stacked = nn.ParameterDict(
             {
@@ -136,7 +137,7 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # In a tuple it is not a submodule: its own parameters are never used.
+        # The tuple hides it from `parameters()`: its own parameters are never used.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:
@@ -154,18 +155,18 @@ def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
 ) -> tuple[nn.Module, int]:
     """Build the feature extractors of several networks as one module; return it and its width."""
-    # Outputs are (n_members, n_samples, features), or (n_samples, features) if there is nothing to
-    # learn in the extractor, so that all networks have the same features. Frozen weights stay as
-    # `make` sets them; weights of linear and convolutional layers that are trained are drawn anew.
+    # Outputs have shape (n_members, n_samples, features), or (n_samples, features) if the extractor
+    # has no trainable weights, so that the networks share features. Frozen weights are those set by
+    # `make`; trainable weights of linear and convolutional layers are initialised again.
     first = make()
     if any(isinstance(module, MODAL) for module in first.modules()):
         raise ValueError(
-            f"{type(first).__name__} has batch normalisation or dropout, which networks that "
-            "stand for samples of a posterior cannot have; use an extractor without."
+            f"{type(first).__name__} has batch normalisation or dropout, which is not supported; "
+            "use a feature extractor without such layers."
         )
     if not any(parameter.requires_grad for parameter in first.parameters()):
         return first, first.features_dim
-    if type(first) is GridCNN:  # subclasses may compute something else
+    if type(first) is GridCNN:  # subclasses may override its computation
         return first.stacked(gains), first.features_dim
     extractors = [make() for _ in gains]
     for extractor, gain in zip(extractors, gains, strict=True):
@@ -176,18 +177,18 @@ def stack_extractors(
 
 
 def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
-    """`NatureCNN`, or a ValueError where images of bytes are too small for it."""
+    """Return `NatureCNN`; raise a ValueError if uint8 images are too small for it."""
     if is_image_space(space) and not is_large_enough(space):
         raise ValueError(
-            f"Images of {space.shape} bytes are too small for CnnPolicy, which takes images of "
-            f"at least {MIN_IMAGE} x {MIN_IMAGE} pixels. Take MlpPolicy, or wrap the environment "
-            "so that its observations are float, and take GridPolicy."
+            f"Images of shape {space.shape} are too small for CnnPolicy, which needs at least "
+            f"{MIN_IMAGE} x {MIN_IMAGE} pixels. Use MlpPolicy, or convert observations to float "
+            "with a wrapper and use GridPolicy."
         )
     return NatureCNN
 
 
 def is_large_enough(image: Any) -> bool:
-    """Return whether `NatureCNN` can take such images, as stable-baselines3 reads their axes."""
+    """Whether images are large enough for `NatureCNN`, with stable-baselines3's order of axes."""
     shape = image.shape or (0, 0, 0)
     return min(shape[1:] if is_image_space_channels_first(image) else shape[:2]) >= MIN_IMAGE
 
@@ -195,48 +196,48 @@ def is_large_enough(image: Any) -> bool:
 def checked_arch(
     net_arch: Any, extractor: type[BaseFeaturesExtractor], activation: type[nn.Module]
 ) -> list[int]:
-    """Widths of the hidden layers that follow the features, those given or the default."""
+    """Return the validated widths of hidden layers after the features, or the default widths."""
     if net_arch is None:
         net_arch = {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
     if not isinstance(net_arch, Sequence):
         raise ValueError(
-            f"net_arch must be a list of widths, got {net_arch!r}. Agents that learn values have "
-            "no actor and critic, for which a dictionary would list them."
+            f"net_arch must be a list of widths, got {net_arch!r}. A dictionary is only for agents "
+            "with an actor and a critic."
         )
     widths = list(checked_widths(net_arch, "net_arch"))
     if activation is not nn.ReLU and not widths:
         raise ValueError(
             f"activation_fn={activation.__name__} has no effect without hidden layers after the "
-            "features; give net_arch a width."
+            "features; set their widths in net_arch."
         )
     return widths
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """Return a setting of the choice of actions, or a strength, or refuse it with a ValueError."""
+    """Validate `aleatoric`, or a factor, and return it."""
     if name == "aleatoric":
         check_estimate(value)
-    elif not 0 <= value < np.inf:  # NaN is refused, too
-        raise ValueError(f"{name} must not be negative, and finite, got {value}.")
+    elif not 0 <= value < np.inf:  # also raises for NaN
+        raise ValueError(f"{name} must be non-negative and finite, got {value}.")
     return value
 
 
 def optimizer_options(
     optimizer_class: type[torch.optim.Optimizer], options: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Options of the optimiser: those given, or the fastest form of Adam."""
+    """Return the options of the optimiser; the default is fused Adam, the fastest variant."""
     if options is None and optimizer_class is torch.optim.Adam:
         return {"fused": True}
     return options
 
 
 def _read_scale(networks: Any, _: Any = None) -> None:
-    """Keep the prior's scale as a number: each update would wait for a GPU to read it."""
+    """Cache the prior's scale as a float, so that updates do not synchronise with a GPU."""
     networks.scale_of_anchors = networks.prior_scale.item()
 
 
 class StackedQuantileNetwork(BasePolicy):
-    """Value network and auxiliary networks for the quantiles of all actions' returns."""
+    """Value network and auxiliary networks that predict the quantiles of all actions' returns."""
 
     levels: Tensor
     prior_scale: Tensor
@@ -251,7 +252,7 @@ class StackedQuantileNetwork(BasePolicy):
         n_quantiles: int,
         net_arch: list[int],
         activation_fn: type[nn.Module],
-        gains: Sequence[float],  # of each network's initialisation; the value network comes first
+        gains: Sequence[float],  # initialisation gain of each network, the value network first
         levels: str,
         epistemic_factor: float = 0.0,
         aleatoric_factor: float = 0.0,
@@ -270,7 +271,7 @@ class StackedQuantileNetwork(BasePolicy):
         self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
         self.aleatoric = aleatoric
         self.n_quantiles, self.n_actions = n_quantiles, int(action_space.n)
-        # Settings from which `load` builds the network again.
+        # Settings from which `load` rebuilds the network.
         self.built_with = {
             "n_quantiles": n_quantiles,
             "net_arch": net_arch,
@@ -296,30 +297,30 @@ class StackedQuantileNetwork(BasePolicy):
         self.register_load_state_dict_post_hook(_read_scale)  # type: ignore[no-untyped-call]
 
     def trained(self) -> list[nn.Parameter]:
-        """Parameters of all networks, without the anchors."""
+        """Return the trainable parameters of all networks, without the anchors."""
         parameters = [*self.features_extractor.parameters(), *self.head.parameters()]
         return [parameter for parameter in parameters if parameter.requires_grad]
 
     def fixed(self) -> list[Tensor]:
-        """Frozen parameters and buffers of the extractor."""
+        """Return frozen parameters and buffers of the feature extractor."""
         parameters = self.features_extractor.parameters()
         frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         return [*frozen, *self.features_extractor.buffers()]
 
     def quantiles(self, obs: Any) -> Tensor:
-        """Quantiles by all networks, (n_members, n_samples, n_actions, n_quantiles)."""
+        """Predict quantiles by all networks, (n_members, n_samples, n_actions, n_quantiles)."""
         outputs: Tensor = self.head(self.extract_features(obs, self.features_extractor))
         return outputs.view(*outputs.shape[:2], self.n_actions, self.n_quantiles)
 
     def forward(self, obs: Any) -> Tensor:
-        """Quantiles by the value network, (n_samples, n_quantiles, n_actions)."""
+        """Predict quantiles by the value network, (n_samples, n_quantiles, n_actions)."""
         return self.quantiles(obs)[0].transpose(1, 2)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         quantiles = self.quantiles(observation)
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         if not deterministic and self.epistemic_factor > 0:
-            # The generator that stable-baselines3 seeds and draws from.
+            # Draw from numpy's global generator, which stable-baselines3 seeds.
             drawn = np.random.standard_normal(values.shape)  # noqa: NPY002
             noise = torch.as_tensor(drawn, dtype=values.dtype, device=values.device)
             epistemic = epistemic_variance(quantiles[1:])
@@ -327,7 +328,7 @@ class StackedQuantileNetwork(BasePolicy):
         return values.argmax(1)
 
     def decision_settings(self) -> dict[str, Any]:
-        """Settings of the choice of actions."""
+        """Return the settings that determine the choice of actions."""
         return {name: getattr(self, name) for name in DECISION_SETTINGS}
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
@@ -340,37 +341,38 @@ class StackedQuantileNetwork(BasePolicy):
 
 
 class MlpPolicy(FiniteObservations, QRDQNPolicy):
-    """Policy of a value network, and of auxiliary networks if the algorithm has them.
+    """Policy of fully connected networks: a value network, and optionally auxiliary networks.
 
-    ``predict`` takes the action of the highest value, or the highest Thompson sample if it is not
-    ``deterministic``.
+    ``predict`` chooses the action with the highest value if ``deterministic``, and the highest
+    Thompson sample otherwise.
 
     Parameters
     ----------
     observation_space, action_space, lr_schedule
-        As stable-baselines3 passes them.
+        As in stable-baselines3, which passes them.
     n_quantiles : int, default=50
         Number of quantiles.
     levels : {"midpoint", "paper"}, default="midpoint"
         Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
     net_arch : list of int, default=None
-        Widths of hidden layers after the features; None is [128] after `GridCNN`, none
-        after `NatureCNN`, else [100, 100].
+        Widths of hidden layers after the features. None: [128] after `GridCNN`, [] after
+        `NatureCNN`, and [100, 100] otherwise.
     activation_fn : type of torch.nn.Module, default=torch.nn.ReLU
-        Activation between them.
+        Activation of the hidden layers.
     init_gain : float, default=2**0.5
         Gain of the value network's orthogonal initialisation.
     prior_gain : float, default=3.0
-        Gain of the auxiliary networks' initialisation: how far apart they start.
+        Gain of the auxiliary networks' initialisation. A larger gain makes them differ more before
+        training.
     n_auxiliary : int, default=0
-        Number of auxiliary networks; the algorithm sets it.
+        Number of auxiliary networks, set by the algorithm.
     epistemic_factor, aleatoric_factor : float, default=0.0
-        Strength of exploration and of aversion to risk, see `UADQNAlgorithm`, which sets them;
-        without auxiliary networks there is neither.
+        Strength of exploration and of risk aversion, set by `UADQNAlgorithm`; they require
+        auxiliary networks.
     aleatoric : {"covariance", "variance"}, default="covariance"
-        Estimate of the risk, likewise.
+        Estimate of the aleatoric variance, set by `UADQNAlgorithm`.
     features_extractor_class : type, default=None
-        None takes the one of the policy.
+        Type of the feature extractor; None is the default of the policy.
     features_extractor_kwargs, normalize_images
         As in stable-baselines3.
     optimizer_class, optimizer_kwargs
@@ -404,25 +406,25 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
         for name, gain in (("init_gain", init_gain), ("prior_gain", prior_gain)):
-            if not 0 < gain < np.inf:  # NaN is refused, too
+            if not 0 < gain < np.inf:  # also raises for NaN
                 raise ValueError(f"{name} must be positive and finite, got {gain}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)
         net_arch = checked_arch(net_arch, extractor, activation_fn)
         if not n_auxiliary and prior_gain != PRIOR_GAIN:
             raise ValueError(
-                f"prior_gain={prior_gain} has no effect: there are no auxiliary networks, which "
-                "UADQNAlgorithm has."
+                f"prior_gain={prior_gain} has no effect without auxiliary networks; use "
+                "UADQNAlgorithm."
             )
         if not n_auxiliary and not aleatoric_factor and aleatoric != "covariance":
             raise ValueError(
-                f"aleatoric={aleatoric!r} has no effect without an aleatoric_factor: there are no "
-                "auxiliary networks, which UADQNAlgorithm has."
+                f"aleatoric={aleatoric!r} has no effect without auxiliary networks; use "
+                "UADQNAlgorithm."
             )
         needs_two = epistemic_factor or (aleatoric_factor and aleatoric == "covariance")
         if needs_two and n_auxiliary < 2:
             raise ValueError(
-                "epistemic_factor and aleatoric_factor need two auxiliary networks, which "
-                "UADQNAlgorithm has; this agent has a value network alone."
+                "epistemic_factor and aleatoric_factor need two auxiliary networks, but this agent "
+                "has only a value network; use UADQNAlgorithm."
             )
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
@@ -471,7 +473,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
 
     @torch.no_grad()
     def update_target(self, tau: float) -> None:
-        """Move the target network towards the value network; 1 copies it."""
+        """Move the target network towards the value network; tau=1 copies it."""
         target, networks = self.quantile_net_target, self.quantile_net
         for old, new in zip(target.trained(), networks.trained(), strict=True):
             old.lerp_(new[:1], tau)
@@ -479,7 +481,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
             kept.copy_(own if kept.shape == own.shape else own[:1])
 
     def set_training_mode(self, mode: bool) -> None:
-        """Note the mode; no layer that is allowed here depends on it."""
+        """Store the mode; none of the supported layers depends on it."""
         self.training = mode
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
@@ -489,7 +491,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
 
 
 class CnnPolicy(MlpPolicy):
-    """The same for images, which `NatureCNN` reads; their spaces are stable-baselines3's."""
+    """`MlpPolicy` for images as defined by stable-baselines3, with features by `NatureCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
@@ -497,7 +499,7 @@ class CnnPolicy(MlpPolicy):
 
 
 class GridPolicy(MlpPolicy):
-    """The same for small grids of shape (height, width, channels), which `GridCNN` reads."""
+    """`MlpPolicy` for small grids (height, width, channels), with features by `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
@@ -505,7 +507,7 @@ class GridPolicy(MlpPolicy):
 
 
 class MultiInputPolicy(MlpPolicy):
-    """The same for dictionaries of observations."""
+    """`MlpPolicy` for dictionaries of observations."""
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
@@ -513,10 +515,11 @@ class MultiInputPolicy(MlpPolicy):
 
 
 def policy_for(observation_space: spaces.Space[Any]) -> str:
-    """Name of the policy that suits an observation space."""
-    # Images are those of stable-baselines3: bytes from 0 to 255. Three-dimensional arrays of float
-    # or bool are grids of (height, width, channels) if they cannot be anything else: smaller than
-    # an image each way, with no more channels than cells on either side. All others are flattened.
+    """Return the name of the policy for an observation space."""
+    # Images are those of stable-baselines3: uint8 arrays from 0 to 255. A three-dimensional array
+    # of float or bool counts as a grid (height, width, channels) only if it is smaller than an
+    # image on each side and has no more channels than cells on either side. Other arrays are
+    # flattened.
     if isinstance(observation_space, spaces.Dict):
         return "MultiInputPolicy"
     if is_image_space(observation_space):

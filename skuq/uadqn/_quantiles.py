@@ -1,12 +1,11 @@
-"""Quantiles of returns: their loss, the variances they give, and the values of actions.
+"""Quantile loss, variances from quantiles, and values of actions.
 
-Levels, loss with its exact gradient and Bellman targets are functions of tensors. The variances
-(Eq. 4 to 7) and the values by which actions are chosen (Algorithm 1) are functions of arrays,
-numpy or torch alike, of shape (n_members, ..., n_quantiles): the first axis is the sample of
-networks drawn from the posterior, the last one the levels; axes between them (observations,
-actions) are kept.
-Equations and propositions are those of Clements et al., "Estimating Risk and Uncertainty in Deep
-Reinforcement Learning", 2019.
+Levels, the loss with its exact gradient, and Bellman targets are functions of tensors. The
+variances (Eq. 4 to 7) and the values of actions (Algorithm 1) accept numpy arrays or tensors of
+shape (n_members, ..., n_quantiles). The first axis contains networks, which are samples from the
+posterior, and the last axis contains quantile levels. Axes between them (observations, actions) are
+kept. Equations and propositions are those of Clements et al., "Estimating Risk and Uncertainty in
+Deep Reinforcement Learning", 2019.
 """
 
 from __future__ import annotations
@@ -17,33 +16,32 @@ import torch
 from torch import Tensor
 
 Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
-# With more targets than this, a search costs less than comparing each quantile with each of them:
-# no processor predicts the branches of a search.
+# Above this number of targets, a binary search is faster than comparing all pairs of quantile and
+# target. Below it, the unpredictable branches of the search cost more.
 MANY_TARGETS = 100
 
 
 def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
-    """Levels of equally weighted quantiles.
+    """Return the levels of equally weighted quantiles.
 
-    Mean and variance over quantiles give each of them the same weight. That is right for
-    the midpoints of N equal slices of probability, (i - .5) / N. The paper prints
-    i / (N + 1) (its Sec. 1), which leaves more of both tails out: with 50 quantiles, a
-    normal variance comes out 13 % too small instead of 3 %. Its authors' code has the
-    midpoints, too.
+    The mean and the variance over quantiles give each quantile the same weight. This is correct for
+    the midpoints (i - .5) / N of N intervals of equal probability. The paper prints i / (N + 1)
+    (its Sec. 1), which omits more of both tails: with 50 quantiles, the variance of a normal
+    distribution is underestimated by 13 % instead of 3 %. The authors' code also uses midpoints.
 
     Parameters
     ----------
     n_quantiles : int
         Number N of quantiles.
     kind : {"midpoint", "paper"}, default="midpoint"
-        Which of the two.
+        Definition of the levels: (i - .5) / N or i / (N + 1).
     **options
-        Those of `torch.arange`: dtype, device.
+        Options of `torch.arange`: dtype, device.
 
     Returns
     -------
     Tensor of shape (n_quantiles,)
-        Levels in (0, 1), rising.
+        Increasing levels in (0, 1).
 
     Examples
     --------
@@ -60,19 +58,18 @@ def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) ->
 
 
 def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Quantile regression loss (Eq. 1): summed over quantiles, averaged over targets [1]_.
+    """Compute the quantile regression loss, summed over quantiles, averaged over targets [1]_.
 
-    ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``. Value
-    and gradient come from the number of targets below each quantile; the usual way computes
-    a loss for every pair of them.
+    The loss is ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``
+    (Eq. 1). Its value and gradient are computed from the number of targets below each quantile,
+    which is faster than the usual loss of every pair of quantile and target.
 
     Parameters
     ----------
     quantiles : Tensor of shape (n_members, n_samples, n_quantiles)
         Predicted quantiles.
     targets : Tensor of shape (n_samples, n_targets)
-        Samples of the distribution to be learnt, the same for all networks. No gradient
-        flows into them.
+        Samples of the target distribution, shared by all networks. They receive no gradient.
     levels : Tensor of shape (n_quantiles,)
         Level of each quantile.
 
@@ -99,35 +96,35 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
 
 def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Gradient of `quantile_loss` with respect to the quantiles, without the loss itself.
+    """Compute the gradient of `quantile_loss` with respect to the quantiles.
 
-    The loss is convex and piecewise linear: its slope at a quantile is the share of targets
-    below it, minus its level.
+    The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
+    the quantile, minus the level.
 
     Parameters
     ----------
     quantiles, targets, levels
-        As `quantile_loss` takes them.
+        As in `quantile_loss`.
 
     Returns
     -------
     Tensor of shape (n_members, n_samples, n_quantiles)
-        Without a unit; NaN in samples that have a target which is not finite.
+        Gradient; NaN for samples with a non-finite target.
     """
     return _slope(_share_below(quantiles, targets), targets, levels)
 
 
 def _slope(share_below: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Gradient of Eq. 1 where each quantile exceeds a share of the targets."""
-    # NaN where a target is not finite: no quantile exceeds NaN, which would count as the highest.
+    """Compute the gradient of Eq. 1 from the share of targets below each quantile."""
+    # The second term is NaN for non-finite targets; comparisons with NaN would hide them.
     return share_below - levels + (0 * targets).sum(-1, keepdim=True)
 
 
 def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
-    """Share of each row's targets that each quantile exceeds."""
+    """Compute the share of targets below each quantile."""
     n_targets, quantiles = targets.shape[-1], quantiles.detach()
     if n_targets <= MANY_TARGETS:
-        # As numbers at once: a sum of bools converts them one by one.
+        # Write comparisons as floats, since summing booleans is slower.
         pairs = quantiles.new_empty(*quantiles.shape, n_targets)
         return torch.gt(quantiles[..., None], targets[:, None], out=pairs).sum(-1) / n_targets
     rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()
@@ -141,7 +138,7 @@ class _QuantileLoss(torch.autograd.Function):
         ordered = targets.sort(-1).values
         share = _share_below(quantiles, ordered)
         ctx.save_for_backward(_slope(share, targets, levels))
-        # Eq. 1: tau mean(z - q) + share * q - mean of the z below q, those beyond counted as 0
+        # Eq. 1: tau mean(z - q) + share * q - mean of z 1[z < q]
         sums = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)) / ordered.shape[-1]
         ranks = (share * ordered.shape[-1]).round().long()
         below = sums.expand(len(quantiles), -1, -1).gather(-1, ranks)
@@ -155,32 +152,32 @@ class _QuantileLoss(torch.autograd.Function):
 
 
 def prior_scale(weights: list[Tensor]) -> Tensor:
-    """Standard deviation of each network's weights, biases left out, at initialisation."""
-    # (n_members, ...) each -> (n_members,)
+    """Compute the standard deviation of each network's initial weights, without biases."""
+    # Each weight has shape (n_members, ...); the result has shape (n_members,).
     return torch.cat([weight.flatten(1) for weight in weights], dim=1).std(dim=1)
 
 
 def bellman_targets(
     quantiles: Tensor, rewards: Tensor, terminal: Tensor, discount: float | Tensor
 ) -> Tensor:
-    """Samples of the return one step ahead: the Bellman target of QR-DQN (Sec. 1).
+    """Compute the Bellman targets of QR-DQN (Sec. 1), which are samples of the return.
 
-    ``r + discount * q_i(s', a')`` with ``a'`` the action of the highest mean, or ``r`` where
-    the episode ended.
+    The target is ``r + discount * q_i(s', a')``, where ``a'`` is the action with the highest mean,
+    or ``r`` if the episode has ended.
 
     Parameters
     ----------
     quantiles : Tensor of shape (n_samples, n_actions, n_quantiles)
-        Target network's quantiles at the next observations.
+        Quantiles by the target network at the next observations.
     rewards, terminal : Tensor of shape (n_samples, 1)
-        Rewards, and 1 where the episode ended, else 0.
+        Rewards, and 1 if the episode has ended, 0 otherwise.
     discount : float or Tensor of shape (n_samples, 1)
         Discount factor.
 
     Returns
     -------
     Tensor of shape (n_samples, n_quantiles)
-        Targets, unit of the reward.
+        Targets in units of the reward.
     """
     best = quantiles.mean(-1).argmax(1)[:, None, None].expand(-1, 1, quantiles.shape[-1])
     ahead = quantiles.gather(1, best).squeeze(1)
@@ -190,8 +187,8 @@ def bellman_targets(
 def epistemic_variance(quantiles: Array) -> Array:
     """Estimate the variance over networks, averaged over quantiles (Eq. 4) [1]_.
 
-    For two networks this is half the mean squared difference (Eq. 7). It is unbiased for
-    any number of networks that are independent samples of the posterior (Prop. 2.3).
+    For two networks this is half the mean squared difference (Eq. 7). The estimate is unbiased for
+    any number of networks that are independent samples from the posterior (Prop. 2.3).
 
     Parameters
     ----------
@@ -201,7 +198,7 @@ def epistemic_variance(quantiles: Array) -> Array:
     Returns
     -------
     array of shape (...)
-        Squared unit of the quantiles; never negative.
+        Non-negative variance, in squared units of the quantiles.
 
     Raises
     ------
@@ -226,11 +223,12 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Estimate the variance over quantiles of the mean network (Eq. 5), without bias [1]_.
+    """Compute an unbiased estimate of the variance over quantiles of the mean network [1]_.
 
-    The covariance over quantiles of two networks (Eq. 7), averaged over all pairs. Errors
-    of independent networks cancel in it (Prop. 2.3), while the variance of one network's
-    quantiles counts them as risk (Prop. 2.1). Each action has a covariance of its own.
+    The estimate of Eq. 5 is the covariance over quantiles of two networks (Eq. 7), averaged over
+    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3),
+    while the variance over one network's quantiles counts them as risk (Prop. 2.1). The covariance
+    is computed for each action separately.
 
     Parameters
     ----------
@@ -240,8 +238,8 @@ def aleatoric_variance(quantiles: Array) -> Array:
     Returns
     -------
     array of shape (...)
-        Squared unit of the quantiles. An unbiased estimate of a variance near 0 can be
-        negative.
+        Variance in squared units of the quantiles. An unbiased estimate of a variance near 0 can
+        be negative.
 
     Raises
     ------
@@ -262,32 +260,32 @@ def aleatoric_variance(quantiles: Array) -> Array:
     """
     n_members = _n_members(quantiles)
     # Eq. 7, averaged over pairs: n^2 times the variance of the mean is the sum of all
-    # covariances, the networks' own variances included.
+    # covariances, including the n variances.
     of_mean = quantile_variance(quantiles.mean(0))
     own = quantile_variance(quantiles).mean(0)
     return (n_members * of_mean - own) / (n_members - 1)
 
 
 def quantile_variance(quantiles: Array) -> Array:
-    """Variance over the quantiles of each network, the biased estimate of Prop. 2.1.
+    """Compute the variance over the quantiles of each network, the biased estimate of Prop. 2.1.
 
     Parameters
     ----------
     quantiles : array of shape (..., n_quantiles)
-        Quantiles, all of the same weight.
+        Equally weighted quantiles.
 
     Returns
     -------
     array of shape (...)
-        Squared unit of the quantiles.
+        Variance in squared units of the quantiles.
     """
     deviation = quantiles - quantiles.mean(-1)[..., None]
     return (deviation * deviation).mean(-1)
 
 
 def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
-    """Aleatoric variance by one of the paper's two estimates, 0 where that is negative."""
-    # (n_members, ..., n_quantiles), the value network first -> (...)
+    """Compute the aleatoric variance by one of the paper's two estimates, clipped at 0."""
+    # `quantiles` has shape (n_members, ..., n_quantiles), with the value network first.
     check_estimate(aleatoric)
     if aleatoric == "covariance":
         return aleatoric_variance(quantiles[1:]).clip(0)  # Eq. 7
@@ -295,7 +293,7 @@ def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
 
 
 def check_estimate(aleatoric: str) -> None:
-    """Refuse names of estimates that `aleatoric_part` does not know."""
+    """Raise if `aleatoric` is not the name of an estimate."""
     if aleatoric not in ("covariance", "variance"):
         raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
 
@@ -303,8 +301,8 @@ def check_estimate(aleatoric: str) -> None:
 def risk_adjusted_values(
     quantiles: Array, aleatoric_factor: float, aleatoric: str = "covariance"
 ) -> Array:
-    """Value of each action: mean return minus a multiple of its aleatoric deviation."""
-    # (n_members, ..., n_quantiles), the value network first -> (...)
+    """Compute the mean return of each action minus a multiple of its aleatoric std."""
+    # `quantiles` has shape (n_members, ..., n_quantiles), with the value network first.
     means = quantiles[0].mean(-1)
     if aleatoric_factor == 0:
         return means
@@ -313,8 +311,8 @@ def risk_adjusted_values(
 
 
 def sampled_values(values: Array, epistemic: Array, epistemic_factor: float, noise: Array) -> Array:
-    """Thompson samples of the actions' values, from standard normal noise of the same shape."""
-    # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 7)
+    """Draw Thompson samples of the actions' values, from standard normal noise of equal shape."""
+    # Algorithm 1: samples with standard deviation beta sigma_epistemic (Eq. 7)
     return values + epistemic_factor * epistemic**0.5 * noise
 
 
@@ -322,7 +320,7 @@ def _n_members(quantiles: Any) -> int:
     n_members = int(quantiles.shape[0])
     if n_members < 2:
         raise ValueError(
-            "The quantiles of at least two networks are needed to tell epistemic from "
+            "Quantiles of at least two networks are needed to separate epistemic from "
             f"aleatoric variance, got an array of shape {tuple(quantiles.shape)}."
         )
     return n_members

@@ -1,4 +1,4 @@
-"""Regression with anchored quantile networks: two uncertainties for tables."""
+"""Regression with anchored quantile networks: aleatoric and epistemic variance for tables."""
 
 from __future__ import annotations
 
@@ -24,61 +24,63 @@ from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
 from skuq.validation import checked_widths, refuse_ineffective
 
-# A feature's standard deviation, as the networks see it, times the number of features that vary:
-# the more of them, the further apart are samples, and the smoother a function must be to learn
-# from them.
+# The networks' inputs have standard deviation INPUT_SCALE / (number of varying features). With more
+# features, samples are further apart, and only a smoother function can be learned from them.
 INPUT_SCALE = 2.0
 
-# Variances are squares, and those far from the data are some orders of magnitude larger.
+# Bounds on the data: variances are squares, and far from the data they are orders of magnitude
+# larger still.
 LARGEST, SMALLEST = 1e150, 1e-150
 
 
 class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
-    """Quantile regression with anchored networks that tells noise from lack of data.
+    """Quantile regression with anchored networks that separates noise from lack of data.
 
-    Several networks learn the same quantiles of the target. Each is pulled towards its own
-    random start, which makes it an approximate sample of a posterior: the networks agree where
-    there are data, and keep their differences elsewhere. Differences between networks are
-    epistemic, the spread of quantiles that they share is aleatoric.
+    Several networks are trained to predict the same quantiles of the target. Each is regularised
+    towards its own random initial weights, which makes it an approximate posterior sample:
+    networks agree close to training data and differ elsewhere. The difference between networks is
+    the epistemic part. The spread of quantiles that the networks have in common is the aleatoric
+    part.
 
-    Features and target are standardised inside, so parameters do not depend on units, and
-    features are divided by half their number; predictions are in the units of `y`. A column
-    that has one value in all samples counts as no feature while training. Another value of it in a
-    new sample was never seen, and raises the epistemic part: the more, the larger the difference
-    is as a number, since there is no spread to measure it by.
+    Features and targets are standardised internally, so hyperparameters do not depend on units.
+    Features are then divided by half the number of features. Predictions are in the units of `y`. A
+    column that is constant in training has no effect on training. A different value of this column
+    in a new sample increases the epistemic part. The increase depends on the unit of the column,
+    since a constant column has no standard deviation to scale by.
 
     Parameters
     ----------
     n_members : int, default=2
-        Number of networks, at least 2. The paper takes two, which is a rough estimate.
+        Number of networks, at least 2. The paper uses two, which gives a rough estimate.
     n_quantiles : int, default=50
         Number of quantiles, at least 2.
     hidden_sizes : sequence of int, default=(100, 100)
         Widths of hidden layers. Narrow networks underestimate the epistemic part, because
-        their quantiles err together.
+        the errors of their quantiles are correlated.
     activation : {"tanh", "relu"}, default="tanh"
-        Activation between the layers. With "relu" the epistemic part grows without bound away
-        from the data; such networks want a smaller gain.
+        Activation of the hidden layers. With "relu" the epistemic part grows without bound away
+        from the data; use a smaller `prior_gain`.
     noise_scale : float, default=0.25
-        Scale of the noise that the posterior assumes, in standard deviations of the target and
-        for one feature; with p features that vary it is sqrt(p) times as large, as distances
-        between samples are. Its square is the strength of the pull to the start. More of it
-        smooths, 0 is plain quantile regression.
+        Assumed scale of the noise, in standard deviations of the target, for one feature. With p
+        varying features it is multiplied by sqrt(p), as are distances between samples. Its square
+        is the strength of the regularisation towards the initial weights. Larger values give
+        smoother predictions; 0 is plain quantile regression.
     prior_gain : float, default=3.0
-        Gain of the networks' orthogonal initialisation: how much they bend, and differ,
-        before any data.
+        Gain of the networks' orthogonal initialisation. A larger gain makes the initial networks
+        less smooth and more different from each other.
     max_epochs : int, default=200
-        Passes over the training data.
+        Number of passes over the training data.
     batch_size : int, default=64
-        Samples per step; -1 takes all.
+        Number of samples per step; -1 uses all samples.
     learning_rate : float, default=2e-2
-        Learning rate of Adam at the start; it goes to 0 along a cosine.
+        Initial learning rate of Adam, with a cosine schedule to 0.
     device : str, default="auto"
-        Where to compute: "auto" takes CUDA if there is one. Results are on the CPU.
+        Device for training and prediction; "auto" is CUDA if present, else the CPU. Results are
+        on the CPU.
     random_state : int, RandomState instance or None, default=None
-        Governs starts and order of batches.
+        Seed of initial weights and the order of batches.
     verbose : int, default=0
-        Above 0, the loss of each epoch is printed.
+        If positive, the loss of each epoch is printed.
 
     Attributes
     ----------
@@ -86,9 +88,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         The trained networks; outputs, of shape (n_samples, n_members, n_quantiles), are in
         standardised units.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
-        Levels (i - .5) / n_quantiles, i = 1 .. n_quantiles.
+        Levels (i - .5) / n_quantiles for i = 1 to n_quantiles.
     history_ : skorch.history.History
-        Loss of each epoch, the pull to the start included.
+        Loss of each epoch, including the regularisation.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -97,15 +99,15 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     Notes
     -----
     Uncertainty is a variance in squared units of the target. The aleatoric part is the
-    covariance over quantiles between networks (Eq. 7), 0 where that unbiased estimate is
-    negative; the epistemic part the variance between networks, averaged over quantiles (Eq. 4
-    and 6). No quantile lies beyond the outer levels, so the aleatoric part of a normal
-    distribution is 3% below its variance with 50 quantiles.
+    covariance over quantiles between networks (Eq. 7), set to 0 if this unbiased estimate is
+    negative. The epistemic part is the variance between networks, averaged over quantiles (Eq. 4
+    and 6). The tails beyond the outermost levels are missing: for a normal distribution and 50
+    quantiles, the aleatoric part is 3% below the variance.
 
-    A target that has one value in all samples gives no unit to measure doubt in: it is predicted
-    as it is, with variances of 0 everywhere.
+    A constant target has no scale for its uncertainty: predictions equal the constant, and all
+    variances are 0.
 
-    Quantiles carry no guarantee of coverage.
+    The coverage of quantiles is not guaranteed.
 
     References
     ----------
@@ -186,9 +188,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning. Whole numbers equal copies of the sample exactly if
-            all samples are in one batch, and up to chance otherwise.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Integer weights are
+            exactly equivalent to repeated samples if all samples are in one batch, and otherwise
+            equivalent up to the random batches.
 
         Returns
         -------
@@ -198,13 +201,13 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Raises
         ------
         ValueError
-            If the data are not finite numbers or reach beyond 1e150, the target varies by less
-            than 1e-150, no sample has a positive weight, their sum overflows, a hidden width is
-            not a positive integer, or the training diverges.
+            If the data are not finite or exceed 1e150 in absolute value, the standard deviation of
+            the target is positive but below 1e-150, all weights are 0, their sum overflows, a
+            hidden width is not a positive integer, or the training diverges.
         """
         checked_widths(self.hidden_sizes)
         if not len(self.hidden_sizes):
-            context = "without hidden layers; give `hidden_sizes` a width, or leave it out."
+            context = "without hidden layers; set their widths in `hidden_sizes`."
             refuse_ineffective(self, ["activation"], context)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
@@ -237,7 +240,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     }
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict the mean: that of all quantiles of all networks.
+        """Predict the mean of the target, which is the mean over quantiles and networks.
 
         Parameters
         ----------
@@ -252,15 +255,15 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return self._quantiles(X).mean(axis=(0, 2))
 
     def predict_quantiles(self, X: Any, levels: ArrayLike | None = None) -> FloatArray:
-        """Predict quantiles of the target: the mean over networks, sorted.
+        """Predict quantiles of the target, averaged over networks and sorted.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         levels : array-like of shape (n_levels,), default=None
-            Levels asked for, from the lowest to the highest of `quantile_levels_`; between
-            them quantiles are interpolated linearly. None takes `quantile_levels_`.
+            Requested levels, between the lowest and the highest of `quantile_levels_`. Quantiles
+            are interpolated linearly between levels. None: `quantile_levels_`.
 
         Returns
         -------
@@ -270,7 +273,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Raises
         ------
         ValueError
-            If a level lies outside of the range that the networks learnt.
+            If a level is outside the range of `quantile_levels_`.
         """
         quantiles = np.sort(self._quantiles(X).mean(axis=0), axis=-1)
         if levels is None:
@@ -280,26 +283,26 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict an interval for the target of each input.
 
-        It lies between two quantiles, which are moved apart where the networks disagree: as far as
-        the sum of two independent deviations is. It is not calibrated: in the middle of the data
-        it holds rather more targets than asked for.
+        The interval lies between two quantiles and is widened where the networks disagree, as for
+        the sum of two independent deviations. It is not calibrated: in regions with many training
+        samples its coverage tends to exceed the requested one.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         coverage : float, default=0.9
-            Probability of the interval, from 0 to the difference of the outer `quantile_levels_`.
+            Requested coverage, between 0 and the difference of the outermost `quantile_levels_`.
 
         Returns
         -------
         PredictionInterval
-            Ends of the intervals, in units of the target.
+            Lower and upper bounds, in units of the target.
 
         Raises
         ------
         ValueError
-            If the networks did not learn quantiles so far out.
+            If `coverage` is outside this range.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -312,7 +315,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return PredictionInterval(lower, upper)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Estimate both variances of the prediction.
+        """Predict the aleatoric and the epistemic variance.
 
         Parameters
         ----------
@@ -322,7 +325,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part in squared units of the target, each of shape
+            Total, aleatoric and epistemic variance in squared units of the target, each of shape
             (n_samples,).
         """
         quantiles = self._quantiles(X)
@@ -335,8 +338,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             optimizer=partial(torch.optim.Adam, fused=True),
-            # Steps of constant length would leave each network at random near its optimum, and
-            # that noise would count as epistemic variance.
+            # With a constant learning rate, each network would end at a random point near its
+            # optimum, and this noise would count as epistemic variance.
             cosine=True,
             device=device,
             verbose=self.verbose,
@@ -349,7 +352,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         )
 
     def _quantiles(self, X: Any) -> FloatArray:
-        """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
+        """Predict quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         _check_largest(X, "X")
@@ -363,14 +366,14 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 def _weighted(
     X: FloatArray, y: FloatArray, sample_weight: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Samples of positive weight, and their weights."""
+    """Return the samples of positive weight and their weights."""
     weight = training_weights(sample_weight, len(y))
     kept = weight > 0
     return X[kept], y[kept], weight[kept]
 
 
 def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Weighted mean and standard deviation, whose square must be a float."""
+    """Compute the weighted mean and std of the target; raise if the variance would underflow."""
     mean, spread = _mean_and_spread(y, weight, "y")
     if 0 < spread < SMALLEST:
         raise ValueError(
@@ -381,14 +384,14 @@ def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
 
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple[Any, Any]:
-    """Weighted mean and standard deviation of each column: the value and 0 of a constant one."""
+    """Compute the weighted mean and std of each column; a constant one has its value and 0."""
     _check_largest(values, name)
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
-    # A power of 2 changes no digit, and the squares of small deviations would be 0.
+    # Rescale by a power of 2, which is exact, so that squares of small deviations do not underflow.
     unit = np.ldexp(1.0, np.frexp(np.abs(deviation).max(axis=0))[1])
     spread = unit * np.sqrt(np.average((deviation / unit) ** 2, axis=0, weights=weight))
-    # Below rounding, it is the mean's error and not a spread.
+    # A smaller standard deviation is only the rounding error of the mean.
     varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
     return np.where(varies, mean, values[0]), np.where(varies, spread, 0.0)
 
@@ -410,14 +413,13 @@ def _standardised(values: FloatArray, scaling: tuple[Any, Any]) -> FloatArray:
 def _interpolated(
     quantiles: FloatArray, known: FloatArray, asked: NDArray[np.float64]
 ) -> FloatArray:
-    """Quantiles at other levels, row by row, linear between the known ones."""
+    """Interpolate the quantiles of each row linearly at the requested levels."""
     if asked.ndim != 1:
         raise ValueError(f"`levels` must be one-dimensional, got shape {asked.shape}.")
     if not ((asked >= known[0]) & (asked <= known[-1])).all():
         raise ValueError(
-            f"`levels` must lie between {known[0]:.4g} and {known[-1]:.4g}, which is what "
-            f"{len(known)} quantiles cover, got {asked.tolist()}; use more quantiles to go "
-            "further out."
+            f"`levels` must be between {known[0]:.4g} and {known[-1]:.4g}, the range of "
+            f"n_quantiles={len(known)}, got {asked.tolist()}; increase `n_quantiles`."
         )
     above = np.searchsorted(known, asked).clip(1)
     share = (asked - known[above - 1]) / (known[above] - known[above - 1])

@@ -1,4 +1,4 @@
-"""Configurations of training runs, in Python and in the folder of a run."""
+"""Configurations of training runs, and their storage in the folder of a run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from skuq.uadqn._checkpoint import installed_versions
 CONFIG = "config.json"
 LOCK = ".lock"  # held by the process that trains
 
-N_SEEDS = 2**32  # 0 and above, which numpy takes
+N_SEEDS = 2**32  # numpy accepts seeds from 0 to N_SEEDS - 1
 
-# Settings that agents without auxiliary networks, or without quantiles, do not take.
+# Settings that apply only to agents with auxiliary networks, and only to agents with quantiles.
 _UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
 _QUANTILES = {"init_gain", "prior_gain", "levels"}
 _NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
-MINATAR_EXPLORATION = 100_000  # steps from epsilon 1 to its final value
+MINATAR_EXPLORATION = 100_000  # steps in which epsilon decreases from 1 to its final value
 
-# Table 1, and levels of quantiles as the paper prints them (see `quantile_levels`).
+# Table 1, with quantile levels as the paper prints them (see `quantile_levels`).
 MINATAR: dict[str, Any] = {
     "epistemic_factor": 0.2,
     "aleatoric_factor": 0.0,
@@ -38,8 +38,8 @@ MINATAR: dict[str, Any] = {
     },
 }
 
-# Of the grid world of Sec. 3.1 the paper gives lambda alone; the rest are values with which
-# its authors' code was released.
+# For the grid world of Sec. 3.1, the paper states only lambda; the other values are those of the
+# authors' released code.
 GRIDWORLD: dict[str, Any] = {
     "epistemic_factor": 2.0,
     "aleatoric_factor": 0.5,
@@ -56,22 +56,23 @@ GRIDWORLD: dict[str, Any] = {
 
 
 class RunError(ValueError):
-    """A run cannot begin or go on; the message says why and what to do."""
+    """Error for a run that cannot start or resume; the message states the reason and a remedy."""
 
 
 def settings_for(env_name: str) -> dict[str, Any]:
-    """Parameters of `UADQN` that suit an environment: for MinAtar's games those of the paper.
+    """Return the recommended parameters of `UADQN` for an environment.
 
     Parameters
     ----------
     env_name : str
-        Id of the environment; ids that begin with ``MinAtar/`` get `MINATAR`, others `GRIDWORLD`.
+        Id of the environment. If it begins with ``MinAtar/``, the paper's settings for MinAtar are
+        returned, and otherwise those of the authors' grid world.
 
     Returns
     -------
     dict
-        A copy; arguments of the algorithm that are not parameters of `UADQN` are under
-        ``"algorithm_kwargs"``.
+        Keyword arguments of `UADQN`. Arguments of the algorithm that are not parameters of `UADQN`
+        are in ``"algorithm_kwargs"``.
 
     Examples
     --------
@@ -89,10 +90,10 @@ class RunConfig(NamedTuple):
     steps: int
     seed: int
     method: str  # key of `METHODS`
-    settings: dict[str, Any]  # of the algorithm, apart from policy, environment, seed and device
+    settings: dict[str, Any]  # arguments of the algorithm, except policy, env, seed and device
 
     def as_json(self) -> dict[str, Any]:
-        """The configuration as it comes back from a file: lists for tuples, names for classes."""
+        """Return the configuration with JSON types: lists for tuples, names for classes."""
         described: dict[str, Any] = json.loads(json.dumps(self._asdict(), default=str))
         return described
 
@@ -106,33 +107,33 @@ def make_run_config(
     epistemic_factor: float | None = None,
     aleatoric_factor: float | None = None,
 ) -> RunConfig:
-    """Configure a run with the settings that suit its environment.
+    """Configure a run with the recommended settings for its environment.
 
     Parameters
     ----------
     env : str
         Id of the environment.
     steps : int
-        Steps in all, at least 1.
+        Total number of training steps, at least 1.
     seed : int, default=0
         Seed of networks, exploration and environment, from 0 to ``2**32 - 1``.
     method : {"uadqn", "qrdqn", "dqn", "bootstrapped"}, default="uadqn"
         The agent.
     epistemic_factor, aleatoric_factor : float, default=None
-        Those of `UADQNAlgorithm`, and for it alone; None takes the one that suits the
-        environment.
+        Factors of `UADQNAlgorithm`, allowed only for method "uadqn". None: the recommended value
+        for the environment.
 
     Returns
     -------
     RunConfig
-        A named tuple of ``env``, ``steps``, ``seed``, ``method`` and ``settings``: the arguments
-        of the algorithm, apart from policy, environment, seed and device.
+        A named tuple of ``env``, ``steps``, ``seed``, ``method`` and ``settings``. The settings are
+        arguments of the algorithm, except policy, environment, seed and device.
 
     Raises
     ------
     RunError
-        If the method is unknown, a factor is given to an agent that has none, or steps or
-        seed are out of range.
+        If the method is unknown, a factor is set for a different method, or steps or seed are out
+        of range.
     TypeError
         If steps or seed are not integers.
 
@@ -144,14 +145,14 @@ def make_run_config(
     0.2
     """
     if method not in METHODS:
-        raise RunError(f"There is no method {method!r}; known are {', '.join(METHODS)}.")
-    # Plain numbers: those of numpy would not come back from a file as they were.
+        raise RunError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
+    # Convert numpy integers to int, since JSON cannot store them.
     steps, seed = operator.index(steps), operator.index(seed)
     if steps < 1:
-        raise RunError(f"There must be at least one step, got {steps}.")
+        raise RunError(f"steps must be at least 1, got {steps}.")
     check_seeds(seed)
     settings = settings_for(env)
-    settings |= settings.pop("algorithm_kwargs", {})  # flat, as the algorithms take them
+    settings |= settings.pop("algorithm_kwargs", {})  # all are arguments of the algorithm
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
     given = {name: float(value) for name, value in factors.items() if value is not None}
     if method == "uadqn":
@@ -172,16 +173,16 @@ def make_run_config(
 
 
 def check_seeds(first: int, n_seeds: int = 1) -> None:
-    """Refuse seeds, counted from the first one, that generators do not take."""
+    """Raise if one of the consecutive seeds from `first` on is out of range."""
     if n_seeds < 1 or not 0 <= first <= N_SEEDS - n_seeds:
         raise RunError(
-            f"There must be at least one seed, from 0 to {N_SEEDS - 1}; got {n_seeds} of them from "
-            f"{first} on."
+            f"At least one seed is needed, and all seeds must be between 0 and {N_SEEDS - 1}; got "
+            f"{n_seeds} seeds starting at {first}."
         )
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """Configuration that a folder's run was begun with; None if the folder is new or empty."""
+    """Read the configuration of the run in a folder; None if the folder is new or empty."""
     if not folder.exists():
         return None
     if not folder.is_dir():
@@ -190,7 +191,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         ours = (LOCK, ".partial")
         if any(not entry.name.endswith(ours) for entry in folder.iterdir()):
-            raise RunError(f"{folder} is not the folder of a run: it holds something else.")
+            raise RunError(f"{folder} is not the folder of a run: it contains other files.")
         return None
     try:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -199,20 +200,20 @@ def read_config(folder: Path) -> dict[str, Any] | None:
         if not known or not isinstance(config.steps, int):
             raise ValueError(f"method {config.method!r}, steps {config.steps!r}")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} does not describe a run ({error!r}).") from error
+        raise RunError(f"{path} is not a valid run configuration ({error!r}).") from error
     return stored
 
 
 def write_config(folder: Path, config: RunConfig) -> None:
-    """Write the configuration, completely or not at all."""
+    """Write the configuration atomically."""
     stored = config.as_json() | {"versions": installed_versions()}
     write_atomically(folder / CONFIG, json.dumps(stored, indent=2) + "\n")
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Refuse to continue a run with a different configuration from the one it was begun with.
+    """Raise if a run would be resumed with a different configuration from its own.
 
-    UA-DQN may get more steps: nothing in it depends on their number.
+    The number of steps of UA-DQN may increase, since its algorithm does not depend on it.
     """
     wanted = config.as_json()
     for name in ("env", "method", "seed"):
@@ -223,7 +224,7 @@ def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
     if config.steps > steps and config.method != "uadqn":
         raise RunError(
             f"{folder} is a run of {steps} steps, and the exploration of method "
-            f"{config.method!r} depends on their number; begin a new run in another folder."
+            f"{config.method!r} depends on their number; start a new run in a different folder."
         )
     for name in {**known["settings"], **wanted["settings"]}:
         begun, now = (each["settings"].get(name) for each in (known, wanted))
@@ -233,6 +234,6 @@ def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
 def _check_equal(folder: Path, name: str, begun: Any, wanted: Any) -> None:
     if begun != wanted:
         raise RunError(
-            f"{folder} was begun with {name} {begun!r}, not {wanted!r}; go on with that, or "
-            "name another folder."
+            f"The run in {folder} has {name} {begun!r}, not {wanted!r}; resume it with {begun!r}, "
+            "or use a different folder."
         )

@@ -1,13 +1,13 @@
-"""Training in a folder that can be interrupted and continued; and of several seeds side by side.
+"""Resumable training in a folder, and training of several seeds in parallel.
 
-The folder of a run holds ``config.json`` (its configuration), ``checkpoints`` (from which it is
-continued), ``history.csv`` (one row for each episode) and, once it is finished, ``agent.zip``.
-Checkpoints and agent hold pickled Python objects, which run code when they are loaded: without
-``trust=True`` none is loaded.
+The folder of a run contains ``config.json`` (its configuration), ``checkpoints`` (from which it is
+resumed), ``history.csv`` (one row for each episode) and, after the last step, ``agent.zip``.
+Checkpoints and agents contain pickled Python objects, which can run code, so they are loaded only
+with ``trust=True``.
 
-Several seeds are trained in processes. Stacked into one computation instead, a CartPole agent's
-update would take a third less time, one of MinAtar's games no less (``benchmarks.uadqn_seeds``);
-and rounding would make each seed's result depend on the others.
+Each seed is trained in a separate process. With all seeds stacked into one computation, an update
+would take a third less time for CartPole, but not less for MinAtar's games
+(``benchmarks.uadqn_seeds``), and rounding would make the result of each seed depend on the others.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ HISTORY, AGENT, CHECKPOINTS = "history.csv", "agent.zip", "checkpoints"
 class Outcome(NamedTuple):
     """Result of `train_run`."""
 
-    begun_at: int  # step from which it trained; the last one if there was nothing to do
-    steps: int  # in all; fewer than configured if a callback stopped training
-    history: Any  # data frame with one row for each episode; None if there was nothing to do
+    begun_at: int  # step at which training started; equal to `steps` if the run was finished
+    steps: int  # total number of steps; fewer than configured if a callback stopped training
+    history: Any  # data frame with one row for each episode; None if the run was finished
 
 
 def train_run(
@@ -74,41 +74,42 @@ def train_run(
     callbacks: tuple[BaseCallback, ...] = (),
     trust: bool = False,
 ) -> Outcome:
-    """Train in a folder, from where an earlier call with the same configuration was interrupted.
+    """Train in a folder, resuming an interrupted run with the same configuration.
 
-    An interrupted and continued run equals an uninterrupted one bit for bit, on the same
-    machine and a device that computes deterministically, such as the CPU.
+    A resumed run is bit-identical to an uninterrupted one, on the same machine and a device that
+    computes deterministically, such as the CPU.
 
     Parameters
     ----------
     folder : str or Path
-        Folder of the run; made if it is not there.
+        Folder of the run, which is created if it does not exist.
     config : RunConfig
-        The run. Its steps may be more than before for UA-DQN, whose exploration does
-        not depend on them.
+        Configuration of the run. For UA-DQN, the number of steps may be larger than in the earlier
+        call, since its exploration does not depend on it.
     checkpoint_every : int, default=10_000
-        Steps from one checkpoint to the next, at least 1.
+        Number of steps between checkpoints, at least 1.
     device : str, default="auto"
-        Where to train.
+        Device for training.
     callbacks : tuple of BaseCallback, default=()
-        More callbacks of stable-baselines3. If one of them stops training, the run is not
-        finished: it goes on from the last checkpoint, as after any other interruption.
+        Further callbacks of stable-baselines3. If a callback stops training, the run is unfinished
+        and can be resumed from the last checkpoint, as after any other interruption.
     trust : bool, default=False
-        Whether a run that was begun may be continued: its checkpoint is loaded, which runs code
-        of whoever wrote it.
+        Whether you trust the author of an existing run. Resuming loads its checkpoint, which can
+        run arbitrary code.
 
     Returns
     -------
     Outcome
-        The step that training was ``begun_at``, the number of ``steps`` in all, and its
-        ``history``, a data frame with one row for each episode; None if there was nothing to do.
+        The step ``begun_at`` at which training started, the total number of ``steps``, and the
+        ``history``, a data frame with one row for each episode (None if the run was finished).
 
     Raises
     ------
     RunError
-        If the folder holds something else, or a run of another configuration; then nothing was
-        written. Also if another process trains in it, if there is no such environment or
-        device, or no agent for it, and if the run was begun and there is no `trust`.
+        If the folder contains other files or a run with a different configuration, in which case
+        nothing is written; if another process is training in the folder; if the environment or
+        the device does not exist or is not supported; or if a run would be resumed without
+        `trust`.
     CheckpointError
         If the last checkpoint cannot be used.
 
@@ -130,15 +131,15 @@ def train_run(
     if is_finished(folder, config, trust=trust):
         return Outcome(config.steps, config.steps, None)
     with _locked(folder):
-        if is_finished(folder, config, trust=trust):  # by a process that held the lock until now
+        if is_finished(folder, config, trust=trust):  # by a process that just released the lock
             return Outcome(config.steps, config.steps, None)
         return _train(folder, config, checkpoint_every, device, callbacks)
 
 
 def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
-    """Whether nothing is left to do; RunError if the folder holds anything but this run.
+    """Whether the run is finished; raise a RunError if the folder contains anything else.
 
-    Also if the run would be continued, from a checkpoint that may run code, without `trust`.
+    Also raise if the run would have to be resumed from a checkpoint without `trust`.
     """
     known = read_config(folder)
     if known is not None:
@@ -147,16 +148,16 @@ def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
             return True
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     if checkpoint is not None and not trust:
-        raise RunError(untrusted(checkpoint, "Or begin a new run in another folder."))
+        raise RunError(untrusted(checkpoint, "Or start a new run in a different folder."))
     return False
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time train in a folder, which is made if it is not there.
+    """Create a folder if necessary, and lock it so that only one process trains in it.
 
-    The lock ends with its process, however that ends. Its file stays: were it removed, another
-    process could lock the removed file, and a third one a new file.
+    The operating system releases the lock when the process ends. The lock file is kept: if it were
+    removed, a second process could lock the removed file while a third locks a new one.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,21 +166,22 @@ def _locked(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise RunError(
-            f"Another process trains in {folder}. Wait until it ends, or name another folder."
+            f"Another process is training in {folder}. Wait until it ends, or use a different "
+            "folder."
         ) from error
     try:
         yield
     finally:
-        # While the lock is held, so that the folder is nobody else's.
+        # Check while the lock is held, so that no other process is using the folder.
         refused = is_new and all(path.name == LOCK for path in folder.iterdir())
         removed = refused and _removed(folder)
         lock.release()
-        if refused and not removed:  # by Windows, which keeps what any process has open
+        if refused and not removed:  # Windows cannot remove open files
             _removed(folder)
 
 
 def _removed(folder: Path) -> bool:
-    """Whether a folder that holds nothing but a lock could be removed."""
+    """Remove a folder that contains only a lock file; return whether it succeeded."""
     with suppress(OSError):
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
@@ -199,7 +201,8 @@ def _train(
         begun_at = algorithm.num_timesteps
         remove_partials(folder)
         remove_partials(folder / CHECKPOINTS)
-        # In this order: a configuration of more steps is never beside an agent of fewer.
+        # Remove the agent first: a folder must never have a configuration with more steps than its
+        # finished agent.
         (folder / AGENT).unlink(missing_ok=True)
         write_config(folder, config)
         if begun_at < config.steps:
@@ -209,7 +212,7 @@ def _train(
                 callback=[history, saver, *callbacks],
                 reset_num_timesteps=begun_at == 0,
             )
-            if saver.completed < config.steps:  # a callback stopped it, in the middle of a step
+            if saver.completed < config.steps:  # stopped by a callback during a step
                 return Outcome(begun_at, algorithm.num_timesteps, history.to_frame())
             saver.save()
         _finish(folder, config, algorithm, history)
@@ -217,14 +220,14 @@ def _train(
 
 
 class _Saver(ExactCheckpointCallback):
-    """Saves checkpoints, and the history for those who want to watch a run."""
+    """Callback that saves checkpoints, and writes the history so that a run can be monitored."""
 
     def __init__(self, folder: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__(folder / CHECKPOINTS, save_freq, history, env_name)
         self.history_path = folder / HISTORY
-        self.completed = 0  # steps that are stored, and not only taken
+        self.completed = 0  # steps whose transitions are in the replay buffer
 
-    def _on_rollout_end(self) -> None:  # which a callback that stops training prevents
+    def _on_rollout_end(self) -> None:  # not called if a callback stops training
         self.completed = self.num_timesteps
 
     def save(self) -> None:
@@ -237,11 +240,11 @@ def _write_history(path: Path, history: TrainingHistory) -> None:
 
 
 def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHistory) -> None:
-    """Write history and agent; the agent last, for it says that the run is finished."""
+    """Write the history, and then the agent, whose existence marks the run as finished."""
     _write_history(folder / HISTORY, history)
     with atomic_path(folder / AGENT) as partial, partial.open("wb") as file:
         algorithm.save(file)
-    if config.method != "uadqn":  # no run of these is extended, and buffers take much space
+    if config.method != "uadqn":  # such runs cannot be extended; replay buffers are large
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
@@ -250,26 +253,26 @@ def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, Tr
     if checkpoint is None:
         if (folder / AGENT).exists():
             raise RunError(
-                f"{folder} no longer has a checkpoint, so its run cannot be extended; begin a "
-                "new one in another folder."
+                f"The run in {folder} has no checkpoint any more, so it cannot be extended; start "
+                "a new run in a different folder."
             )
         return _new_algorithm(config, device), TrainingHistory()
     with _refusing(f"{checkpoint} cannot be loaded"):
         algorithm, history = load_checkpoint(
             checkpoint, config.env, _first_device(device), trust=True
-        )  # as `is_finished` has checked
+        )  # checked by `is_finished`
     return algorithm, history
 
 
 def _new_algorithm(config: RunConfig, device: str) -> Any:
-    with _refusing(f"Environment {config.env!r} cannot be made"):
+    with _refusing(f"Environment {config.env!r} cannot be created"):
         env = make_env(config.env)
     with ExitStack() as refused:
         refused.callback(env.close)
         unsaved = f"Environment {config.env!r} cannot be pickled, so no checkpoint can be saved"
         with _refusing(unsaved):
-            cloudpickle.dumps(env)  # better now than at the first checkpoint
-        with _refusing(f"There is no agent for {config.env!r}"):
+            cloudpickle.dumps(env)  # fail before training, not at the first checkpoint
+        with _refusing(f"The agent for {config.env!r} cannot be created"):
             policy = policy_for(env.observation_space)
             algorithm = METHODS[config.method](
                 policy, env, seed=config.seed, device=_first_device(device), **config.settings
@@ -286,26 +289,26 @@ def _known_device(device: str) -> str:
 
 
 def _first_device(device: str) -> str:
-    """Where an agent is made or loaded, whose size then decides what "auto" is."""
+    """Device on which to create or load an agent; "auto" is resolved later, by network size."""
     return "cpu" if device == "auto" else device
 
 
 @contextmanager
 def _refusing(what: str) -> Iterator[None]:
-    """Raise RunError for whatever environments and files of others may raise."""
+    """Convert any exception of third-party environments and files to a RunError."""
     try:
         yield
     except CheckpointError:
         raise
     except Exception as error:
         reason = str(error)
-        if not reason or isinstance(error, KeyError):  # "'rows'" alone would say nothing
+        if not reason or isinstance(error, KeyError):  # a bare key is not informative
             reason = repr(error)
         raise RunError(f"{what}: {reason}") from error
 
 
 def last_saved_step(folder: str | Path) -> int:
-    """Step from which the run in a folder would continue, 0 if it has no checkpoint.
+    """Return the step from which the run in a folder would resume, 0 without a checkpoint.
 
     Parameters
     ----------
@@ -315,17 +318,17 @@ def last_saved_step(folder: str | Path) -> int:
     Returns
     -------
     int
-        Number of steps of its last checkpoint.
+        Number of steps of the last checkpoint.
     """
     checkpoint = latest_checkpoint(Path(folder) / CHECKPOINTS)
     return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
 
 
 class LoadedAgent(NamedTuple):
-    """The agent of a run."""
+    """The agent of a run, with its configuration."""
 
-    algorithm: Any  # it has no environment
-    config: dict[str, Any]  # that the run was begun with
+    algorithm: Any  # without an environment
+    config: dict[str, Any]  # configuration of the run
     finished: bool
 
 
@@ -337,33 +340,35 @@ def load_agent(folder: str | Path, device: str = "auto", *, trust: bool = False)
     folder : str or Path
         Folder of the run.
     device : str, default="auto"
-        Where it computes.
+        Device of the agent.
     trust : bool, default=False
-        Whether the agent may run code of whoever made it, which all agents do: some of its
-        objects are pickled. Without it, none is loaded.
+        Whether you trust the author of the agent. It contains pickled objects, which can run
+        arbitrary code, so it is loaded only with ``trust=True``.
 
     Returns
     -------
     LoadedAgent
-        The ``algorithm`` of stable-baselines3, without an environment; the ``config`` that the run
-        was begun with, as a dict; and whether the run is ``finished``.
+        The ``algorithm`` of stable-baselines3, without an environment; the ``config`` of the run,
+        as a dict; and whether the run is ``finished``.
 
     Raises
     ------
     RunError
-        If there is no such run or device, no agent yet, or one that cannot be loaded; and without
-        `trust`.
+        If the run or the device does not exist, the run has no agent yet, the agent cannot be
+        loaded, or `trust` is False.
     """
     folder = Path(folder)
     config = read_config(folder)
     if config is None:
-        raise RunError(f"There is no run in {folder}; train one with `skuq train-agent`.")
+        raise RunError(f"{folder} does not contain a run; train one with `skuq train-agent`.")
     path = folder / AGENT
     finished = path.exists()
     if not finished:
         checkpoint = latest_checkpoint(folder / CHECKPOINTS)
         if checkpoint is None:
-            raise RunError(f"The run in {folder} has no agent yet, and no checkpoint so far.")
+            raise RunError(
+                f"The run in {folder} has neither an agent nor a checkpoint yet; continue training."
+            )
         path = checkpoint / ALGORITHM
     device = _known_device(device)
     if not trust:
@@ -375,7 +380,7 @@ def load_agent(folder: str | Path, device: str = "auto", *, trust: bool = False)
 
 
 class SeedOutcome(NamedTuple):
-    """One of the runs of `train_seeds`."""
+    """Result of one run of `train_seeds`."""
 
     seed: int
     folder: Path
@@ -392,38 +397,39 @@ def train_seeds(
     device: str = "auto",
     trust: bool = False,
 ) -> Iterator[SeedOutcome]:
-    """Train one agent with several seeds, each in a process and a folder of its own.
+    """Train an agent with several seeds, each in a separate process and folder.
 
-    Each run is that of `train_run` with its seed; an interrupted call is continued by the
-    same call. Runs are trained while their results are asked for. Results are those of a run
-    alone with as many threads as a process gets: one for each core that its process has to
-    itself.
+    Each run equals `train_run` with the same seed; repeat an interrupted call to resume it. The
+    iterator is lazy: runs are trained while you iterate over it. The number of threads per process
+    is the number of cores divided by the number of processes, and results equal those of a single
+    run with this number of threads.
 
     Parameters
     ----------
     folder : str or Path
-        Folder whose subfolders ``seed-0``, ``seed-1`` and so on are those of the runs.
+        Folder that will contain the folders of the runs: ``seed-0``, ``seed-1`` and so on.
     config : RunConfig
-        The run with the first seed; the others have the seeds that follow.
+        Configuration of the run with the first seed; the other runs have consecutive seeds.
     n_seeds : int
-        Number of seeds, at least 1; none may be above ``2**32 - 1``.
+        Number of seeds, at least 1; the largest seed must not exceed ``2**32 - 1``.
     n_jobs : int, default=None
-        Number of runs trained at once, as in joblib; -1 takes all cores.
+        Number of runs trained at the same time, as in joblib; -1 uses all cores.
     checkpoint_every, device, trust
-        As `train_run` takes them.
+        As in `train_run`.
 
     Returns
     -------
     iterator of SeedOutcome
-        Each run as it is finished: its ``seed``, its ``folder``, which every command for runs
-        takes, and its ``history``, a data frame with one row for each episode.
+        One result per run, in the order of completion: its ``seed``, its ``folder``, which can be
+        passed to every command for runs, and its ``history``, a data frame with one row for each
+        episode.
 
     Raises
     ------
     RunError
-        If there are no such seeds, or a folder holds something else, a run of another
-        configuration, or without `trust` one that was begun, at once and before anything is
-        trained; else as `train_run`.
+        Before any training, if a seed is out of range, a folder contains other files or a run with
+        a different configuration, or a run would be resumed without `trust`. During training, as
+        in `train_run`.
 
     Examples
     --------
@@ -438,12 +444,12 @@ def train_seeds(
     folder = Path(folder)
     check_seeds(config.seed, n_seeds)
     if (folder / CONFIG).exists():
-        raise RunError(f"{folder} is the folder of one run; name another one for several seeds.")
+        raise RunError(f"{folder} contains a single run; use a different folder for several seeds.")
     configs = [config._replace(seed=config.seed + i) for i in range(n_seeds)]
     folders = [folder / f"seed-{each.seed}" for each in configs]
     for path, each in zip(folders, configs, strict=True):
-        is_finished(path, each, trust=trust)  # refuses what cannot be continued
-    # Processes that are started for the runs know no id that only this one has registered.
+        is_finished(path, each, trust=trust)  # raises if the run cannot be resumed
+    # Worker processes do not have environments that only this process has registered.
     spec = gym.registry.get(config.env)
     jobs = [
         delayed(_train_seed)(path, each, checkpoint_every, device, trust, spec)
@@ -453,12 +459,12 @@ def train_seeds(
 
 
 def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[SeedOutcome]:
-    # One by one, so that none waits in the queue of a process that is busy.
+    # Dispatch runs one by one, so that none is queued behind a running one in the same process.
     parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     try:
         yield from parallel(jobs)
     finally:
-        if folder.is_dir() and not any(folder.iterdir()):  # all were refused
+        if folder.is_dir() and not any(folder.iterdir()):  # no run could be started
             folder.rmdir()
 
 
@@ -470,7 +476,7 @@ def _train_seed(
     trust: bool,
     spec: EnvSpec | None,
 ) -> SeedOutcome:
-    if spec is not None:  # in the place of an earlier one: processes are used again
+    if spec is not None:  # replaces an earlier one, since worker processes are reused
         gym.registry[spec.id] = spec
     options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "device": device}
     outcome = train_run(folder, config, trust=trust, **options)

@@ -192,7 +192,7 @@ def test_temperature_scaling_keeps_the_graph(gcn, y):
 
 def test_transformers_before_node_ids_are_refused(classifier, y):
     pipeline = make_pipeline(FunctionTransformer(), clone(classifier))
-    with pytest.raises(TypeError, match="node ids, so there can be no transformer"):
+    with pytest.raises(TypeError, match="node ids, so it cannot follow a transformer"):
         ReferenceClassifier(pipeline).fit(NODES[:, None], y)
 
 

@@ -198,10 +198,10 @@ def test_several_seeds_are_runs_of_their_own(rl):
 
 def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
     assert train().exit_code == 0
-    assert "run is the folder of one run" in refused(train("--seeds", 2))
-    assert "holds something else" in refused(train(out="."))
+    assert "run contains a single run" in refused(train("--seeds", 2))
+    assert "contains other files" in refused(train(out="."))
     assert "give their number with --seeds" in train("--jobs", 2).stderr
-    assert "from 0 to 4294967295" in refused(train("--seed", 2**32 - 1, "--seeds", 2, out="new"))
+    assert "and 4294967295" in refused(train("--seed", 2**32 - 1, "--seeds", 2, out="new"))
     assert not (rl / "new").exists()
 
 
@@ -215,9 +215,12 @@ def test_a_run_without_a_finished_episode_is_a_run(rl):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"env": "Absent-v0"}, "Environment 'Absent-v0' cannot be made: There is no environment"),
-        ({"env": "Absent-v0", "arguments": ["--seeds", "2", "--jobs", "1"]}, "cannot be made"),
-        ({"env": "Pendulum-v1"}, "chooses among finitely many actions"),
+        (
+            {"env": "Absent-v0"},
+            "cannot be created: Environment 'Absent-v0' does not exist",
+        ),
+        ({"env": "Absent-v0", "arguments": ["--seeds", "2", "--jobs", "1"]}, "cannot be created"),
+        ({"env": "Pendulum-v1"}, "action space must be Discrete"),
         ({"arguments": ["--method", "dqn", "--aleatoric-factor", "1"]}, "not to 'dqn'"),
         ({"arguments": ["--device", "toaster"]}, "toaster"),
         ({"arguments": ["--epistemic-factor", "nan"]}, "epistemic_factor"),
@@ -233,9 +236,9 @@ def test_what_cannot_be_trained_is_refused_in_one_line_and_leaves_nothing(rl, op
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (["--seed", "1"], "was begun with seed 0, not 1; go on with that, or name another"),
-        (["--method", "qrdqn"], "was begun with method 'uadqn', not 'qrdqn'"),
-        (["--aleatoric-factor", "2"], "was begun with aleatoric_factor 0.5, not 2.0"),
+        (["--seed", "1"], "has seed 0, not 1; resume it with 0, or use a different folder"),
+        (["--method", "qrdqn"], "has method 'uadqn', not 'qrdqn'"),
+        (["--aleatoric-factor", "2"], "has aleatoric_factor 0.5, not 2.0"),
         (["--steps", "90"], "is a run of 120 steps; request at least 120 steps"),
     ],
 )
@@ -271,7 +274,7 @@ def test_a_disk_without_room_is_reported_in_one_line(rl, monkeypatch):
 def test_a_folder_with_other_things_is_left_alone(rl):
     (rl / "run").mkdir()
     (rl / "run/thesis.tex").write_text("mine", encoding="utf-8")
-    assert "is not the folder of a run: it holds something else" in refused(train())
+    assert "is not the folder of a run: it contains other files" in refused(train())
     assert contents(rl) == {rl / "run/thesis.tex": b"mine"}
 
 
@@ -299,7 +302,7 @@ def test_the_methods_are_those_of_the_package():
     from skuq.uadqn import RunError, make_run_config
 
     (option,) = [p for p in train_agent.params if p.name == "method"]
-    with pytest.raises(RunError, match=f"known are {', '.join(option.type.choices)}"):
+    with pytest.raises(RunError, match=f"must be one of {', '.join(option.type.choices)}"):
         make_run_config("CliffWind-v0", 100, 0, "sarsa")
 
 
@@ -428,8 +431,8 @@ def test_an_episode_without_end_is_cut(rl):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["absent"], "There is no run in absent; train one with `skuq train-agent`."),
-        (["."], "There is no run in ."),
+        (["absent"], "absent does not contain a run; train one with `skuq train-agent`."),
+        (["."], ". does not contain a run"),
         (["RUN", "--device", "toaster"], "toaster"),
         (["RUN", "--gif", "film.png"], "--gif: film.png must end in .gif."),
         (["RUN", "--gif", "absent/film.gif"], "The folder absent does not exist"),
@@ -508,9 +511,12 @@ def test_a_long_film_is_cut_and_says_so(run_folder, rl, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "The environment has no pictures (render mode 'rgb_array')"),
-        ({"picture": None}, "The environment has no pictures (render mode 'rgb_array')"),
-        ({"picture": ImportError("no pygame, try pip")}, "cannot draw itself: no pygame, try pip"),
+        ({}, "does not support render mode 'rgb_array'"),
+        ({"picture": None}, "does not support render mode 'rgb_array'"),
+        (
+            {"picture": ImportError("no pygame, try pip")},
+            "cannot render images: no pygame, try pip",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_can_be_played(rl, options, message):

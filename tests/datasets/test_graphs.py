@@ -200,7 +200,7 @@ def test_all_that_is_missing_is_named(tmp_path):
 
 def test_missing_file_is_named_with_those_there_are(tmp_path):
     write(tmp_path, ARRAYS)
-    with pytest.raises(FileNotFoundError, match=r"'cora' .* data sets there: tiny\."):
+    with pytest.raises(FileNotFoundError, match=r"'cora' .* data sets in this folder: tiny\."):
         load_graph("cora", tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_pickled_objects_are_refused(tmp_path):
         ({"feat_shape": 3}, r"feat_shape is \(3,\) instead of \(3, n_features\)"),
         ({"split": [[0] * 4]}, r"split has shape \(1, 4\) instead of \(n_splits, 3\)"),
         ({"split": [0, 1, 2]}, r"split has shape \(3,\) instead of \(n_splits, 3\)"),
-        ({"labels": [[1, 0, 1]]}, r"labels of shape \(1, 3\) are not one per node"),
+        ({"labels": [[1, 0, 1]]}, r"labels has shape \(1, 3\) instead of \(3,\)"),
     ],
 )
 def test_a_graph_whose_parts_do_not_fit_is_refused(tmp_path, changes, reason):

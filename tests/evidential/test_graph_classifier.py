@@ -207,7 +207,7 @@ def test_prediction_needs_a_fit(data, method):
 
 
 def test_wrong_data_is_refused(data, nodes, y):
-    with pytest.raises(ValueError, match="Give both `X_val` and `y_val`"):
+    with pytest.raises(ValueError, match="Pass both `X_val` and `y_val`"):
         GraphClassifier(data.graph, **QUICK).fit(nodes, y, X_val=[70])
 
 
@@ -225,7 +225,7 @@ def test_features_with_nan_are_refused(data, nodes, y):
         ({"dropout": 1.0}, "'dropout' parameter"),
         ({"learning_rate": 0.0}, "'learning_rate' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
-        ({"architecture": "gat", "hidden_sizes": (12,)}, "multiples of 8 heads"),
+        ({"architecture": "gat", "hidden_sizes": (12,)}, "multiples of 8"),
     ],
 )
 def test_wrong_settings_are_refused(data, nodes, y, change, message):

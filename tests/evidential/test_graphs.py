@@ -127,10 +127,10 @@ def test_graph_without_edges_is_taken():
         (EXPECTED, TypeError, "got ndarray"),
         ((EXPECTED,), TypeError, "got tuple"),
         ("graph", TypeError, "got str"),
-        ((EXPECTED, None), ValueError, "no features: the second of the pair is None"),
+        ((EXPECTED, None), ValueError, "features is None"),
         ((EXPECTED[:3], FEATURES), ValueError, r"must be square, got shape \(3, 4\)"),
         ((EXPECTED[0], FEATURES), ValueError, r"must be square, got shape \(4,\)"),
-        ((EXPECTED, FEATURES[:3]), ValueError, "4 nodes, but features of 3 nodes"),
+        ((EXPECTED, FEATURES[:3]), ValueError, "4 nodes, but 3 rows of features"),
         ((EXPECTED, FEATURES * np.nan), ValueError, "features contain NaN"),
         ((EXPECTED, FEATURES[:, 0]), ValueError, "must have shape"),
         ((EXPECTED * np.nan, FEATURES), ValueError, "adjacency matrix contains NaN"),
@@ -172,7 +172,7 @@ def test_pyg_graph_without_edges_is_refused(pyg):
 @pytest.mark.parametrize(("edge", "message"), [((0, 7), "got 0 to 7"), ((-1, 0), "got -1 to 0")])
 def test_pyg_edges_to_no_node_are_refused(pyg, edge, message):
     given = pyg.data.Data(x=torch.ones(3, 2), edge_index=torch.tensor([[edge[0]], [edge[1]]]))
-    with pytest.raises(ValueError, match=f"Edges must join nodes 0 to 2, {message}"):
+    with pytest.raises(ValueError, match=f"must be node ids from 0 to 2, {message}"):
         as_node_graph(given)
 
 
@@ -271,19 +271,19 @@ def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
         ([np.inf, 1.0], "between 0 and 3"),
         (["0", "1"], "which are integers, got dtype <U1"),
         ([None, 1], "which are integers, got dtype object"),
-        ([True, False], r"one value for each of 4 nodes, got shape \(2,\)"),
-        (np.ones((4, 4), bool), r"one value for each of 4 nodes, got shape \(4, 4\)"),
-        (np.ones((3, 1), bool), r"one value for each of 4 nodes, got shape \(3,\)"),
+        ([True, False], r"mask over the nodes must have shape \(4,\), got \(2,\)"),
+        (np.ones((4, 4), bool), r"mask over the nodes must have shape \(4,\), got \(4, 4\)"),
+        (np.ones((3, 1), bool), r"mask over the nodes must have shape \(4,\), got \(3,\)"),
         ([False] * 4, "no node ids"),
         (np.zeros((2, 2), int), r"shape \(n,\) or \(n, 1\), got shape \(2, 2\)"),
         (np.zeros((2, 1, 1), int), r"got shape \(2, 1, 1\)"),
         (3, r"got shape \(\)"),
-        ([], "no node ids; at least 1"),
+        ([], "X contains no node ids; at least one"),
         (np.empty((0, 1), int), "no node ids"),
         (pd.Series([0.5]), "which are integers"),
-        ([1, 0, 0, 1], "a 0 or 1 for each of 4 nodes, such as a mask in numbers"),
-        (torch.tensor([1, 0, 0, 1], dtype=torch.uint8), "turn it into booleans"),
-        (np.array([[1.0], [0], [0], [1]]), "mask in numbers"),
+        ([1, 0, 0, 1], "4 values, all 0 or 1, and looks like a mask of dtype int"),
+        (torch.tensor([1, 0, 0, 1], dtype=torch.uint8), "Pass a boolean mask"),
+        (np.array([[1.0], [0], [0], [1]]), "looks like a mask"),
     ],
 )
 def test_what_are_no_node_ids_is_refused(X, message):
@@ -355,7 +355,7 @@ def test_edges_of_another_shape_are_refused(edges):
     ],
 )
 def test_edges_of_what_are_no_ids_are_refused(edges, message):
-    with pytest.raises(ValueError, match=f"`edge_index` must hold ids of nodes.*got {message}"):
+    with pytest.raises(ValueError, match=f"must contain integer node ids.*got {message}"):
         as_node_graph(SimpleNamespace(x=FEATURES, edge_index=edges))
 
 

@@ -192,8 +192,8 @@ class NotFinite(nn.Module):
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (Global(), "depend on nodes 16 edges away or more, perhaps on all"),
-        (Constant(), "do not depend on the features"),
+        (Global(), "depend on nodes 16 or more edges away, perhaps on all"),
+        (Constant(), "do not depend on node features"),
         (NotFinite(), "returns NaN"),
     ],
 )
@@ -219,7 +219,7 @@ def test_batches_are_for_networks_of_users_on_graphs(pyg_graph, nodes):
     with pytest.raises(ValueError, match=r"batches=NodeBatches.* no effect without a graph"):
         new_probe(LogisticRegression(), batch_size=10).fit(X, nodes % 3)
     network = GraphClassifier(pyg_graph, max_epochs=1).fit(nodes, nodes % 3)
-    with pytest.raises(ValueError, match="`batches` are for networks of your own"):
+    with pytest.raises(ValueError, match="`batches` applies only to your own graph networks"):
         new_probe(network, batch_size=10).fit(nodes, nodes % 3)
 
 

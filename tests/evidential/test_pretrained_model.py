@@ -367,7 +367,10 @@ class Wordless(Altering):
 @pytest.mark.parametrize("settings", [{}, {"layer": -2}, {"batch_size": 20}])
 @pytest.mark.parametrize(
     ("network", "message"),
-    [(TwoOutputs(), "one tensor of logits.* got tuple"), (Wordless(), "6 features: RuntimeError")],
+    [
+        (TwoOutputs(), "one tensor of logits.* got tuple"),
+        (Wordless(), "6 features; it raised: RuntimeError"),
+    ],
 )
 def test_what_a_network_returns_or_raises_is_named(pyg_graph, nodes, y, network, message, settings):
     with pytest.raises(ValueError, match=message):
@@ -411,7 +414,7 @@ def test_weights_of_edges_that_a_network_could_take_are_named(pyg, pyg_graph, no
 
     weighted = pyg_graph.clone()
     weighted[name] = torch.ones(pyg_graph.num_edges)
-    with pytest.warns(UserWarning, match=f"without `{name}` of the graph"):
+    with pytest.warns(UserWarning, match=f"without the graph's `{name}`"):
         new_probe(Weighted(), graph=weighted).fit(nodes, y)
     new_probe(Weighted(), graph=pyg_graph).fit(nodes, y)
     if name == "edge_attr":  # which its layers do not read
@@ -444,5 +447,5 @@ def test_only_networks_of_dgl_are_kept_where_dgl_computes(
     models = [node_model(network, as_node_graph(graph), None) for network, graph in pairs]
     models += [model.followed_by(nn.Identity()) for model in models]
     assert [model.resolved("auto") for model in models] == [cuda, cpu, cuda] * 2
-    with pytest.raises(ValueError, match="DGL was built without it"):
+    with pytest.raises(ValueError, match="not supported by the installed DGL"):
         models[1].resolved("cuda")

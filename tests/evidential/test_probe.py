@@ -260,7 +260,7 @@ def test_propagation_needs_a_graph(scheme):
     [
         ({"X": X[:9]}, "inconsistent numbers of samples"),
         ({"y": Y + 5}, "labels that are not among the classes"),
-        ({"X_val": X}, "Give both `X_val` and `y_val`"),
+        ({"X_val": X}, "Pass both `X_val` and `y_val`"),
         ({"X_val": X, "y_val": Y[:3]}, "inconsistent numbers of samples"),
         ({"X_val": X[:1], "y_val": [9]}, "`y_val` has labels that are not among the classes"),
         ({"sample_weight": -np.ones(150)}, "Negative values"),
@@ -272,7 +272,7 @@ def test_wrong_data_is_refused(change, message):
 
 
 def test_layer_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="ran through 1 such layers"):
+    with pytest.raises(ValueError, match="evaluated only 1 such layers"):
         new_probe(logistic(), layer=-3).fit(X, Y)
 
 

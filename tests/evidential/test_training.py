@@ -42,13 +42,13 @@ def test_pandas_is_taken_by_position(graph, nodes, y):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y": np.zeros(60, int)}, "`y` holds one class only"),
+        ({"y": np.zeros(60, int)}, "`y` contains only one class"),
         ({"y": np.linspace(0, 1, 60)}, "Unknown label type: continuous"),
         ({"y": np.zeros(59, int)}, "inconsistent numbers of samples"),
         ({"X": np.arange(100, 160)}, "between 0 and 149, got 100 to 159"),
         ({"X": []}, "no node ids"),
-        ({"X_val": [70]}, "Give both `X_val` and `y_val`"),
-        ({"y_val": [0]}, "Give both `X_val` and `y_val`"),
+        ({"X_val": [70]}, "Pass both `X_val` and `y_val`"),
+        ({"y_val": [0]}, "Pass both `X_val` and `y_val`"),
         ({"X_val": [70], "y_val": [9]}, r"`y_val` has labels .*: \[9\]"),
         ({"X_val": [70], "y_val": ["a"]}, "`y_val` has labels"),
         ({"X_val": [170], "y_val": [0]}, "between 0 and 149"),

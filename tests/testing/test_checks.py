@@ -902,7 +902,7 @@ def test_a_check_keeps_the_global_random_states_that_a_defect_would_reseed():
         if check.__name__ == "check_global_random_state"
     )
     before = np.random.get_state()[1].copy()  # noqa: NPY002 - the state in question
-    with pytest.raises(AssertionError, match=r"`fit` changed that of `numpy\.random`"):
+    with pytest.raises(AssertionError, match=r"`fit` changed the generator of `numpy\.random`"):
         check(SeedsNumpyInFit())
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 

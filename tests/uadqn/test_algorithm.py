@@ -384,7 +384,7 @@ def test_settings_of_decisions_can_be_given_anew_on_loading(tmp_path):
     loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=3.0, epistemic_factor=0.0)
     assert loaded.aleatoric_factor == loaded.quantile_net.aleatoric_factor == 3.0
     assert (loaded.epistemic_factor, loaded.aleatoric) == (0.0, "covariance")
-    with pytest.raises(ValueError, match="aleatoric_factor must not be negative"):
+    with pytest.raises(ValueError, match="aleatoric_factor must be non-negative"):
         UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=-1)
 
 
@@ -529,10 +529,10 @@ def test_learning_rate_may_be_a_schedule():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"epistemic_factor": -0.1}, "epistemic_factor must not be negative, and finite, got -0.1"),
-        ({"aleatoric_factor": -1}, "aleatoric_factor must not be negative"),
-        ({"noise_scale": -1}, "noise_scale must not be negative"),
-        ({"epistemic_factor": np.nan}, "epistemic_factor must not be negative"),
+        ({"epistemic_factor": -0.1}, "epistemic_factor must be non-negative and finite, got -0.1"),
+        ({"aleatoric_factor": -1}, "aleatoric_factor must be non-negative"),
+        ({"noise_scale": -1}, "noise_scale must be non-negative"),
+        ({"epistemic_factor": np.nan}, "epistemic_factor must be non-negative"),
         ({"prior_scale": 0.0}, "prior_scale must be positive and finite, got 0.0"),
         ({"prior_scale": -1.0}, "prior_scale must be positive"),
         ({"aleatoric": "both"}, "aleatoric must be 'covariance' or 'variance', got 'both'"),
@@ -541,7 +541,7 @@ def test_learning_rate_may_be_a_schedule():
         ({"policy_kwargs": {"n_auxiliary": 1}}, "n_auxiliary must be at least 2, got 1"),
         (
             {"policy_kwargs": {"aleatoric_factor": 5, "aleatoric": "variance"}},
-            "Leave aleatoric, aleatoric_factor out of policy_kwargs",
+            "policy_kwargs must not contain aleatoric, aleatoric_factor",
         ),
     ],
 )
@@ -566,7 +566,7 @@ def test_settings_of_decisions_are_checked_when_they_are_changed(name, value):
 def test_actions_that_are_not_counted_from_0_are_refused(cls):
     env = RandomEnv()
     env.action_space = spaces.Discrete(3, start=1)
-    with pytest.raises(ValueError, match="must be counted from 0"):
+    with pytest.raises(ValueError, match="action space must start at 0"):
         cls("MlpPolicy", env)
 
 

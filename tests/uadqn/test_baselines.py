@@ -89,7 +89,7 @@ def test_too_few_members(n_members):
 
 
 def test_the_number_of_members_is_given_once():
-    with pytest.raises(ValueError, match="Leave n_members out of policy_kwargs"):
+    with pytest.raises(ValueError, match="policy_kwargs must not contain n_members"):
         BootstrappedDQN("MlpPolicy", RandomEnv(), policy_kwargs={"n_members": 3})
 
 

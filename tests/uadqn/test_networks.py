@@ -127,5 +127,5 @@ def test_biases_are_drawn_on_the_scale_of_the_weights_beside_them():
 
 
 def test_activations_with_weights_are_refused():
-    with pytest.raises(ValueError, match="activation_fn=PReLU has weights of its own"):
+    with pytest.raises(ValueError, match="activation_fn=PReLU has trainable weights"):
         stacked_mlp(3, [4, 6, 2], GAINS, nn.PReLU)

@@ -315,7 +315,7 @@ def test_too_few_quantiles(n_quantiles):
 
 @pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 1, (2, 5, 1))])
 def test_what_is_no_grid_is_refused(space):
-    with pytest.raises(ValueError, match=r"GridCNN takes .*height, width, channels"):
+    with pytest.raises(ValueError, match=r"GridCNN needs .*height, width, channels"):
         policy(GridPolicy, space)
 
 
@@ -391,7 +391,7 @@ def test_architectures_are_lists_of_widths(algorithm, arch, match):
 
 @pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, BootstrappedDQN])
 def test_activations_with_weights_are_refused(algorithm):
-    with pytest.raises(ValueError, match="activation_fn=PReLU has weights of its own"):
+    with pytest.raises(ValueError, match="activation_fn=PReLU has trainable weights"):
         algorithm("MlpPolicy", RandomEnv(), policy_kwargs={"activation_fn": nn.PReLU})
 
 

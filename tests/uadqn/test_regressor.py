@@ -110,7 +110,7 @@ def test_quantiles_between_levels_are_interpolated(fitted, data):
 
 @pytest.mark.parametrize("level", [0.0, 0.001, 0.995, 1.0, np.nan])
 def test_levels_beyond_the_quantiles_are_refused(fitted, level):
-    with pytest.raises(ValueError, match=r"between 0.01 and 0.99.*use more quantiles"):
+    with pytest.raises(ValueError, match=r"between 0.01 and 0.99.*increase `n_quantiles`"):
         fitted.predict_quantiles([[0.0]], [0.5, level])
 
 

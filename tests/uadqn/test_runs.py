@@ -357,7 +357,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        with pytest.raises(RunError, match="Another process trains in"):
+        with pytest.raises(RunError, match="Another process is training in"):
             train(run, steps=100_000)
         assert process.poll() is None  # and is not disturbed by that
     finally:
@@ -374,11 +374,11 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"seed": 1}, "was begun with seed 0, not 1"),
-        ({"env": "CartPole-v1"}, "was begun with env 'CliffWind-v0', not 'CartPole-v1'"),
-        ({"method": "dqn"}, "was begun with method 'uadqn', not 'dqn'"),
-        ({"epistemic_factor": 3.0}, "was begun with epistemic_factor 1.0, not 3.0"),
-        ({"aleatoric_factor": 0.0}, "was begun with aleatoric_factor 0.5, not 0.0"),
+        ({"seed": 1}, "has seed 0, not 1"),
+        ({"env": "CartPole-v1"}, "has env 'CliffWind-v0', not 'CartPole-v1'"),
+        ({"method": "dqn"}, "has method 'uadqn', not 'dqn'"),
+        ({"epistemic_factor": 3.0}, "has epistemic_factor 1.0, not 3.0"),
+        ({"aleatoric_factor": 0.0}, "has aleatoric_factor 0.5, not 0.0"),
         ({"steps": 100}, "is a run of 150 steps; request at least 150 steps"),
     ],
 )
@@ -413,14 +413,14 @@ def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("notes.txt", "mine", "is not the folder of a run: it holds something else"),
-        ("config.json", "{}", r"config.json does not describe a run \(KeyError"),
-        ("config.json", "[1]", "config.json does not describe a run"),
-        ("config.json", "not JSON", "config.json does not describe a run"),
+        ("notes.txt", "mine", "is not the folder of a run: it contains other files"),
+        ("config.json", "{}", r"config.json is not a valid run configuration \(KeyError"),
+        ("config.json", "[1]", "config.json is not a valid run configuration"),
+        ("config.json", "not JSON", "config.json is not a valid run configuration"),
         (
             "config.json",
             '{"env": "e", "steps": 1, "seed": 0, "method": "other", "settings": {}}',
-            "config.json does not describe a run .*method 'other'",
+            "config.json is not a valid run configuration .*method 'other'",
         ),
     ],
 )
@@ -443,11 +443,11 @@ def test_a_file_is_no_folder(tmp_path):
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        ("Absent-v0", "Environment 'Absent-v0' cannot be made: There is no environment"),
-        ("no such id", "Environment 'no such id' cannot be made"),
-        ("no_such_module:Env-v0", "cannot be made: .*no_such_module"),
-        ("Pendulum-v1", "cannot be made: The agent chooses among finitely many actions"),
-        ("Blackjack-v1", "Networks read observations of one shape"),
+        ("Absent-v0", "'Absent-v0' cannot be created: Environment 'Absent-v0' does not exist"),
+        ("no such id", "Environment 'no such id' cannot be created"),
+        ("no_such_module:Env-v0", "cannot be created: .*no_such_module"),
+        ("Pendulum-v1", "cannot be created: The action space must be Discrete"),
+        ("Blackjack-v1", "observation space must be"),
     ],
 )
 def test_an_environment_without_an_agent_leaves_no_folder(tmp_path, env, message):
@@ -465,7 +465,7 @@ def test_an_error_whose_text_says_little_is_named(tmp_path, error, reason):
 
     gym.register("Broken-v0", broken)
     try:
-        with pytest.raises(RunError, match=f"cannot be made: {reason}"):
+        with pytest.raises(RunError, match=f"cannot be created: {reason}"):
             train(tmp_path / "run", env="Broken-v0")
     finally:
         del gym.registry["Broken-v0"]
@@ -557,7 +557,7 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
     (buffer,) = tmp_path.glob("checkpoints/step-*/buffer.pkl")
     buffer.write_bytes(b"")
     before = contents(tmp_path)
-    with pytest.raises(CheckpointError, match=r"buffer\.pkl is missing, or not as it was written"):
+    with pytest.raises(CheckpointError, match=r"buffer\.pkl is missing, or was changed"):
         train(tmp_path)
     assert contents(tmp_path) == before
 
@@ -567,16 +567,16 @@ def test_a_finished_run_without_checkpoint_is_not_begun_anew_to_extend_it(tmp_pa
     (checkpoint,) = tmp_path.glob("checkpoints/step-*")
     checkpoint.rename(tmp_path / "elsewhere")
     before = contents(tmp_path)
-    with pytest.raises(RunError, match="no longer has a checkpoint, so its run cannot be extended"):
+    with pytest.raises(RunError, match="has no checkpoint any more, so it cannot be extended"):
         train(tmp_path, steps=200)
     assert contents(tmp_path) == before
 
 
 def test_an_agent_is_loaded_only_from_a_run_that_has_one(tmp_path):
-    with pytest.raises(RunError, match="There is no run in"):
+    with pytest.raises(RunError, match="does not contain a run"):
         load_agent(tmp_path / "absent", trust=True)
     interrupt(tmp_path / "begun", stop=10)
-    with pytest.raises(RunError, match="has no agent yet, and no checkpoint so far"):
+    with pytest.raises(RunError, match="has neither an agent nor a checkpoint yet"):
         load_agent(tmp_path / "begun", trust=True)
     train(tmp_path / "done", steps=60)
     (tmp_path / "done" / "agent.zip").write_bytes(b"junk")
@@ -644,7 +644,7 @@ def test_a_refused_folder_that_windows_keeps_open_hides_no_error(tmp_path, monke
         unlink(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", unlink_closed)
-    with pytest.raises(RunError, match="cannot be made"):
+    with pytest.raises(RunError, match="cannot be created"):
         train(run, env="Absent-v0")
     assert refused == [run / ".lock"]
     assert not run.exists()  # once the lock was released
@@ -668,14 +668,14 @@ def test_factors_of_numpy_are_those_of_python():
 @pytest.mark.parametrize("steps", [0, -1])
 @pytest.mark.parametrize("method", ["uadqn", "dqn"])
 def test_a_run_has_at_least_one_step(steps, method):
-    with pytest.raises(RunError, match=f"at least one step, got {steps}"):
+    with pytest.raises(RunError, match=f"steps must be at least 1, got {steps}"):
         make_run_config("MinAtar/Breakout-v1", steps, method=method)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_is_one_that_generators_take(seed):
     assert make_run_config("CliffWind-v0", 10, seed=2**32 - 1).seed == 2**32 - 1
-    with pytest.raises(RunError, match=f"from 0 to 4294967295; got 1 of them from {seed} on"):
+    with pytest.raises(RunError, match=f"between 0 and 4294967295; got 1 seeds starting at {seed}"):
         make_run_config("CliffWind-v0", 10, seed=seed)
 
 

@@ -1,4 +1,4 @@
-"""Methods that evidential probes are compared with, behind the same protocol."""
+"""Baselines of evidential probes, with the same interface."""
 
 from skuq.evidential.comparison._dirichlet_networks import EvidentialGNN
 from skuq.evidential.comparison._gkde import KernelDirichletGNN

@@ -34,7 +34,7 @@ from skuq.networks import WeightedLoss, as_double, resolve_device
 
 
 class Concentrations(nn.Module):
-    """A graph network whose outputs are logarithms of evidence: ``alpha = exp(o) + 1``."""
+    """Concentrations ``alpha = exp(o) + 1`` from the outputs o of a graph network."""
 
     takes_node_graph = True
 
@@ -49,9 +49,10 @@ class Concentrations(nn.Module):
 class DirichletNetworkClassifier(
     NodeClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
-    """Base of estimators that train a graph network of concentrations.
+    """Base class of estimators that train a graph network to output concentrations.
 
-    A subclass has the parameters `estimator`, whose graph and settings it uses, and `measure`.
+    A subclass has the parameters `estimator`, from which it reads the graph and the settings of
+    the training, and `measure`.
     """
 
     estimator: GraphClassifier
@@ -66,8 +67,8 @@ class DirichletNetworkClassifier(
         estimator = self.estimator
         if is_prefit(estimator):
             raise TypeError(
-                f"`estimator` must be a GraphClassifier, whose network is trained here under "
-                f"another loss, got {estimator!r}."
+                f"`estimator` must be a GraphClassifier, whose network is trained with a different "
+                f"loss here, got {estimator!r}."
             )
         look_at(estimator).warn_of_retraining()
         estimator._validate_params()
@@ -88,7 +89,7 @@ class DirichletNetworkClassifier(
         *,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        """Train a network, and set the fitted attributes."""
+        """Train a network and set the fitted attributes."""
         estimator = self.estimator
         device = resolve_device(estimator.device)
         prepare_propagation(graph, self.propagation)
@@ -107,7 +108,7 @@ class DirichletNetworkClassifier(
         self.proba_ = self.alpha_ / self.alpha_.sum(axis=1, keepdims=True)
 
     def predict_dirichlet(self, X: Any) -> FloatArray:
-        """Predict the concentrations of the distribution over class probabilities.
+        """Predict the concentrations of the Dirichlet distribution over class probabilities.
 
         Parameters
         ----------
@@ -133,7 +134,7 @@ class DirichletNetworkClassifier(
         Returns
         -------
         Uncertainty
-            By `measure`, see `skuq.evidential.dirichlet_uncertainty`.
+            In the unit of `measure`, see `skuq.evidential.dirichlet_uncertainty`.
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
@@ -144,9 +145,9 @@ class EvidentialGNN(DirichletNetworkClassifier):
     Parameters
     ----------
     estimator : GraphClassifier
-        Graph, network and settings of the training; it is not fitted itself.
+        Specifies the graph, the network and the settings of the training; it is not fitted.
     entropy_weight : float, default=1e-4
-        Weight of the divergence from the distribution without evidence (see Notes).
+        Weight of the divergence from the Dirichlet distribution without evidence (see Notes).
     propagation : {"diffusion", "similarity", "vacuity", "evidence", "both", None}, default=None
         How concentrations are propagated after training, as in `EvidentialProbe`.
     measure : {"vacuity", "information"}, default="vacuity"
@@ -157,14 +158,15 @@ class EvidentialGNN(DirichletNetworkClassifier):
     classes_, graph_, network_, history_
         As in `GraphClassifier`; the network returns concentrations.
     alpha_, proba_ : ndarrays of shape (n_nodes, n_classes), float64
-        Concentrations of all nodes, at least 1 unless propagated, and expected probabilities.
+        Concentrations and expected class probabilities of all nodes. Concentrations are at least
+        1 before propagation.
 
     Notes
     -----
-    Eq. 89 has no weight of the divergence, but a weight of 1 leaves no evidence at all. The default
-    was chosen by the mean validation loss (negative log-likelihood, all classes, 2 splits): for
-    weights 0, 1e-4, 1e-3, 1e-2, 0.1 and 1 it is 0.62, 0.62, 0.64, 0.70, 1.08, 1.67 on CoraML
-    and 0.41, 0.41, 0.41, 0.42, 0.86, 2.08 on AmazonPhoto.
+    Eq. 89 does not weight the divergence, but with a weight of 1 the evidence vanishes. The default
+    was chosen by the mean validation loss (negative log-likelihood, all classes, 2 splits). For
+    weights 0, 1e-4, 1e-3, 1e-2, 0.1 and 1 this loss is 0.62, 0.62, 0.64, 0.70, 1.08, 1.67 on
+    CoraML and 0.41, 0.41, 0.41, 0.42, 0.86, 2.08 on AmazonPhoto.
 
     References
     ----------
@@ -214,10 +216,10 @@ class EvidentialGNN(DirichletNetworkClassifier):
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, in numbers of nodes: 2 is the node twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, and one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
-            Nodes for early stopping, and their classes. None: training runs for all epochs.
+            Nodes for early stopping, and their classes. None: training runs for `max_epochs`.
 
         Returns
         -------
@@ -227,7 +229,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
         Raises
         ------
         ValueError
-            If the graph, the settings or the node ids are not valid, `y` holds one class, the
+            If the graph, the settings or the node ids are invalid, `y` has only one class, the
             training diverges, or a parameter of `estimator` has no effect.
         """
         graph, nodes, seed = self._labelled_data(X, y, sample_weight, X_val, y_val)
@@ -246,7 +248,7 @@ class DirichletLoss(nn.Module):
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor) -> Tensor:
-        alpha = as_double(alpha)  # large logarithms of the gamma function cancel
+        alpha = as_double(alpha)  # large log-gamma values cancel
         prior = Dirichlet(torch.ones_like(alpha), validate_args=False)
         divergence = kl_divergence(Dirichlet(alpha, validate_args=False), prior)
         return uce_loss(alpha, codes) + self.entropy_weight * divergence  # Eq. 89

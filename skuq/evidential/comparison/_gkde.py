@@ -27,28 +27,28 @@ from skuq.evidential.comparison._dirichlet_networks import (
 from skuq.information import kl_divergence
 from skuq.networks import as_double
 
-# Settings of `GraphClassifier` in the comparison.
+# Settings of `GraphClassifier` in the comparison of methods.
 GKDE_SETTINGS: dict[str, Any] = {"hidden_sizes": (16,), "max_epochs": 500}
 TEACHER_HIDDEN_SIZES = (64,)
-PRIOR_WEIGHT = 0.1  # of the divergence from the kernel prior
-ANNEALING_EPOCHS = 200  # until the weight of the teacher is 1
-# Number of labelled nodes whose distances to all others are held in memory at once.
+PRIOR_WEIGHT = 0.1  # of the divergence from the kernel prior in the loss
+ANNEALING_EPOCHS = 200  # number of epochs after which the weight of the teacher is 1
+# Number of labelled nodes whose distances to all nodes are in memory at once.
 BATCH_SIZE = 256
 
 
 class KernelDirichletGNN(DirichletNetworkClassifier):
     """Evidential graph network with a kernel prior and a teacher (S-GNN-GKDE).
 
-    The prior of a node's concentrations counts labelled nodes nearby; the teacher is a
-    `GraphClassifier` with 64 hidden units. Divergences from both enter the loss for all nodes,
-    labelled or not.
+    The prior concentrations of a node count labelled nodes nearby. The teacher is a
+    `GraphClassifier` with 64 hidden units. The loss contains the divergences from the prior and
+    from the teacher, for labelled and unlabelled nodes.
 
     Parameters
     ----------
     estimator : GraphClassifier
-        Graph, network and settings of the training; it is not fitted itself. The teacher is
-        trained with the same settings, except for its hidden layer. The comparison by Yu et al.
-        has ``hidden_sizes=(16,)``.
+        Specifies the graph, the network and the settings of the training; it is not fitted. The
+        teacher is trained with the same settings, except for its hidden layer. Yu et al. use
+        ``hidden_sizes=(16,)``.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
 
@@ -65,9 +65,9 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
 
     Notes
     -----
-    Each term of the loss is a mean: of squares over labelled nodes, of divergences over all nodes.
-    The validation loss has the squares alone, because the weight of the teacher changes from
-    epoch to epoch and validation losses must be comparable.
+    The loss is the mean squared error over labelled nodes plus mean divergences over all nodes.
+    The validation loss is the squared error alone: the weight of the teacher changes from epoch to
+    epoch, and validation losses must be comparable.
 
     References
     ----------
@@ -107,10 +107,10 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, in numbers of nodes: 2 is the node twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, and one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
-            Nodes for early stopping, and their classes. None: training runs for all epochs.
+            Nodes for early stopping, and their classes. None: training runs for `max_epochs`.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         Raises
         ------
         ValueError
-            If the graph, the settings or the node ids are not valid, `y` holds one class, the
+            If the graph, the settings or the node ids are invalid, `y` has only one class, the
             training diverges, or a parameter of `estimator` has no effect.
         """
         graph, nodes, seed = self._labelled_data(X, y, sample_weight, X_val, y_val)
@@ -150,7 +150,10 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
 
 
 def _samples_of_all_nodes(labelled: Labelled, prior: FloatArray, proba: FloatArray) -> Samples:
-    """Labelled nodes as often as they are given, then the others, with prior and teacher."""
+    """Build samples of all nodes with prior and teacher: labelled nodes, then the unlabelled.
+
+    A node that is labelled several times has several samples.
+    """
     count = np.bincount(labelled.rows, minlength=len(prior))
     others = np.flatnonzero(count == 0)
     rows = np.concatenate([labelled.rows, others])
@@ -165,14 +168,14 @@ def _samples_of_all_nodes(labelled: Labelled, prior: FloatArray, proba: FloatArr
 
 
 class KernelLoss(nn.Module):
-    """Loss of Eq. 88; while evaluating, its first term alone."""
+    """Loss of Eq. 88; in evaluation mode only its first term."""
 
     def __init__(self) -> None:
         super().__init__()
         self.teacher_weight = 0.0
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = as_double(alpha)  # large logarithms of the gamma function cancel
+        alpha = as_double(alpha)  # large log-gamma values cancel
         labelled = codes >= 0
         weight = inputs["weight"].to(alpha)[labelled]
         square = expected_square_loss(alpha[labelled], codes[labelled])
@@ -189,14 +192,14 @@ class KernelLoss(nn.Module):
 
 
 class Annealing(Callback):
-    """Linear increase of the weight of the teacher."""
+    """Callback that increases the weight of the teacher linearly."""
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
         net.criterion_.teacher_weight = min(1.0, len(net.history) / ANNEALING_EPOCHS)
 
 
 def expected_square_loss(alpha: Tensor, codes: Tensor) -> Tensor:
-    """Squared error expected under a Dirichlet distribution (Sensoy et al., 2018, Eq. 5)."""
+    """Expected squared error under a Dirichlet distribution (Sensoy et al., 2018, Eq. 5)."""
     alpha_0 = alpha.sum(dim=1, keepdim=True)
     p = alpha / alpha_0
     y = nn.functional.one_hot(codes, alpha.shape[1]).to(p)
@@ -204,9 +207,10 @@ def expected_square_loss(alpha: Tensor, codes: Tensor) -> Tensor:
 
 
 def hops(adjacency: sparse.csr_array, sources: NDArray[np.int64], cutoff: int) -> NDArray[np.int64]:
-    """Lengths (n_nodes, n_sources) of shortest paths, -1 where none is at most `cutoff` long.
+    """Compute lengths of shortest paths, (n_nodes, n_sources), -1 if longer than `cutoff`.
 
-    Breadth-first search from all sources at once, on a symmetric adjacency matrix.
+    The algorithm is a breadth-first search from all sources at once, on a symmetric adjacency
+    matrix.
     """
     columns = np.arange(len(sources))
     distance = np.full((adjacency.shape[0], len(sources)), -1)
@@ -231,10 +235,10 @@ def kernel_dirichlet(
     sigma: float = 1.0,
     cutoff: int = 10,
 ) -> FloatArray:
-    """Kernel prior: concentrations from the labelled nodes around each node (Zhao et al., Eq. 8).
+    """Compute kernel prior concentrations from nearby labelled nodes (Zhao et al., Eq. 8).
 
-    1 plus the sum, over labelled nodes of the class, of the normal density at the length of the
-    shortest path to them; `sigma` and `cutoff` are in edges.
+    The concentration of a class is 1 plus a sum over labelled nodes of this class: the normal
+    density at the length of the shortest path. `sigma` and `cutoff` are in edges.
     """
     weight = np.ones(len(nodes)) if weight is None else weight
     kernel = np.exp(-((np.arange(cutoff + 1) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))

@@ -26,10 +26,10 @@ from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClass
 from skuq.networks import as_double, seeded
 from skuq.validation import checked_widths, refuse_ineffective
 
-# Settings of `GraphClassifier` for citation networks; the learning rate is discussed in the Notes.
+# Settings of `GraphClassifier` for citation networks; see the Notes for the learning rate.
 GPN_SETTINGS: dict[str, Any] = {"learning_rate": 3e-3, "weight_decay": 1e-3, "max_epochs": 500}
 
-# Bounds of the logarithm of a node's own evidence: from none to far more than any budget.
+# A node's own log-evidence is clipped to [-30, 30], beyond any useful level of evidence.
 LOG_EVIDENCE = 30.0
 
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -39,16 +39,17 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     """Evidence from class densities, propagated by personalised PageRank (GPN).
 
     An encoder maps the features of each node to a latent space, in which normalising flows
-    estimate the density of each class. Densities times a certainty budget are evidence, which is
+    estimate the density of each class. Evidence is density times a certainty budget, and is
     propagated over the graph.
 
     Parameters
     ----------
     estimator : GraphClassifier
-        Graph, hidden layers and dropout of the encoder, and settings of the training; it is not
-        fitted itself. The encoder computes on single nodes, so `architecture` and `batch_norm`
-        are refused. Its default learning rate is too large here: ``learning_rate=3e-3,
-        weight_decay=1e-3, max_epochs=500`` suit citation networks (see Notes).
+        Specifies the graph, the hidden layers and dropout of the encoder, and the settings of the
+        training; it is not fitted. The encoder acts on single nodes, so setting `architecture` or
+        `batch_norm` is an error. The default learning rate of `GraphClassifier` is too large for
+        this method: use ``learning_rate=3e-3, weight_decay=1e-3, max_epochs=500`` for citation
+        networks (see Notes).
     n_latent : int, default=16
         Dimension of the latent space.
     n_flow_layers : int, default=10
@@ -58,7 +59,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     teleport : float, default=0.1
         Weight of a node's own evidence in each step.
     entropy_weight : float, default=1e-3
-        Weight of the entropy of the distributions, which the loss rewards.
+        Weight of the entropy of the Dirichlet distributions, which is subtracted from the loss.
     warm_up : int, default=5
         Number of epochs at the start in which only the flows are trained.
     measure : {"vacuity", "information"}, default="vacuity"
@@ -74,14 +75,14 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     Notes
     -----
     With a learning rate of 0.01, as in the authors' code, 2 of 4 fits on CoraML and AmazonPhoto
-    failed: latent points moved to where all densities, and with them the gradients, vanish, and
+    failed: latent points moved to a region in which all densities and their gradients vanish, and
     validation accuracy stayed at 0.2 and 0.6. At 3e-3 it was 0.88 to 0.93 in each of 5 fits. An
     encoder with few hidden units fails in the same way, because dropout moves its latent points
     by more than the width of the densities. The loss is a sum over nodes, as in the authors' code,
-    so weight decay has less effect the more nodes are labelled. It acts on the flows too, which
-    the authors' code leaves out of it. `GraphClassifier` has 64 hidden units by default, as in the
-    authors' code; Yu et al. state 16. The certainty budget is ``sqrt(4 pi) ** n_latent``; theirs
-    for Amazon is that times the number of classes, for which there is no parameter.
+    so weight decay has less effect the more nodes are labelled. Weight decay also applies to the
+    flows, which the authors' code excludes. `GraphClassifier` has 64 hidden units by default, as in
+    the authors' code; Yu et al. state 16. The certainty budget is ``sqrt(4 pi) ** n_latent``. For
+    Amazon the authors multiply it by the number of classes, which is not supported here.
 
     References
     ----------
@@ -148,10 +149,10 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, in numbers of nodes: 2 is the node twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
+            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, and one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
-            Nodes for early stopping, and their classes. None: training runs for all epochs.
+            Nodes for early stopping, and their classes. None: training runs for `max_epochs`.
 
         Returns
         -------
@@ -161,8 +162,8 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         Raises
         ------
         ValueError
-            If the graph, the settings or the node ids are not valid, `y` holds one class, the
-            training diverges, or a parameter here or of `estimator` has no effect.
+            If the graph, the settings or the node ids are invalid, `y` has only one class, the
+            training diverges, or a parameter of this class or of `estimator` has no effect.
         """
         self._refuse_ineffective()
         graph, nodes, seed = self._labelled_data(X, y, sample_weight, X_val, y_val)
@@ -192,14 +193,14 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         refuse_ineffective(
             self.estimator,
             ["architecture", "batch_norm"],
-            "in a GraphPosteriorNetwork, whose encoder computes on single nodes.",
+            "in a GraphPosteriorNetwork, whose encoder acts on single nodes.",
         )
         if self.teleport == 1:
-            refuse_ineffective(self, ["n_steps"], "with teleport=1, which propagates nothing.")
+            refuse_ineffective(self, ["n_steps"], "with teleport=1, which disables propagation.")
 
 
 def _warm_up_callbacks(n_epochs: int) -> list[Callback]:
-    """Build callbacks that freeze the encoder in the first epochs."""
+    """Build callbacks that freeze the encoder in the first `n_epochs` epochs."""
     if n_epochs == 0:
         return []
     encoder = "network.encoder.*"
@@ -236,7 +237,7 @@ class PosteriorNetwork(nn.Module):
         self.n_steps, self.teleport = n_steps, teleport
 
     def own_evidence(self, graph: NodeGraph) -> Tensor:
-        """Compute evidence (n_nodes, n_classes) from the features of each node alone."""
+        """Compute evidence (n_nodes, n_classes) before propagation, from each node's features."""
         density = self.flows(self.encoder(graph.features)) + self.log_share
         return (density + self.log_budget).clamp(-LOG_EVIDENCE, LOG_EVIDENCE).exp()
 
@@ -247,14 +248,14 @@ class PosteriorNetwork(nn.Module):
 
 
 class PosteriorLoss(nn.Module):
-    """Expected cross-entropy minus weighted entropy of the distribution, summed over nodes."""
+    """Expected cross-entropy minus the weighted entropy of the Dirichlet, summed over nodes."""
 
     def __init__(self, entropy_weight: float):
         super().__init__()
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = as_double(alpha)  # large logarithms of the gamma function cancel
+        alpha = as_double(alpha)  # large log-gamma values cancel
         entropy = Dirichlet(alpha, validate_args=False).entropy()  # type: ignore[no-untyped-call]
         loss = uce_loss(alpha, codes) - self.entropy_weight * entropy
         total: Tensor = (inputs["weight"].to(alpha) * loss).sum()
@@ -262,7 +263,7 @@ class PosteriorLoss(nn.Module):
 
 
 def class_shares(codes: Tensor, weight: Tensor, n_classes: int) -> Tensor:
-    """Compute the weighted share of each class, positive, of shape (n_classes,) and float32."""
+    """Compute positive weighted class frequencies of shape (n_classes,), float32."""
     share = torch.bincount(codes, weights=weight.double(), minlength=n_classes)
     return (share / share.sum()).clamp_min(1e-12).float()
 
@@ -270,7 +271,7 @@ def class_shares(codes: Tensor, weight: Tensor, n_classes: int) -> Tensor:
 def radial_step(
     points: Tensor, centre: Tensor, radius: Tensor, stretch: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Images of points and log determinants of a radial layer (Rezende and Mohamed, 2015, Eq. 14).
+    """Apply a radial layer; return points and log-determinants (Rezende and Mohamed, 2015, Eq. 14).
 
     ``f(z) = z + b (z - c) / (a + |z - c|)`` for a centre c of shape (..., 1, n_dimensions), a
     radius a > 0 and a stretch b of shape (..., 1, 1); it is invertible as long as ``b > -a``.
@@ -278,7 +279,7 @@ def radial_step(
     offset = points - centre
     distance = _length(offset)
     pull = stretch / (radius + distance)
-    # d/dr (1 + b / (a + r)) r = 1 + b a / (a + r)^2 along the radius, 1 + pull across it
+    # Along the radius: d/dr (1 + b / (a + r)) r = 1 + b a / (a + r)^2. Across it: 1 + pull.
     along = pull * radius / (radius + distance)
     n_dimensions = points.shape[-1]
     log_det = (n_dimensions - 1) * torch.log1p(pull) + torch.log1p(along)
@@ -286,12 +287,12 @@ def radial_step(
 
 
 def _length(offset: Tensor) -> Tensor:
-    """Compute the Euclidean length along the last axis, differentiable at 0 too."""
+    """Compute the Euclidean norm along the last axis, with a finite gradient at 0."""
     return (offset.square().sum(dim=-1, keepdim=True) + 1e-20).sqrt()
 
 
 class RadialFlows(nn.Module):
-    """Densities of classes: standard normal distributions transformed by radial layers."""
+    """Class densities: standard normal distributions transformed by radial layers."""
 
     def __init__(self, n_classes: int, n_dimensions: int, n_layers: int):
         super().__init__()
@@ -304,7 +305,7 @@ class RadialFlows(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """Compute log-densities (n_samples, n_classes) of points (n_samples, n_dimensions)."""
         radius = softplus(self.raw_radius)
-        stretch = softplus(self.raw_stretch) - radius  # above minus the radius: invertible
+        stretch = softplus(self.raw_stretch) - radius  # larger than -radius: invertible
         moved = points.expand(self.centre.shape[1], *points.shape)
         log_det = points.new_zeros(())
         for layer in zip(self.centre, radius, stretch, strict=True):

@@ -27,11 +27,11 @@ Score = Literal["entropy", "max-score", "energy"]
 class LogitUncertainty(PretrainedClassifier):
     """Uncertainty of a pre-trained classifier from its logits: entropy, confidence or energy.
 
-    Only an estimator that is not fitted yet is trained. Predictions are those of the estimator.
-    With ``method="energy", propagation="smoothing"`` this is GNNSafe.
+    A fitted estimator is used unchanged; an unfitted one is trained first. Predictions are those of
+    the estimator. ``method="energy", propagation="smoothing"`` is GNNSafe.
 
-    These scores do not separate the two sources of uncertainty: the total is the score, and the
-    aleatoric and the epistemic part are NaN.
+    The scores do not separate aleatoric from epistemic uncertainty: the total is the score, and
+    both parts are NaN.
 
     Parameters
     ----------
@@ -39,24 +39,25 @@ class LogitUncertainty(PretrainedClassifier):
         The pre-trained classifier, in a form that `EvidentialProbe` accepts.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph; `X` then holds node ids. None: the graph of `estimator` if it is a
-        `GraphClassifier`; otherwise there is no graph, and `X` is a feature matrix or images.
+        `GraphClassifier`; for any other estimator, no graph is used, and `X` is a feature matrix
+        or images.
     method : {"entropy", "max-score", "energy"}, default="entropy"
-        Entropy of the class probabilities in nats; 1 minus the largest of them; or minus the
-        logarithm of the summed exponentials of the logits, which may have either sign. If the
-        offset of the logits is fixed by a convention, as in log-probabilities or the logits
-        (0, z) of two classes, the mean of each sample's logits is subtracted first.
+        "entropy": entropy of the class probabilities in nats. "max-score": 1 minus the largest
+        class probability. "energy": minus the log-sum-exp of the logits, of either sign. If the
+        offset of the logits is only a convention, as in log-probabilities or the logits (0, z) of
+        two classes, the mean of each sample's logits is subtracted first.
     propagation : {"smoothing", "diffusion", "similarity", None}, default=None
-        How scores are averaged over a graph: "smoothing" is that of GNNSafe (Eq. 86), 2 steps in
-        which each node keeps a share of its score and receives the rest from the mean of its
-        neighbours; "diffusion" and "similarity" are those of the probe, 10 steps of personalised
-        PageRank over the edges, and 10 more over nodes of similar features.
+        How scores are averaged over a graph. "smoothing", as in GNNSafe (Eq. 86): 2 steps, each a
+        weighted mean of a node's score and the mean score of its neighbours. "diffusion", as in
+        the probe: 10 steps of personalised PageRank over the edges. "similarity", as in the probe:
+        "diffusion", then 10 more steps over nodes with similar features.
     keep : float, default=0.5
-        With ``propagation="smoothing"``: the share that a node keeps, in [0, 1]; by default that
-        of GNNSafe's authors.
+        With ``propagation="smoothing"``: weight of a node's own score in each step, in [0, 1]. The
+        default is that of GNNSafe's authors.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Training of an estimator that is not fitted.
+        Seed for the training of an unfitted estimator.
 
     Attributes
     ----------
@@ -121,7 +122,7 @@ class LogitUncertainty(PretrainedClassifier):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> LogitUncertainty:
-        """Evaluate the estimator, and train it before if it is not fitted.
+        """Evaluate the estimator, after training it if it is not fitted.
 
         Parameters
         ----------
@@ -130,11 +131,11 @@ class LogitUncertainty(PretrainedClassifier):
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 is the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 is a warning.
-            They count in the training of an estimator that is not fitted.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
+            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
+            Used only to train an unfitted estimator.
         X_val, y_val : arrays like `X` and `y`, default=None
-            With a graph: data for early stopping of an estimator that is not fitted.
+            With a graph: data for early stopping of an unfitted estimator.
 
         Returns
         -------
@@ -144,10 +145,10 @@ class LogitUncertainty(PretrainedClassifier):
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are not valid, labels are unknown to the estimator,
-            `propagation` is set without a graph, or `keep` without smoothing.
+            If inputs, graph or node ids are invalid, `y` has labels that the estimator does not
+            predict, `propagation` is set without a graph, or `keep` without smoothing.
         TypeError
-            If `estimator` is of a kind that cannot be probed.
+            If `estimator` is of an unsupported type.
         """
         graph = graph_of(self.estimator, self.graph)
         if graph is None:
@@ -185,7 +186,7 @@ class LogitUncertainty(PretrainedClassifier):
         return proba_of(self._outputs_of(X).logits)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predict the score.
+        """Predict the uncertainty score.
 
         Parameters
         ----------
@@ -195,9 +196,9 @@ class LogitUncertainty(PretrainedClassifier):
         Returns
         -------
         Uncertainty
-            Each of shape (n_samples,): the score as the total, and NaN for both parts, which it
-            does not tell apart. In nats for "entropy",
-            probability for "max-score", and units of the logits for "energy".
+            Arrays of shape (n_samples,): the total is the score, and both parts are NaN. The unit
+            is nats for "entropy", probability for "max-score", and that of the logits for
+            "energy".
         """
         check_is_fitted(self)
         if self.graph_ is not None:
@@ -219,7 +220,7 @@ class LogitUncertainty(PretrainedClassifier):
 
 
 def logit_score(logits: Tensor, score: Score) -> FloatArray:
-    """Compute the uncertainty score of logits (Eq. 84 is printed without the logarithm)."""
+    """Compute the uncertainty score of logits (the paper prints Eq. 84 without the logarithm)."""
     logits = logits.double()
     if score == "energy":
         values = -torch.logsumexp(logits, dim=1)  # Eq. 84

@@ -1,4 +1,4 @@
-"""Methods of the comparison by name, to be fitted on one's own graph."""
+"""Methods of the published comparison by name, to be fitted on your own graph."""
 
 from __future__ import annotations
 
@@ -30,43 +30,45 @@ def comparison_methods(
 ) -> dict[str, Any]:
     """Build the methods of the comparison by Yu et al., AISTATS 2025, unfitted.
 
-    Fit each on the same labelled nodes, and compare. MC dropout and the ensemble of the paper
-    are `skuq.MCDropoutClassifier` and `skuq.DeepEnsembleClassifier` around a `GraphClassifier`,
-    with ``setting="max-score"``.
+    Fit each method on the same labelled nodes. The paper's MC dropout and ensemble are not
+    included: use `skuq.MCDropoutClassifier` and `skuq.DeepEnsembleClassifier` around a
+    `GraphClassifier`, with ``setting="max-score"``.
 
     Parameters
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         The graph, in a form that `as_node_graph` accepts.
     estimator : object, default=None
-        The pre-trained classifier, in a form that `EvidentialProbe` accepts. It should be fitted:
-        otherwise each method that reads it trains it again. None: a `GraphClassifier`.
+        The pre-trained classifier, in a form that `EvidentialProbe` accepts. Pass a fitted one:
+        each method that uses it would train an unfitted one again. None: a `GraphClassifier`.
     architecture : {"gcn", "gat"}, default="gcn"
-        Graph networks that are trained here: convolutions, or attention with 8 heads.
+        Architecture of graph networks that are trained here: convolutions, or attention with 8
+        heads.
     learning_rate : float, default=0.01
-        Learning rate of networks that are trained here, except "gpn", which needs a smaller one.
+        Learning rate of graph networks that are trained here, except "gpn", which needs a smaller
+        one.
     max_epochs : int, default=None
-        Maximum number of epochs of all training. None: each method's own default.
+        Maximum number of epochs of every training. None: each method's own default.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Randomness of every method.
+        Seed of all methods.
 
     Returns
     -------
     dict of str to estimator
-        Methods that read `estimator`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
-        energy) and "energy-diffused" (energy under the probe's propagation), "energy-similar" and
-        "epn-similar" (energy and the probe under ``propagation="similarity"``); the probe as it is
-        by default ("epn-reg"), without the second regulariser ("epn-ice"), without any ("epn"),
-        and with a learned layer and the paper's propagation of vacuity ("epn-free"). Methods
-        that train networks of their own: "gpn", "gkde", and "egnn" with its propagated forms
-        "egnn-vacuity", "egnn-evidence" and "egnn-both".
+        Scores of the logits of `estimator`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
+        energy), "energy-diffused" and "energy-similar" (energy with the probe's propagation
+        "diffusion" and "similarity"). Probes of `estimator`: "epn-reg" (the default), "epn-similar"
+        (with ``propagation="similarity"``), "epn-ice" (without the second regulariser), "epn"
+        (without regularisers), and "epn-free" (with a learned layer and the paper's propagation of
+        vacuity). Methods that train their own networks: "gpn", "gkde", and "egnn" with the
+        propagated variants "egnn-vacuity", "egnn-evidence" and "egnn-both".
 
     Raises
     ------
     TypeError, ValueError
-        If `graph` is not valid.
+        If `graph` is invalid.
 
     Examples
     --------
@@ -77,7 +79,7 @@ def comparison_methods(
     (1,)
     """
     graph = as_node_graph(graph)
-    # One number for all, so that all train the same network if `estimator` is not fitted.
+    # One seed for all methods, so that all train the same network if `estimator` is not fitted.
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     common: dict[str, Any] = {"device": device, "random_state": seed}
     length: dict[str, Any] = {} if max_epochs is None else {"max_epochs": max_epochs}
@@ -108,8 +110,8 @@ def comparison_methods(
         "epn-ice": EvidentialProbe(loss=EvidenceLoss(pcl_weight=0.0), **read),
         "epn-reg": EvidentialProbe(**read),
         "epn-similar": EvidentialProbe(propagation="similarity", **read),
-        # The learned layer of the paper, which states no weights; these do best on classes left out
-        # of the Planetoid versions of Cora and CiteSeer.
+        # The paper's learned layer. The paper does not state the weights of the regularisers; these
+        # weights performed best on classes left out of Planetoid's Cora and CiteSeer.
         "epn-free": EvidentialProbe(
             head=NetworkHead(),
             loss=EvidenceLoss(ice_weight=1e-8, pcl_weight=1e-3),

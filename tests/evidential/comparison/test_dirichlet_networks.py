@@ -67,7 +67,7 @@ def test_validation_stops_early(data, nodes, y, others):
 def test_errors(data, nodes, y):
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         model(data).predict(nodes)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         model(data).fit(nodes, np.zeros(len(nodes)))
     with pytest.raises(ValueError, match="'entropy_weight' parameter"):
         model(data, entropy_weight=-1.0).fit(nodes, y)

@@ -133,7 +133,7 @@ def test_warm_up_trains_the_flows_alone(data, nodes, y, warm_up):
 def test_errors(data, nodes, y):
     with pytest.raises(ValueError, match="'teleport' parameter"):
         fitted(data, nodes, y, teleport=1.5)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         fitted(data, nodes, np.zeros(len(nodes)))
 
 
