@@ -191,7 +191,7 @@ def test_how_files_were_read_is_said(folder):
         (".", [], "--predictions: . is not a file"),
         ("", [], "--predictions: there is no file that is ''."),
         ("honest.csv", ["--sep", ";"], "honest.csv has a single column"),
-        ("honest.csv", ["--encoding", "utf-9"], "There is no encoding 'utf-9'"),
+        ("honest.csv", ["--encoding", "utf-9"], "Unknown encoding 'utf-9'"),
     ],
 )
 def test_files_that_cannot_be_audited_are_named(folder, predictions, options, message):

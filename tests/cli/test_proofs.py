@@ -482,7 +482,7 @@ def test_a_pickled_model_runs_nothing_without_trust(tmp_path, monkeypatch):
     given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "out"]
     result = run("commit", *given)
     unusable(result, f"(it names {os.system.__module__}.system, among others)")
-    assert "say so (--trust). Files of skops need no trust" in result.stderr
+    assert "say so (--trust). A file written by skops.io.dump" in result.stderr
     assert not Path("pwned").exists()
     run("commit", *given, "--trust")
     assert Path("pwned").exists()  # so the file is one that would have run

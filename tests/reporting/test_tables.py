@@ -110,7 +110,7 @@ def test_nothing_is_explained_where_targets_do_not_differ(n_rows):
 def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure, is_useless):
     proba = np.array([[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels])
     model = measured(list(labels), proba, np.array(["a", "b"]))
-    assert guessing_note(model).startswith("The model is no better than guessing") == is_useless
+    assert guessing_note(model).startswith("The model is no better than always") == is_useless
 
 
 def test_names_of_classes_and_columns_stay_text():
