@@ -68,9 +68,9 @@ def test_a_file_is_read_once_whatever_it_is_called(tmp_path, monkeypatch, again)
     [
         (["absent/out.csv"], "The folder absent does not exist; create it first"),
         ([None, "absent/out.csv"], "The folder absent does not exist"),
-        (["in.csv"], "in.csv would overwrite another file"),
-        (["./in.csv"], "in.csv would overwrite another file"),
-        (["out.csv", None, "out.csv"], "out.csv would overwrite another file"),
+        (["in.csv"], "in.csv is already an input or output"),
+        (["./in.csv"], "in.csv is already an input or output"),
+        (["out.csv", None, "out.csv"], "out.csv is already an input or output"),
     ],
 )
 def test_no_file_is_written_twice_or_into_no_folder(tmp_path, monkeypatch, outputs, message):

@@ -361,26 +361,26 @@ def refused(result, folder, before):
             "target 'species' cannot be dropped or used as the id column (--id species)",
         ),
         ({}, ["--id", "plant"], "no column 'plant'"),
-        ({}, ["--load", "kept"], "leave out --train, --target"),
-        ({}, ["--model", "lightgbm"], "No model 'lightgbm': expected one of auto, hgb"),
-        ({}, ["--model", "hgb", "--method", "quick"], "--method brings its own model"),
-        ({}, ["--save", "kept", "--method", "quick"], "say so (--trust)"),
+        ({}, ["--load", "kept"], "omit --train, --target"),
+        ({}, ["--model", "lightgbm"], "--model must be one of auto, hgb"),
+        ({}, ["--model", "hgb", "--method", "quick"], "--model applies to --method quam only"),
+        ({}, ["--save", "kept", "--method", "quick"], "pass --trust"),
         ({}, ["--task", "regression"], "'species' must be numeric"),
         ({"target": "spcies"}, [], "Did you mean 'species'?"),
-        ({}, ["--held-out", "known.csv"], "--held-out names the training table"),
-        ({}, ["--held-out", "./known.csv"], "--held-out names the training table"),
+        ({}, ["--held-out", "known.csv"], "--held-out is the training table"),
+        ({}, ["--held-out", "./known.csv"], "--held-out is the training table"),
         ({"out": "out.xlsx"}, [], "out.xlsx: spreadsheet files cannot be written"),
         ({"out": "absent/out.csv"}, [], "The folder absent does not exist; create it first."),
-        ({"out": "known.csv"}, [], "known.csv would overwrite another file of this call."),
+        ({"out": "known.csv"}, [], "known.csv is already an input or output of this command"),
         ({"train": "bad.csv"}, [], "bad.csv has no rows"),
         ({"predict": "bad.csv"}, [], "bad.csv has no rows"),
         ({}, ["--missing", "refuse"], "missing values"),
         ({}, ["--coverage", "nan"], "--coverage must be a finite number, got nan."),
-        ({}, ["--report", "out.csv"], "out.csv would overwrite another file"),
-        ({}, ["--method", "gpx"], "No estimator 'gpx'; installed: needy, quick, regression."),
+        ({}, ["--report", "out.csv"], "out.csv is already an input or output"),
+        ({}, ["--method", "gpx"], "--method must be one of needy, quick, regression, got 'gpx'."),
         ({}, ["--method", "broken"], "'broken' cannot be used: Plugin 'BrokenClassifier': no lib"),
         ({}, ["--method", "needy"], "'needy' can only be used from Python:"),
-        ({}, ["--method", "regression"], "does not predict probabilities of classes"),
+        ({}, ["--method", "regression"], "does not predict class probabilities"),
         ({"out": "n" * 250}, [], "Cannot write:"),
     ],
 )
@@ -599,7 +599,7 @@ def test_a_model_that_is_read_is_not_overwritten(folder):
         (run(*load, "--out", kept), "about.json"),
         (quantify(*METHOD, "--save", "x", "--trust", out="x"), "x"),
     ):
-        assert f"{name} would overwrite another file" in refused(result, folder, before)
+        assert f"{name} is already an input or output" in refused(result, folder, before)
 
 
 def test_codes_of_a_category_column_are_text_in_held_out_rows_too(folder):
@@ -697,7 +697,7 @@ def test_pipes_are_refused_in_one_line(folder):
     assert "is a pipe, which cannot be read more than once" in result.stderr
     result = quantify(*METHOD, out="-")
     assert result.exit_code == 2
-    assert "give a name and not '-'" in result.stderr
+    assert "pass the name of a file" in result.stderr
 
 
 def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):

@@ -27,7 +27,7 @@ def written(folder, content, name="t.csv"):
         ({"sep": ";"}, "a semicolon as separator"),
         ({"sep": "\t", "decimal": ","}, "a tab as separator and a decimal comma"),
         ({"sep": "|"}, "a vertical bar as separator"),
-        ({"encoding": "cp1252"}, "the encoding cp1252 (it holds 'größe')"),
+        ({"encoding": "cp1252"}, "the encoding cp1252 (it contains 'größe')"),
         ({"encoding": "utf-8-sig"}, "a byte-order mark, as Excel writes it"),
         ({"encoding": "utf-16", "sep": "\t"}, "a tab as separator and the encoding utf-16"),
         ({"quoting": 1}, ""),

@@ -781,7 +781,8 @@ def test_what_was_misread_comes_first(train, table):
     train.loc[40, "size"] = "large"
     result = quantify(train, table)
     assert result.model.warnings_ == [
-        "1 cell in column size holds a range, such as '1 - 2' (row 17), and is read as its midpoint.",
+        "1 cell in column size holds a range, such as '1 - 2' (row 17), and is read as its "
+        "midpoint.",
         "1 cell in column size holds something other than a number, such as 'large' (row 40), and "
         "counts as missing.",
     ]
