@@ -214,11 +214,8 @@ def test_columns_of_one_value_alone_leave_nothing_to_change(folder):
 @pytest.mark.parametrize(
     ("options", "approximation"),
     [
-        ((), "Laplace approximation of the posterior on the training rows"),
-        (
-            ("--inducing", "7"),
-            "Laplace approximation of the posterior on 7 inducing points instead of 50 training rows",
-        ),
+        ((), "the training rows"),
+        (("--inducing", "7"), "7 inducing points instead of 50 training rows"),
     ],
 )
 def test_the_approximation_that_certificates_are_about_is_named(folder, options, approximation):

@@ -930,7 +930,7 @@ def test_the_summary_counts_unusual_rows(report_of, large):
 
 def test_the_summary_says_if_there_are_too_few_rows_to_tell(report_of, train, table):
     _, page = report_of(train, table)
-    assert "7 rows were predicted. Only 12 rows were held out" in page.text
+    assert "7 rows were predicted. 12 held-out rows are too few" in page.text
     assert "are unusual" not in page.text
 
 
@@ -988,7 +988,7 @@ def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(report
 def test_held_out_rows_are_measured_by_true_class(report_of, large):
     result, page = report_of(large, large)
     head, *rows = page.rows["How good is it for each class?"]
-    assert head == ["class", "held-out rows", "right predictions", "sets hold it"]
+    assert head == ["class", "held-out rows", "right predictions", "coverage"]
     measured = result.model.measured_by_class()
     held = result.held_out
     for name, count, right, covered in rows:
@@ -996,7 +996,10 @@ def test_held_out_rows_are_measured_by_true_class(report_of, large):
         assert int(count) == len(of_class)
         assert right == f"{100 * (of_class['prediction'] == name).mean():.1f}%"
         assert covered == f"{100 * measured['coverage'][name]:.1f}%"
-    assert "Sets are meant to hold 90% of all labels, not of those of each class" in page.text
+    assert (
+        "The nominal coverage of 90% holds on average over all classes, not within each class"
+        in page.text
+    )
     overall = (measured["coverage"] * measured["rows"]).sum() / measured["rows"].sum()
     assert result.model.measured_coverage()[0] == pytest.approx(overall)
 
@@ -1009,7 +1012,7 @@ def test_of_many_classes_those_are_shown_that_sets_hold_least_often(report_of):
     _, *rows = page.rows["How good is it for each class?"]
     measured = result.model.measured_by_class()["coverage"]
     assert {row[0] for row in rows} == set(measured.nsmallest(10).index)
-    assert "true class: of 12, the 10 that prediction sets hold least often." in page.text
+    assert "true class: of 12, the 10 with the lowest coverage." in page.text
 
 
 def test_a_regression_has_no_classes_to_measure(large):
@@ -1041,7 +1044,7 @@ def test_all_rows_are_counted_by_predicted_class(report_of, large):
 def test_a_report_without_any_wrong_prediction_says_so(report_of):
     frame = pd.DataFrame({"a": np.repeat([0.0, 100.0], 50), "kind": np.repeat(["x", "y"], 50)})
     _, page = report_of(frame, frame)
-    assert "All held-out rows were predicted right" in page.text
+    assert "All held-out predictions are right" in page.text
 
 
 def test_the_report_leaves_no_figure_open(report_of, large):
