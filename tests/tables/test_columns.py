@@ -319,7 +319,7 @@ def test_a_model_of_somebody_else_gets_the_text_as_it_is():
 
 
 def test_a_column_named_like_a_part_of_a_date_is_refused():
-    with pytest.raises(TableError, match=r"'c \(month\)' has the name of a part"):
+    with pytest.raises(TableError, match=r"'c \(month\)' has the same name as a column derived"):
         CleanColumns().fit(pd.DataFrame({"c": ["2020-01-31"], "c (month)": [1]}))
 
 

@@ -342,7 +342,7 @@ def test_an_array_has_columns_with_numbers(people):
     assert fitted.feature_names_in_.tolist() == ["x0", "x1"]
     assert fitted.columns_.numbers_ == ["x0"]
     assert fitted.predict(values[:3]).index.equals(pd.RangeIndex(3))
-    with pytest.raises(TableError, match="lacks x1"):
+    with pytest.raises(TableError, match="lacks the training columns x1"):
         fitted.predict(values[:, :1])
 
 
@@ -353,7 +353,7 @@ def test_an_array_has_columns_with_numbers(people):
         (lambda people: people["age"].to_numpy(), "got numpy.ndarray of shape (80,)"),
         (lambda people: people.to_dict("list"), "got dict; convert it with pandas.DataFrame(...)"),
         (lambda people: people.to_numpy().tolist(), "got list; pandas.DataFrame(...)"),
-        (lambda people: "known.csv", "got str; pandas.DataFrame(...)"),
+        (lambda people: "known.csv", "got str; convert it with pandas.DataFrame(...)"),
     ],
 )
 def test_what_is_no_table_is_refused_by_name(table, got, model, people):
