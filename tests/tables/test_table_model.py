@@ -1111,7 +1111,7 @@ def test_a_part_of_a_nameless_index_numbers_the_rows_too():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (None, "The held-out table lacks size"),
+        (None, "The held-out table lacks the training columns size"),
         ("oops", "200 of the 200 rows of the held-out table .* row 0: size is 'oops', not a num"),
     ],
 )
