@@ -204,7 +204,7 @@ def _summary(history: Any) -> str:
 
 
 def _picture(history: Any, path: Path) -> str:
-    """Plot the training; return a line with the path, or with the reason why there is no plot."""
+    """Plot the training; return a line with the path, or with the reason for a missing plot."""
     if len(history) == 0:
         return "No plot: no episode has ended."
     from skuq.extras import import_optional

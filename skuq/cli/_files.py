@@ -85,7 +85,7 @@ def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         found = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob(pattern)))
         if not found or not pattern:
-            what = "no file matches" if has_magic(pattern) else "there is no file"
+            what = "no file matches" if has_magic(pattern) else "cannot find"
             raise InputError(f"{option}: {what} {pattern or repr(pattern)}.")
         for path in found:
             if not path.is_file():

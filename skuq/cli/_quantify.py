@@ -236,7 +236,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
 
 def _files_of_model(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise InputError(f"--load: there is no folder {folder}; pass a folder written by --save.")
+        raise InputError(f"--load: cannot find {folder}; pass a folder written by --save.")
     return list(folder.iterdir())
 
 

@@ -245,7 +245,7 @@ class CalibrationAuditDisplay(Display):
         Raises
         ------
         ValueError
-            If there is no such group.
+            If `group` is not an audited group.
         """
         check_is_fitted(auditor)
         if group is not None and group not in auditor.group_bins_:

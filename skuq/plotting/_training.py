@@ -50,7 +50,7 @@ class AgentTrainingDisplay(Display):
     Raises
     ------
     ValueError
-        If columns are missing, there is no episode, a step is not finite, or `window` is not a
+        If columns are missing, `history` is empty, a step is not finite, or `window` is not a
         positive integer.
 
     Examples

@@ -113,7 +113,7 @@ def _smaller(in_groups: Iterable[Row]) -> str:
 
 
 def findings(figures: Figures) -> list[str]:
-    """Describe the findings; empty if there is no significant deviation."""
+    """Describe the findings; empty without significant deviations."""
     found, of_groups = _runs(figures["bins"]), _runs_of_groups(figures)
     shown = [("Of", row) for row in found[:MOST_BINS]]
     shown += [(f"Group {name}: of", row) for name, row in of_groups[:MOST_GROUPS]]

@@ -123,7 +123,7 @@ def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
 
 
 def copies_in(frame: pd.DataFrame) -> Hashes | None:
-    """Return a hash of each row, equal for duplicates; None if there are no duplicates."""
+    """Return a hash of each row, equal for duplicates; None without duplicates."""
     rows = _hashes(frame)
     counts = np.unique(rows, return_counts=True)[1]
     if len(counts) == len(rows) or len(counts) < FEWEST_DIFFERENT * len(rows):

@@ -185,11 +185,11 @@ def test_how_files_were_read_is_said(folder):
 @pytest.mark.parametrize(
     ("predictions", "options", "message"),
     [
-        ("absent.csv", [], "--predictions: there is no file absent.csv."),
+        ("absent.csv", [], "--predictions: cannot find absent.csv."),
         ("part-*.csv", [], "--predictions: no file matches part-*.csv."),
         ("*.csv", ["--predictions", "honest.csv"], "--predictions: honest.csv is named twice."),
         (".", [], "--predictions: . is not a file"),
-        ("", [], "--predictions: there is no file ''."),
+        ("", [], "--predictions: cannot find ''."),
         ("honest.csv", ["--sep", ";"], "honest.csv has a single column"),
         ("honest.csv", ["--encoding", "utf-9"], "Unknown encoding 'utf-9'"),
     ],
