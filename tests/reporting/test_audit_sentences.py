@@ -156,7 +156,7 @@ def test_what_is_wrong_beyond_chance_but_tolerated_is_told_with_its_size():
     assert audit.within_alpha_
     data = audit_data(audit)
     found, in_groups = data["verdict"]["findings"]
-    assert "within the 5 percentage points" in found
+    assert "within the tolerated 5 percentage points" in found
     assert "between 80% and 90% it is 4.6 points too high (20,000 predictions)" in found
     assert "70% and 80%" not in found  # 0.4 points may be chance
     assert "2 bins of groups" in in_groups
@@ -232,7 +232,7 @@ def test_a_region_is_told_in_words_with_its_numbers():
     assert verdict["headline"].startswith("Failed: in 1 region of the inputs the reported ")
     assert "more than the tolerated 20 percentage points" in verdict["headline"]
     line = next(text for text in verdict["findings"] if text.startswith("Region "))
-    assert line.startswith(f"Region {region['rule']}: of the {region['count']} predictions")
+    assert line.startswith(f"Region {region['rule']}: of its {region['count']} predictions")
     assert f"{region['correct']} were right ({100 * region['accuracy']:.1f}%)" in line
     assert sentences.UNDERCONFIDENT in verdict["findings"]
     assert 0.2 < region["detectable_gap"] < 0.5
@@ -294,7 +294,7 @@ def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part():
     data = audit_data(audit)
     told = " ".join(data["verdict"]["sentences"])
     count = data["regions"]["found"][0]["count"]
-    assert f"of the {count:,} predictions there among the 50,000 searched, which" in told
+    assert f"of its {count:,} predictions among the 50,000 searched, with" in told
     assert "were compared in 50,000 of the 60,000 samples, drawn at random." in told
     pytest.importorskip("matplotlib")
     assert audit_report(audit).html().count("in 50,000 of the 60,000 samples") == 3

@@ -937,7 +937,7 @@ def test_the_summary_says_if_there_are_too_few_rows_to_tell(report_of, train, ta
 def test_the_smallest_table_that_is_said_to_be_enough_is_enough(report_of, large):
     for n_rows, enough in ((94, False), (95, True)):
         _, page = report_of(large.head(n_rows), large.head(1).assign(size=1e6))
-        assert ("1 row was predicted. 1 of them (100.0%) is unusual" in page.text) == enough
+        assert ("1 row was predicted. 1 of them (100.0%) is more unusual" in page.text) == enough
         assert ("a training table of 95 rows" in page.text) != enough
 
 
@@ -980,8 +980,8 @@ def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(report
     best = max(rows, key=lambda row: float(row[1]))[0]
     wrong = (result.held_out["prediction"] != result.held_out["label"]).sum()
     assert f"Wrong predictions among the 40 held-out rows: {wrong}; {best}" in page.text
-    assert f"those of the largest {best.removeprefix('low ')} are" in page.text or (
-        best == "low confidence" and "those of the lowest confidence are" in page.text
+    assert f"those with the largest {best.removeprefix('low ')} are" in page.text or (
+        best == "low confidence" and "those with the lowest confidence are" in page.text
     )
 
 
