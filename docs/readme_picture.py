@@ -29,7 +29,7 @@ POINTS = ((0, "o", "#D55E00"), (1, "^", "#56B4E9"))
 
 
 def palette() -> Image.Image:
-    """256 colours that hold all there is: the map, the markers and their edges, and grey."""
+    """Palette of 256 colours for the map, the markers with their edges, and grey."""
     white, steps = np.ones(3), np.linspace(0, 1, 16)[:, None]
     colours = [matplotlib.colormaps["viridis"](np.linspace(0, 1, 192))[:, :3]]
     for colour in [*(colour for _, _, colour in POINTS), INK]:

@@ -25,7 +25,7 @@ BLOCK = re.compile(
 
 
 def blocks(page: str) -> list[tuple[int, str, bool]]:
-    """First line, code, and whether it runs, of each block."""
+    """Yield the first line and code of each block, and whether to run it."""
     found = []
     for match in BLOCK.finditer(page):
         line = page[: match.start(3)].count("\n") + 1
@@ -34,7 +34,7 @@ def blocks(page: str) -> list[tuple[int, str, bool]]:
 
 
 def script(path: Path) -> str:
-    """All blocks that run as one program, whose lines have the numbers of the page."""
+    """Join the blocks to run into one program with the line numbers of the page."""
     lines: list[str] = []
     for line, code, runs in blocks(path.read_text(encoding="utf-8")):
         compile(code, f"{path}:{line}", "exec")
@@ -44,7 +44,7 @@ def script(path: Path) -> str:
 
 
 def run(path: Path) -> bool:
-    """Run a page's program in a process and a folder of its own."""
+    """Run the program of a page in a separate process and temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, path.stem + ".py")
         program.write_text(script(path), encoding="utf-8")

@@ -9,9 +9,9 @@ decision was made by the audited model? A different tool answers each question.
 """
 
 # %%
-# Loans in three districts; the district is not a feature of the models. In the north, a local crisis
-# makes loans late that would have been repaid elsewhere. Incomes and amounts enter as logarithms, so
-# that 5 % is the same distance for everybody.
+# Loans in three districts; the district is not a feature of the models. In the north, a local
+# crisis makes loans late that would have been repaid elsewhere. Incomes and amounts enter as
+# logarithms, so that 5 % is the same distance for everybody.
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
@@ -36,17 +36,17 @@ district = rng.choice(["north", "south", "west"], size=len(X), p=[0.2, 0.4, 0.4]
 y[(district == "north") & (rng.uniform(size=len(X)) < 0.2)] = "late"
 
 # %%
-# Split the data into training rows, reference rows for two audits, and new applications. An audit needs
-# rows that were not used to build the model; the second audit needs rows different from those of the
-# first, whose result changed the model.
+# Split the data into training rows, reference rows for two audits, and new applications. An audit
+# needs rows that were not used to build the model; the second audit needs rows different from those
+# of the first, whose result changed the model.
 train, first, second, new = np.split(np.arange(len(X)), [4000, 7000, 9000])
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
 
 # %%
 # Is the confidence right for every group?
 # ----------------------------------------
-# :class:`~skuq.CalibrationAuditor` compares confidence with accuracy on the reference rows, overall and
-# within each district, and reports significant deviations beyond the tolerance.
+# :class:`~skuq.CalibrationAuditor` compares confidence with accuracy on the reference rows, overall
+# and within each district, and reports significant deviations beyond the tolerance.
 from sklearn.frozen import FrozenEstimator
 
 from skuq import CalibrationAuditor
@@ -67,9 +67,9 @@ for name, bins in audit.group_bins_.items():
         )
 
 # %%
-# The audit detects an effect that the model cannot represent: confidence is too high in the north and,
-# since the training data include the north, too low elsewhere. The bank therefore decides by hand in the
-# north, trains on the other districts only, and audits the new model.
+# The audit detects an effect that the model cannot represent: confidence is too high in the north
+# and, since the training data include the north, too low elsewhere. The bank therefore decides by
+# hand in the north, trains on the other districts only, and audits the new model.
 served = district != "north"
 train, second, new = (rows[served[rows]] for rows in (train, second, new))
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
@@ -81,13 +81,14 @@ for lower, gap in zip(audit.bins_.lower, audit.bins_.detectable_gap, strict=True
 print(f"all together: finds a shift from {audit.bins_.detectable_shift:.2f}")
 
 # %%
-# A passed audit only excludes deviations that it could have detected, so the report states their size.
-# They are detected with a probability of 80 %; smaller deviations may exist.
+# A passed audit only excludes deviations that it could have detected, so the report states their
+# size. They are detected with a probability of 80 %; smaller deviations may exist.
 #
 # Who should decide?
 # ------------------
-# :class:`~skuq.QUAMClassifier` uses the trained model without changing it. ``total`` is the uncertainty of
-# a prediction due to noise and lack of data. A person decides the most uncertain fifth.
+# :class:`~skuq.QUAMClassifier` uses the trained model without changing it. ``total`` is the
+# uncertainty of a prediction due to noise and lack of data. A person decides the most uncertain
+# fifth.
 from skuq import QUAMClassifier
 from skuq.plotting import RiskCoverageDisplay
 
@@ -101,14 +102,15 @@ print(f"share of all errors that people get to see: {wrong[refer].sum() / wrong.
 RiskCoverageDisplay.from_estimator(quam, X_new, y_new)
 
 # %%
-# Here the uncertainty is mostly due to noise, because a linear model of six columns is well determined.
-# To detect out-of-distribution rows, use the epistemic part with a more flexible model:
+# Here the uncertainty is mostly due to noise, because a linear model of six columns is well
+# determined. To detect out-of-distribution rows, use the epistemic part with a more flexible model:
 # :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`.
 #
 # Would a decision change if the income were misstated?
 # -----------------------------------------------------
-# :class:`~skuq.RobustGPC` returns a proof or a counterexample. It is a second model, and its certificates
-# only hold for itself; they are used where it predicts the same class as the first model.
+# :class:`~skuq.RobustGPC` returns a proof or a counterexample. It is a second model, and its
+# certificates only hold for itself; they are used where it predicts the same class as the first
+# model.
 from skuq import RobustGPC
 
 gpc = RobustGPC(random_state=0).fit(X.iloc[train[:500]], y[train[:500]])
@@ -127,11 +129,11 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
 # %%
 # Was the decision made by the audited model?
 # -------------------------------------------
-# A provider with secret weights commits to them once (``pip install '.[zk]'``; networks of ReLU layers
-# and logistic regression). It reports all confidences on the auditor's rows, proves a random sample
-# drawn by the auditor, and attests single predictions. Auditor and client verify the proofs against the
-# same published commitment, without access to the model. The reference string generated here is for
-# tests only; a real one comes from a public ceremony.
+# A provider with secret weights commits to them once (``pip install '.[zk]'``; networks of ReLU
+# layers and logistic regression). It reports all confidences on the auditor's rows, proves a random
+# sample drawn by the auditor, and attests single predictions. Auditor and client verify the proofs
+# against the same published commitment, without access to the model. The reference string generated
+# here is for tests only; a real one comes from a public ceremony.
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 
@@ -160,9 +162,9 @@ if find_spec("ezkl") is not None:
         print(f"and says {checked.label}, with a confidence of {checked.confidence:.3f}")
 
 # %%
-# In summary, people decide in the north. Elsewhere, people decide a fifth of the applications, which
-# include most of the errors. The model that decides the remaining ones passed an audit in both
-# districts, and the report states which deviations the audit could have missed. For the decisions
-# listed as safe, a second model that agrees proves that they do not change if the income is misstated
-# by 5 %; the other decisions are listed as well. A client can verify that a decision was made by the
-# audited model.
+# In summary, people decide in the north. Elsewhere, people decide a fifth of the applications,
+# which include most of the errors. The model that decides the remaining ones passed an audit in
+# both districts, and the report states which deviations the audit could have missed. For the
+# decisions listed as safe, a second model that agrees proves that they do not change if the income
+# is misstated by 5 %; the other decisions are listed as well. A client can verify that a decision
+# was made by the audited model.

@@ -315,7 +315,10 @@ def test_names_that_matplotlib_would_interpret_are_drawn_as_text():
         ({"image_shape": (1, 1, 2)}, r"two positive integers whose product .*; got \(1, 1, 2\)"),
         ({"image_shape": 2}, "two positive integers whose product .*; got 2"),
         ({"image": [0, 1]}, "`image` requires `image_shape`"),
-        ({"image_shape": (1, 2), "feature_names": ["a", "b"]}, "`image_shape`, which draws a heat map"),
+        (
+            {"image_shape": (1, 2), "feature_names": ["a", "b"]},
+            "`image_shape`, which draws a heat map",
+        ),
         ({"image_shape": (1, 2), "max_features": 1}, "`image_shape`, which draws a heat map"),
         ({"feature_names": ["a"]}, "`feature_names` must have one value per feature"),
         ({"max_features": 0}, "`max_features` must be >= 1, got 0"),

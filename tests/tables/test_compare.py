@@ -116,7 +116,9 @@ def test_what_cannot_be_compared_is_refused(rows, models):
         compare_models(a, b, rows.drop(columns="paid"))
     with pytest.raises(TableError, match="no column 'size'"):
         compare_models(a, b, rows, groups=["size"])
-    with pytest.raises(TableError, match="has 5 rows with a value of 'paid'; at least 10 are needed"):
+    with pytest.raises(
+        TableError, match="has 5 rows with a value of 'paid'; at least 10 are needed"
+    ):
         compare_models(a, b, rows[:5])
     with pytest.raises(TableError, match="has the class 'maybe'"):
         compare_models(a, b, rows[500:].assign(paid="maybe"))

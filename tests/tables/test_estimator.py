@@ -352,7 +352,10 @@ def test_an_array_has_columns_with_numbers(people):
         (lambda people: people.iloc[0], "got pandas.Series of shape (4,); for a single row"),
         (lambda people: people["age"].to_numpy(), "got numpy.ndarray of shape (80,)"),
         (lambda people: people.to_dict("list"), "got dict; convert it with pandas.DataFrame(...)"),
-        (lambda people: people.to_numpy().tolist(), "got list; convert it with pandas.DataFrame(...)"),
+        (
+            lambda people: people.to_numpy().tolist(),
+            "got list; convert it with pandas.DataFrame(...)",
+        ),
         (lambda people: "known.csv", "got str; convert it with pandas.DataFrame(...)"),
     ],
 )
