@@ -47,7 +47,7 @@ def refusal(model, folder):
     skops.dump(model, folder / "model.skops")
     with pytest.raises(TableError) as refused:
         read_estimator(folder / "model.skops")
-    assert "say so (`trust=True`)" in str(refused.value)
+    assert "pass `trust=True`" in str(refused.value)
     read_estimator(folder / "model.skops", trust=True)
     return str(refused.value)
 

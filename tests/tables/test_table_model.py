@@ -648,10 +648,10 @@ def test_whole_numbers_of_many_values_are_quantities_and_this_is_said(target, wa
     frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=len(target)), "y": target})
     model = TableModel("logistic").fit(frame, "y")
     assert model.task_ == "regression"
-    (note,) = (note for note in model.notes_ if 'say so (`task="classification"`)' in note)
+    (note,) = (note for note in model.notes_ if 'pass `task="classification"`' in note)
     assert (note in model.warnings_) == warned
     model = TableModel("logistic", task="regression").fit(frame, "y")
-    assert not any("say so" in note for note in model.notes_)
+    assert not any("if they are classes" in note for note in model.notes_)
 
 
 def test_a_target_in_text_is_read_and_what_is_not_a_number_is_left_out(train, table):
