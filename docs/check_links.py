@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 ELSEWHERE = ("http:", "https:", "mailto:")
-SHOWN = 50  # broken links, of which a build that failed half-way has thousands
-LOADED = {"script": "src", "img": "src", "link": "href"}  # by a browser, before anybody clicks
+SHOWN = 50  # largest number of broken links to print; an incomplete build has thousands
+LOADED = {"script": "src", "img": "src", "link": "href"}  # loaded by a browser without a click
 
 
 class Page(HTMLParser):
@@ -36,7 +36,7 @@ class Page(HTMLParser):
 
 
 def broken(path: Path, pages: dict[Path, Page]) -> Iterator[str]:
-    """Links of a page that lead nowhere."""
+    """Broken links of a page."""
     for link, loaded in pages[path].links:
         if link.startswith(ELSEWHERE):
             if loaded and not link.startswith("mailto:"):

@@ -1,4 +1,4 @@
-"""The directive ``command-help``: the help of a command, as the command prints it."""
+"""The directive ``command-help``, which includes the help page of a command."""
 
 from click.testing import CliRunner
 from docutils import nodes

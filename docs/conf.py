@@ -3,7 +3,7 @@
 import os
 import sys
 
-# The examples run while the documentation is built: one thread each, on any machine.
+# Examples run during the build: one thread each, whatever the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import matplotlib
@@ -84,7 +84,7 @@ html_math_renderer = "mathml"
 
 
 def _skip_member(app, what, name, obj, skip, options):
-    """Leave out what is generated: fields of tuples and of classes with slots, metadata routing."""
+    """Skip generated members: fields of tuples and of classes with slots, metadata routing."""
     if type(obj).__name__ in ("_tuplegetter", "member_descriptor"):
         return True
     if name.startswith("set_") and name.endswith("_request"):

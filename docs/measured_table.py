@@ -1,4 +1,4 @@
-"""The directive ``measured-table``: figures that a benchmark recorded, as a table."""
+"""The directive ``measured-table``, which shows recorded results of a benchmark as a table."""
 
 import json
 from collections.abc import Iterator

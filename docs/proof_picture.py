@@ -29,7 +29,7 @@ HOLDS = (
 
 
 def box(ax: Axes, x: float, y: float, width: float, height: float, colour: str, edge: str) -> None:
-    """Draw a box with round corners, placed by its centre and its upper side."""
+    """Draw a box with round corners, positioned by its centre and upper edge."""
     ax.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height),
@@ -45,7 +45,7 @@ def box(ax: Axes, x: float, y: float, width: float, height: float, colour: str, 
 
 
 def note(ax: Axes, x: float, y: float, text: str, colour: str, edge: str, height: float) -> None:
-    """Draw a step that one party takes alone."""
+    """Draw a step of a single party."""
     box(ax, x, y, 27, height, colour, edge)
     ax.text(x, y - height / 2, text, ha="center", va="center", fontsize=9, color=INK, zorder=3)
 
@@ -69,7 +69,7 @@ def number(ax: Axes, x: float, y: float, step: int) -> None:
 def message(
     ax: Axes, y: float, sender: float, receiver: float, text: str, *, step: int = 0
 ) -> None:
-    """Draw an arrow with its text above it; dashed where it is not a numbered step."""
+    """Draw an arrow with its text above; dashed if it is not a numbered step."""
     ax.annotate(
         "",
         (receiver, y),

@@ -1,4 +1,4 @@
-"""The directive ``pythons-table``: on which Pythons the extras installed and the tests passed."""
+"""The directive ``pythons-table``: Python versions on which extras install and tests pass."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ RECORD = Path(__file__).parent / "pythons.json"
 
 
 class PythonsTable(Directive):
-    """What ``.ci/pythons`` recorded in ``pythons.json``: a row for each extra."""
+    """Table of the results in ``pythons.json``, recorded by ``.ci/pythons``: a row per extra."""
 
     def run(self) -> list[nodes.Node]:
         """Parse a list-table of what was recorded."""
@@ -25,7 +25,7 @@ class PythonsTable(Directive):
 
 
 def table(runs: list[dict]) -> Iterator[str]:
-    """List-table with a column for each Python, and the tests in its last row."""
+    """List-table with a column per Python version, and the tests in its last row."""
     yield from (".. list-table::", "   :header-rows: 1", "")
     heads = [f"Python {each['python']}, torch {each['torch'].partition('+')[0]}" for each in runs]
     yield from _line(["extra", *heads])
@@ -41,7 +41,7 @@ def table(runs: list[dict]) -> Iterator[str]:
 
 
 def _cell(found: dict | None) -> str:
-    """Whether an extra installed, and what it lacks on this Python."""
+    """Whether an extra installs, and which packages it lacks on this Python version."""
     if found is None:
         return "\N{EN DASH}"
     if "error" in found:

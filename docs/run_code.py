@@ -69,7 +69,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def script(path: Path) -> str:
-    """All blocks that run as one program, whose lines have the numbers of the page."""
+    """Join the blocks to run into one program with the line numbers of the page."""
     lines: list[str] = []
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.language == "python":

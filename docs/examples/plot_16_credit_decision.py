@@ -2,16 +2,16 @@
 A credit decision that can be defended
 ======================================
 
-A bank predicts which loans will be late. Before the predictions decide anything, four people ask:
-is the confidence real, for everybody? Which applications should a person decide? Would an answer
-change if the income were misstated by 5 %? And how does a client know that the model that answered
-is the one that was examined? Each question has its tool, and all are about one model.
+A bank predicts which loans will be late. Before it uses the predictions, it has to answer four
+questions. Is the confidence right for every group? Which applications should a person decide?
+Would a decision change if the income were misstated by 5 %? How can a client verify that the
+decision was made by the audited model? A different tool answers each question.
 """
 
 # %%
-# Loans in three districts, which no model gets to see. In the north a local crisis makes loans late
-# that would have been repaid elsewhere. Incomes and amounts enter by their logarithms, so that 5 %
-# is the same distance for everybody.
+# Loans in three districts; the district is not a feature of the models. In the north, a local
+# crisis makes loans late that would have been repaid elsewhere. Incomes and amounts enter as
+# logarithms, so that 5 % is the same distance for everybody.
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
@@ -36,18 +36,17 @@ district = rng.choice(["north", "south", "west"], size=len(X), p=[0.2, 0.4, 0.4]
 y[(district == "north") & (rng.uniform(size=len(X)) < 0.2)] = "late"
 
 # %%
-# Rows to learn from, reference rows for two audits, and new applications. An audit needs rows that
-# had no part in making the model, and a second audit needs others than the first, whose result
-# changed the model.
+# Split the data into training rows, reference rows for two audits, and new applications. An audit
+# needs rows that were not used to build the model; the second audit needs rows different from those
+# of the first, whose result changed the model.
 train, first, second, new = np.split(np.arange(len(X)), [4000, 7000, 9000])
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
 
 # %%
-# Is the confidence real, for everybody?
-# --------------------------------------
-# :class:`~skuq.CalibrationAuditor` compares confidence with what the labels of the reference rows
-# support, overall and within each district, and says what exceeds the tolerance by more than
-# chance.
+# Is the confidence right for every group?
+# ----------------------------------------
+# :class:`~skuq.CalibrationAuditor` compares confidence with accuracy on the reference rows, overall
+# and within each district, and reports significant deviations beyond the tolerance.
 from sklearn.frozen import FrozenEstimator
 
 from skuq import CalibrationAuditor
@@ -68,9 +67,9 @@ for name, bins in audit.group_bins_.items():
         )
 
 # %%
-# The audit finds what the model cannot see: in the north confidence is too high, and because the
-# model learnt from the north, too, it is too low elsewhere. So the bank decides by hand in the
-# north, learns from the other districts alone, and has the new model audited.
+# The audit detects an effect that the model cannot represent: confidence is too high in the north
+# and, since the training data include the north, too low elsewhere. The bank therefore decides by
+# hand in the north, trains on the other districts only, and audits the new model.
 served = district != "north"
 train, second, new = (rows[served[rows]] for rows in (train, second, new))
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
@@ -82,13 +81,14 @@ for lower, gap in zip(audit.bins_.lower, audit.bins_.detectable_gap, strict=True
 print(f"all together: finds a shift from {audit.bins_.detectable_shift:.2f}")
 
 # %%
-# A passed audit is worth what it could have found, which is why these gaps belong in the report.
-# They are found with a probability of 80 %; smaller ones may be there.
+# A passed audit only excludes deviations that it could have detected, so the report states their
+# size. They are detected with a probability of 80 %; smaller deviations may exist.
 #
 # Who should decide?
 # ------------------
-# :class:`~skuq.QUAMClassifier` takes the model as it is. ``total`` is what speaks against a
-# prediction, be it noise or a lack of data. The least certain fifth goes to a person.
+# :class:`~skuq.QUAMClassifier` uses the trained model without changing it. ``total`` is the
+# uncertainty of a prediction due to noise and lack of data. A person decides the most uncertain
+# fifth.
 from skuq import QUAMClassifier
 from skuq.plotting import RiskCoverageDisplay
 
@@ -102,14 +102,15 @@ print(f"share of all errors that people get to see: {wrong[refer].sum() / wrong.
 RiskCoverageDisplay.from_estimator(quam, X_new, y_new)
 
 # %%
-# That is about noise: six columns and a linear model leave little to learn. Rows unlike all others
-# are found by the epistemic part with a model that could fit them in more than one way:
+# Here the uncertainty is mostly due to noise, because a linear model of six columns is well
+# determined. To detect out-of-distribution rows, use the epistemic part with a more flexible model:
 # :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`.
 #
-# Would it change if the income were misstated?
-# ---------------------------------------------
-# :class:`~skuq.RobustGPC` answers with a proof or a counterexample. It is a second model, and its
-# certificates are about itself: so they count where it gives the same answer as the first.
+# Would a decision change if the income were misstated?
+# -----------------------------------------------------
+# :class:`~skuq.RobustGPC` returns a proof or a counterexample. It is a second model, and its
+# certificates only hold for itself; they are used where it predicts the same class as the first
+# model.
 from skuq import RobustGPC
 
 gpc = RobustGPC(random_state=0).fit(X.iloc[train[:500]], y[train[:500]])
@@ -126,13 +127,13 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
     print(f"loan {asked.index[row]}: {text}")
 
 # %%
-# Is the model that answers the one that was examined?
-# ----------------------------------------------------
-# A provider that must not show its weights commits to them once (``pip install '.[zk]'``;
-# networks of ReLU layers and logistic regression). It reports all confidences on the auditor's
-# rows, proves those that the auditor then draws, and attests single answers. Auditor and client
-# check against the one published commitment, without having the model. Strings that were made
-# here are for tests: real ones come from a public ceremony.
+# Was the decision made by the audited model?
+# -------------------------------------------
+# A provider with secret weights commits to them once (``pip install '.[zk]'``; networks of ReLU
+# layers and logistic regression). It reports all confidences on the auditor's rows, proves a random
+# sample drawn by the auditor, and attests single predictions. Auditor and client verify the proofs
+# against the same published commitment, without access to the model. The reference string generated
+# here is for tests only; a real one comes from a public ceremony.
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 
@@ -161,9 +162,9 @@ if find_spec("ezkl") is not None:
         print(f"and says {checked.label}, with a confidence of {checked.confidence:.3f}")
 
 # %%
-# So the bank can say: in the north people decide. Elsewhere a fifth of the applications goes to
-# people, and these hold most of the errors. The model that answers the others passed an audit in
-# both districts, with gaps that it could have missed stated beside it. No answer that is listed as
-# safe depends on an income misstated by 5 %, by the proof of a second model that agrees with it;
-# what is not safe is listed, too. And a client can check that the model that answered is the one
-# that was audited.
+# In summary, people decide in the north. Elsewhere, people decide a fifth of the applications,
+# which include most of the errors. The model that decides the remaining ones passed an audit in
+# both districts, and the report states which deviations the audit could have missed. For the
+# decisions listed as safe, a second model that agrees proves that they do not change if the income
+# is misstated by 5 %; the other decisions are listed as well. A client can verify that a decision
+# was made by the audited model.

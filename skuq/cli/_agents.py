@@ -1,4 +1,4 @@
-"""``skuq train-agent`` and ``skuq play``: training in a folder, and episodes of the agent."""
+"""``skuq train-agent`` and ``skuq play``: train an agent in a folder, and play episodes with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skuq.cli._files import (
 from skuq.cli._main import one_line
 from skuq.files import atomic_path
 
-LAST = 100  # episodes whose mean return is printed
+LAST = 100  # last episodes, over which the printed mean return is taken
 FACTOR = click.FloatRange(0, max=math.inf, max_open=True)
 RUN_FOLDER = click.Path(file_okay=False, path_type=Path)
 device = click.option(
@@ -29,7 +29,7 @@ device = click.option(
 
 
 def import_rl(command: str) -> Any:
-    """The package `skuq.uadqn`, or one line that names the missing extra."""
+    """Import `skuq.uadqn`; if dependencies are missing, the error names the extra."""
     from skuq import uadqn
 
     try:
@@ -40,13 +40,13 @@ def import_rl(command: str) -> Any:
 
 
 @click.command("train-agent")
-@click.option("--env", required=True, help="Environment, by its id.")
-@click.option("--steps", type=click.IntRange(1), required=True, help="Steps of training.")
+@click.option("--env", required=True, help="Id of the environment.")
+@click.option("--steps", type=click.IntRange(1), required=True, help="Number of training steps.")
 @click.option(
     "--out",
     type=RUN_FOLDER,
     required=True,
-    help="Folder of the run: a new one, or that of a run to continue.",
+    help="Folder of the run: a new folder, or that of a run to continue.",
 )
 @click.option(
     "--method",
@@ -70,7 +70,7 @@ def import_rl(command: str) -> Any:
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="How many of the seeds are trained at once.  [default: one for each core]",
+    help="Number of seeds trained in parallel.  [default: one per core]",
 )
 @click.option(
     "--epistemic-factor",
@@ -87,7 +87,7 @@ def import_rl(command: str) -> Any:
     type=click.IntRange(1),
     default=10_000,
     show_default=True,
-    help="Steps from one checkpoint to the next.",
+    help="Number of steps between checkpoints.",
 )
 @device
 @trust_option
@@ -109,12 +109,12 @@ def train_agent(
 ) -> None:
     """Train an agent in an environment.
 
-    Repeat the command with --trust to continue an interrupted training: its checkpoint is loaded,
-    which can run code. More steps extend a finished training of uadqn. Several seeds are trained
-    side by side, each in a process.
+    To continue an interrupted training, repeat the command with --trust: it loads a checkpoint,
+    which can run code. To extend a finished training of uadqn, repeat it with more --steps.
+    Several seeds are trained in parallel, each in its own process.
     """
     if jobs is not None and seeds is None:
-        raise click.UsageError("--jobs is for several seeds; give their number with --seeds.")
+        raise click.UsageError("--jobs requires --seeds, the number of seeds to train.")
     uadqn = import_rl("skuq train-agent")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
     options = {"checkpoint_every": checkpoint_every, "device": device, "trust": trust}
@@ -137,7 +137,7 @@ def _train_one(uadqn: Any, out: Path, config: Any, options: dict[str, Any], quie
             bar.close()
         _interrupted(f"from step {uadqn.last_saved_step(out)}")
     if outcome.history is None:
-        _say(f"The run in {out} is finished: {outcome.steps} steps. Nothing to do.", quiet)
+        _say(f"The run in {out} is already finished ({outcome.steps} steps).", quiet)
         return
     _say(_summary(outcome.history), quiet)
     _say(f"Agent: {out / 'agent.zip'}\nHistory: {out / 'history.csv'}", quiet)
@@ -147,7 +147,7 @@ def _train_one(uadqn: Any, out: Path, config: Any, options: dict[str, Any], quie
 def _train_several(
     uadqn: Any, out: Path, config: Any, seeds: int, options: dict[str, Any], quiet: bool
 ) -> None:
-    """Train seeds side by side; a line for each as it is finished, and their mean."""
+    """Train seeds in parallel; print a line for each finished seed, and the mean return."""
     finished = uadqn.train_seeds(out, config, seeds, **options)
     returns: list[float] = []
     try:
@@ -155,14 +155,14 @@ def _train_several(
             if len(run.history):
                 returns.append(run.history.score.tail(LAST).mean())
             if not quiet:
-                tqdm.write(f"{run.folder}: {_summary(run.history)}")  # above the bar
+                tqdm.write(f"{run.folder}: {_summary(run.history)}")
             _picture(run.history, run.folder / "training.png")
     except KeyboardInterrupt:
         _interrupted("from the last checkpoints")
     if not returns:
         return
     spread = f" (standard deviation {statistics.stdev(returns):.4g})" if len(returns) > 1 else ""
-    of = f" of {seeds}" if len(returns) < seeds else ""  # of the others, no episode has ended
+    of = f" of {seeds}" if len(returns) < seeds else ""  # other seeds have no finished episode
     _say(f"Mean over {len(returns)}{of} seeds: {statistics.fmean(returns):.4g}{spread}", quiet)
 
 
@@ -172,7 +172,7 @@ def _interrupted(where: str) -> NoReturn:
 
 
 def _announce(out: Path, uadqn: Any, steps: int) -> Any:
-    """Progress bar, after a line about where training continues."""
+    """Progress bar that first prints the step at which training continues."""
 
     class Announced(uadqn.TrainingProgress):
         def _on_training_start(self) -> None:
@@ -204,22 +204,22 @@ def _summary(history: Any) -> str:
 
 
 def _picture(history: Any, path: Path) -> str:
-    """Draw the training; return a line about the picture, or about the lack of matplotlib."""
+    """Plot the training; return a line with the path, or with the reason for a missing plot."""
     if len(history) == 0:
-        return "No picture: no episode has ended."
+        return "No plot: no episode has ended."
     from skuq.extras import import_optional
     from skuq.plotting import AgentTrainingDisplay
 
     try:
         figures = import_optional("matplotlib.figure", extra="plot")
     except ImportError as error:
-        return f"No picture: {error}"
+        return f"No plot: {error}"
     display = AgentTrainingDisplay(history)
     figure = figures.Figure(figsize=display.size, layout="constrained")
     display.plot(figure.add_subplot())
     with atomic_path(path) as partial:
         figure.savefig(partial, format="png", dpi=150)
-    return f"Picture: {path}"
+    return f"Plot: {path}"
 
 
 # --- episodes ------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _picture(history: Any, path: Path) -> str:
     type=click.IntRange(1),
     default=10_000,
     show_default=True,
-    help="Number of steps after which an episode is cut.",
+    help="Number of steps after which an episode is truncated.",
 )
 @device
 @trust_option
@@ -258,16 +258,19 @@ def play(
 ) -> None:
     """Play episodes with a trained agent.
 
-    RUN is the folder that train-agent wrote; of several seeds, that of one of them. A line is
-    printed for each episode: its return, and the uncertainty of the agent about the return of its
-    actions. Agents are pickled objects, which can run code: they are played with --trust alone.
+    RUN is a folder written by train-agent; for several seeds, the folder of one of them. The
+    command prints the return of each episode, and the agent's uncertainty about the returns of its
+    actions. Agents are pickled objects, which can run code, so that --trust is required.
     """
     if gif is not None:
         if gif.suffix.lower() != ".gif":
             raise InputError(f"--gif: {gif} must end in .gif.")
         check_outputs([gif], [])
     if seed + episodes > 2**32:
-        raise InputError(f"--seed: the last episode's must be below 2**32, got {seed} as first.")
+        raise InputError(
+            f"--seed: the seed of the last episode must be below 2**32, but {episodes} episodes "
+            f"start from {seed}."
+        )
     uadqn = import_rl("skuq play")
     try:
         agent = uadqn.load_agent(run, device, trust=trust)
@@ -275,7 +278,7 @@ def play(
         raise InputError(_seeds_in(run) or one_line(error)) from error
     if not agent.finished:
         at, steps = agent.algorithm.num_timesteps, agent.config["steps"]
-        click.echo(f"The run is not finished; this is its agent after {at} of {steps} steps.")
+        click.echo(f"The run is not finished; using its agent after {at} of {steps} steps.")
     _play(uadqn, agent, episodes, gif, seed, max_steps)
 
 
@@ -317,20 +320,20 @@ def _play(
 
 
 def _seeds_in(folder: Path) -> str:
-    """Refusal of a folder that holds the runs of several seeds; empty for another one."""
+    """Error message for a folder with the runs of several seeds; "" for other folders."""
     runs = (path.parent.name for path in folder.glob("seed-*/config.json"))
     numbers = sorted(int(name) for run in runs if (name := run.removeprefix("seed-")).isdecimal())
     if not numbers or (folder / "config.json").exists():
         return ""
     names = ", ".join(f"seed-{number}" for number in numbers)
-    return f"{folder} holds a run for each of several seeds; name one of its folders: {names}."
+    return f"{folder} contains one run per seed; pass one of its folders: {names}."
 
 
 def _made(uadqn: Any, name: str) -> Any:
     try:
         return uadqn.make_env(name)
-    except Exception as error:  # environments fail in any way
-        raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
+    except Exception as error:  # an environment can raise any exception
+        raise InputError(f"Environment {name!r} cannot be created: {one_line(error)}") from error
 
 
 def _film(uadqn: Any, name: str) -> Any:
@@ -339,16 +342,16 @@ def _film(uadqn: Any, name: str) -> Any:
     except ImportError as error:
         raise InputError(f"--gif: {error}") from error
     except uadqn.FilmError as error:
-        raise InputError(f"{name}: {one_line(error)}; leave out --gif.") from error
-    except Exception as error:  # of code that is not ours
-        raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
+        raise InputError(f"{name}: {one_line(error)}; omit --gif.") from error
+    except Exception as error:  # an environment can raise any exception
+        raise InputError(f"Environment {name!r} cannot be created: {one_line(error)}") from error
 
 
 def _line(played: Any, estimates: list[Any]) -> str:
-    """Return, length and falls of an episode, and the mean deviations of its actions' returns."""
+    """Line with an episode's return, length and falls, and mean standard deviations of returns."""
     parts = [f"return {played.score:.4g}", f"{played.steps} steps"]
     if not played.ended:
-        parts[-1] += " (cut)"
+        parts[-1] += " (truncated)"
     if played.falls is not None:
         parts.append(f"{played.falls} falls")
     for name in ("epistemic", "aleatoric"):

@@ -1,6 +1,6 @@
-"""``skuq audit``: the verdict on recorded predictions, also as an exit code.
+"""``skuq audit``: audit recorded predictions; the exit code is the verdict.
 
-Its subcommands, for audits of a model that is not revealed, are in ``_proofs`` and
+Its subcommands, which audit a model without revealing it, are in ``_proofs`` and
 ``_proofs_verify``.
 """
 
@@ -46,7 +46,7 @@ COMMANDS = {
     "prove": ("skuq.cli._proofs:prove", "Prove the audit of a committed model (provider)."),
     "regions": (
         "skuq.cli._regions:regions",
-        "Choose the regions that an audit judges beside all samples (auditor).",
+        "Choose regions that are audited in addition to all samples (auditor).",
     ),
     "revoke": (
         "skuq.cli._proofs_verify:revoke",
@@ -60,7 +60,7 @@ COMMANDS = {
 
 
 class _Needed(click.Option):
-    """A required option, unless a subcommand takes over."""
+    """An option that is required unless a subcommand is called."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
@@ -85,23 +85,24 @@ class _Needed(click.Option):
     help="CSV or Parquet file, one prediction per row; may be repeated, or a pattern such as "
     "'part-*.parquet'.",
 )
-@click.option("--label", cls=_Needed, required=True, help="Its column with the true label.")
+@click.option("--label", cls=_Needed, required=True, help="Column with the true label.")
 @click.option(
     "--proba",
-    help="Its columns with the reported probabilities, one per class, separated by commas.  "
-    "[default: those that 'skuq quantify' writes, such as p(yes)]",
+    help="Columns with the reported probabilities, one per class, separated by commas.  "
+    "[default: columns named as 'skuq quantify' names them, such as p(yes)]",
 )
 @click.option(
     "--classes",
-    help="Labels in the order of these columns; with one column: both labels, its own last.  "
-    "[default: sorted labels, or those in names such as p(yes)]",
+    help="Labels in the order of the --proba columns; for a single column: both labels, the one "
+    "whose probability it contains last.  [default: labels in names such as p(yes), else sorted "
+    "labels]",
 )
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 1),
     default=0.05,
     show_default=True,
-    help="Tolerated distance between accuracy and confidence.",
+    help="Tolerated difference between accuracy and confidence.",
 )
 @click.option(
     "--bins",
@@ -116,33 +117,33 @@ class _Needed(click.Option):
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
-    help="Least probability that a model within the tolerance passes.",
+    help="Probability, at least, that a model within the tolerance passes.",
 )
-@click.option("--groups", help="Columns whose groups are audited too, separated by commas.")
+@click.option("--groups", help="Columns whose groups are audited as well, separated by commas.")
 @click.option(
     "--features",
-    help="Columns in which regions of wrong confidence are searched, separated by commas.",
+    help="Columns in which to search for regions of wrong confidence, separated by commas.",
 )
 @click.option(
     "--weights",
-    help="Column with weights of the rows: numbers of samples, or weights of a survey.",
+    help="Column with weights of the rows: frequencies, or survey weights.",
 )
 @click.option(
     "--region-alpha",
     type=click.FloatRange(0, 1),
-    help="Tolerated distance within such regions.  [default: that of --alpha]",
+    help="Tolerated difference within these regions.  [default: the value of --alpha]",
 )
 @click.option(
     "--report",
     type=WRITABLE,
-    help="HTML report to write (needs extra 'plot'); its figures go beside it as JSON.",
+    help="HTML report to write (needs extra 'plot'), with its numbers in a JSON file next to it.",
 )
-@click.option("--json", "json_path", type=WRITABLE, help="JSON file with all figures to write.")
+@click.option("--json", "json_path", type=WRITABLE, help="JSON file to write, with all numbers.")
 @click.option(
     "--jobs",
     default=1,
     show_default=True,
-    help="Processes that share the files; -1 uses all cores.",
+    help="Number of processes, each reading some of the files; -1 uses all cores.",
 )
 @csv_options
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -150,11 +151,11 @@ class _Needed(click.Option):
 def audit(ctx: click.Context, /, **options: Any) -> None:
     """Audit reported confidence against true labels.
 
-    Exit code 0: passed. 10: failed, confidence is wrong by more than chance explains. Any other
-    code: no verdict.
+    Exit code 0: passed. 10: failed, confidence is wrong by more than the tolerance and chance
+    explain. Any other code: no verdict.
 
-    The options are those of an audit of recorded predictions. The commands prove and verify an
-    audit of a model that is not revealed.
+    The options are for an audit of recorded predictions. The subcommands prove and verify an audit
+    of a model without revealing it.
     """
     if ctx.invoked_subcommand is not None:
         _check_unused(ctx)
@@ -163,12 +164,12 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _check_unused(ctx: click.Context) -> None:
-    """Options before the name of a subcommand would be lost."""
+    """Refuse options before the name of a subcommand, which would be ignored."""
     for param in ctx.command.params:
         if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"{param.opts[0]} stands before {ctx.invoked_subcommand!r}; the options of a "
-                "command follow its name.",
+                f"{param.opts[0]} precedes {ctx.invoked_subcommand!r}; write the options of a "
+                "subcommand after its name.",
                 ctx,
             )
 
@@ -189,7 +190,7 @@ def _passes(
     quiet: bool,
     **settings: Any,
 ) -> bool:
-    """Read, audit, write, print, and return whether the audit is passed."""
+    """Audit the files, write and print the results, and return whether the audit passes."""
     check_jobs(jobs)
     for option in ("alpha", "confidence_level"):
         check_finite("--" + option.replace("_", "-"), settings[option])
@@ -210,7 +211,7 @@ def _passes(
     _check_attributes("--features", searched, outcomes)
     _check_attributes("--weights", [] if weights is None else [weights], outcomes)
     if region_alpha is not None and not searched:
-        raise InputError("--region-alpha: name the columns to search (--features) too.")
+        raise InputError("--region-alpha requires --features, the columns to search.")
     try:
         auditor, order, notes = audit_files(
             paths,
@@ -244,11 +245,11 @@ def _split(names: str | None) -> list[str]:
 
 
 def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -> None:
-    """Groups and regions that follow from the outcome would fail every honest model."""
+    """Refuse groups and regions defined by the outcome: every honest model would fail."""
     for name in attributes:
         if name in outcomes:
             raise InputError(
-                f"{option}: {name!r} is the label or a probability; name attributes that do not "
+                f"{option}: {name!r} is the label or a probability; choose columns that do not "
                 "depend on the outcome."
             )
         if attributes.count(name) > 1:
@@ -258,12 +259,12 @@ def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -
 def _write(
     auditor: Any, notes: list[str], report: Path | None, json_path: Path | None
 ) -> dict[str, Any]:
-    """Write the report and the figures where asked for, and return the figures."""
+    """Write the requested report and JSON file, and return the numbers."""
     from skuq.reporting import AuditReport, audit_data, audit_report
 
     if report is not None:
         with warnings.catch_warnings():
-            # A name in a script that the font of the pictures lacks; tables still show it.
+            # Names in a script that the plots' font lacks are still readable in the tables.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             page = audit_report(auditor, notes=notes)
     else:

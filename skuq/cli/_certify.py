@@ -1,4 +1,4 @@
-"""``skuq certify``: a table in, how far each of its rows can move before its class changes out."""
+"""``skuq certify``: certified radii of table rows, within which the predicted class is constant."""
 
 from __future__ import annotations
 
@@ -34,57 +34,57 @@ if TYPE_CHECKING:
     from skuq.gpc import RobustGPC
 
 RESULTS = ("class", "probability", "certified_radius", "counterexample_radius", "whole")
-EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing says otherwise
-INDUCING = 200  # points that represent more of them
+EXACT_ROWS = 2000  # largest training table used without inducing points by default
+INDUCING = 200  # default number of inducing points for larger tables
 
 
 @click.command()
 @click.option("--train", required=True, type=READABLE, help="CSV or Parquet file to train on.")
-@click.option("--target", required=True, help="Its column with the class.")
+@click.option("--target", required=True, help="Column with the class.")
 @click.option("--predict", required=True, type=READABLE, help="File with rows to certify.")
 @click.option("--out", required=True, type=WRITABLE, help="CSV or Parquet file to write.")
 @click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
-@click.option("--id", "id_column", help="Column that identifies rows; kept, not learnt from.")
-@click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
+@click.option("--id", "id_column", help="Column that identifies rows; copied, not a feature.")
+@click.option("--drop", multiple=True, help="Column not to use; may be repeated.")
 @click.option(
     "--fixed",
     default="",
     metavar="COLUMN,COLUMN",
-    help="Columns that cannot change, such as age,sex; all others may.",
+    help="Columns that cannot change, such as age,sex; all other columns may.",
 )
 @click.option(
     "--bounds",
     type=click.Choice(["data", "none"]),
     default="data",
     show_default=True,
-    help="Whether columns stay within the values of the training rows, or may take any.",
+    help="Whether columns stay within the range of the training rows (data), or are unbounded.",
 )
 @click.option(
     "--max-radius",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Largest change to try, in standard deviations of each column.",
+    help="Largest radius, in standard deviations of each column.",
 )
 @click.option(
     "--norm",
     type=click.Choice(["linf", "l2", "l1"]),
     default="linf",
     show_default=True,
-    help="Whether columns change by the radius each (linf), or all together (l2, l1).",
+    help="Norm of a change: the radius limits each column (linf), or all together (l2, l1).",
 )
 @click.option(
     "--max-regions",
     type=click.IntRange(1),
     default=300,
     show_default=True,
-    help="Effort for each row and radius; what needs more counts as not proven.",
+    help="Effort limit for each row and radius; beyond it, a radius counts as not proven.",
 )
 @click.option(
     "--inducing",
     type=click.IntRange(1),
-    help="Points that represent the training rows.  [default: the rows themselves up to "
-    f"{EXACT_ROWS:,}, {INDUCING} points for more]",
+    help="Number of inducing points.  [default: none for up to "
+    f"{EXACT_ROWS:,} training rows, else {INDUCING}]",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(-1), default=1, show_default=True, help="Processes.")
@@ -114,10 +114,9 @@ def certify(
 ) -> None:
     """Prove how far rows of a table keep their class.
 
-    A Gaussian-process classifier (RobustGPC) is trained on the columns of another table that hold
-    numbers, scaled to a standard deviation of 1; all others are left out. What is proven concerns
-    changes within the values of the training rows; columns of whole numbers stay whole in
-    counterexamples.
+    Trains a Gaussian-process classifier (RobustGPC) on the numeric columns of another table, scaled
+    to a standard deviation of 1; other columns are dropped. The proofs concern changes within the
+    range of the training rows. In counterexamples, columns of integers stay integers.
     """
     check_outputs([out, report], [train, predict])
     if report is not None:
@@ -133,8 +132,8 @@ def certify(
     _check_result_names(names, free, id_column)
     if known[target].isna().any():
         raise InputError(
-            f"{train}: column {target} has missing classes; leave out these rows. (Words such as "
-            "None and NA count as missing: rename a class of such a name.)"
+            f"{train}: column {target} has missing classes; remove these rows. (Words such as "
+            "None and NA count as missing: rename classes with such names.)"
         )
     X, X_new = known[names].to_numpy(dtype=float), _numbers(new[names], predict)
     free, constant = _free_and_constant(X, free, train)
@@ -145,7 +144,7 @@ def certify(
         )
     options = {"n_inducing": inducing, "random_state": seed, "n_jobs": jobs}
     gpc, scaler = _fitted(X, known[target].to_numpy(), train, **options)
-    gpc.set_params(verbose=int(not quiet))  # one bar, for the certificates
+    gpc.set_params(verbose=int(not quiet))  # progress bar for the certificates only
     about = _about(gpc, len(X), bounds)
     request = {"max_radius": max_radius, "norm": norm, "features": free}
     request["precision"] = min(0.01, 0.01 / max_radius)  # of a standard deviation, or finer
@@ -164,11 +163,11 @@ def certify(
         for note in notes:
             say(note)
         if still:
-            say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
+            say(f"Columns with one value in all training rows, held fixed: {', '.join(still)}.")
         proven = int((rows["certified_radius"] > 0).sum())
         if written.note:
             say(written.note)
-        say(f"{written.rows} rows; {proven} have a class that is proven within some radius.")
+        say(f"{written.rows} rows; the class of {proven} is proven within a positive radius.")
         say(about)
         say(f"Certificates: {out}")
         if report is not None:
@@ -183,7 +182,7 @@ def _read(
     drop: tuple[str, ...],
     csv_format: CsvOptions,
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str], list[str]]:
-    """Both tables, the columns of both to learn from, and how the files were read."""
+    """Return the training table, the table to certify, the feature columns, and notes."""
     from skuq.table_files import CsvFormat, open_table
 
     kinds = {id_column: str} if id_column else {}
@@ -195,7 +194,7 @@ def _read(
         columns = [name for name in training.columns if name not in {target, *drop, *kinds}]
         names, notes = _columns_of_numbers(known[columns])
         if not names:
-            why = " ".join([f"{train} has no column of numbers besides {target}.", *notes])
+            why = " ".join([f"{train} has no numeric column besides {target}.", *notes])
             raise InputError(why)
         table = open_table(predict, CsvFormat(*csv_format))
         table.require([*names, *kinds])
@@ -204,7 +203,7 @@ def _read(
 
 
 def _columns_of_numbers(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Columns that a Gaussian process can take, and notes on the others."""
+    """Return the columns of finite numbers, and notes on the dropped columns."""
     import numpy as np
     from pandas.api.types import is_numeric_dtype
 
@@ -215,46 +214,46 @@ def _columns_of_numbers(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
         if str(name).startswith(UNNAMED):
             left_out.setdefault("without a name", []).append(str(name))
         elif not is_numeric_dtype(column):
-            left_out.setdefault("that hold no numbers", []).append(str(name))
+            left_out.setdefault("that are not numeric", []).append(str(name))
         elif not np.isfinite(column.to_numpy(dtype=float, na_value=np.nan)).all():
             left_out.setdefault("with missing or infinite values", []).append(str(name))
     out = {name for names in left_out.values() for name in names}
     notes = [
-        f"Columns {which} were left out: {', '.join(names)}." for which, names in left_out.items()
+        f"Columns {which} were dropped: {', '.join(names)}." for which, names in left_out.items()
     ]
     return [str(name) for name in frame if name not in out], notes
 
 
 def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
-    """Indices of the columns that may change, and names of those that may not."""
+    """Return the indices of the columns that may change, and the names of the fixed columns."""
     held = [name.strip() for name in fixed.split(",") if name.strip()]
     unknown = [name for name in held if name not in names]
     free = [index for index, name in enumerate(names) if name not in held]
     if unknown or not free:
         what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
-        raise InputError(f"--fixed names {what}; known are {', '.join(names)}.")
+        raise InputError(f"--fixed names {what}; the feature columns are {', '.join(names)}.")
     return free, held
 
 
 def _check_result_names(names: list[str], free: list[int], id_column: str | None) -> None:
-    """Refuse columns of the data that are named as those of the result."""
+    """Refuse data columns with the name of a result column."""
     made = [*RESULTS, *(f"counterexample_{names[index]}" for index in free), id_column]
     twice = sorted({str(name) for name in made if made.count(name) > 1})
     if twice:
         raise InputError(
-            f"The result would have two columns {', '.join(twice)}; rename the column of the data."
+            f"The result would have two columns {', '.join(twice)}; rename the column in the data."
         )
 
 
 def _free_and_constant(
     X: np.ndarray[Any, Any], free: list[int], train: Path
 ) -> tuple[list[int], list[int]]:
-    """Columns that may change and take several values, and those that take one."""
+    """Split the columns that may change into varying and constant ones."""
     constant = [index for index in free if X[:, index].min() == X[:, index].max()]
     if constant == free:
         raise InputError(
-            f"{train}: no column that can change takes more than one value, so there is no "
-            "standard deviation to measure changes in."
+            f"{train}: all columns that can change are constant, so that changes cannot be "
+            "measured in standard deviations."
         )
     return [index for index in free if index not in constant], constant
 
@@ -267,7 +266,7 @@ def _fitted(
     n_inducing: int | None,
     **options: Any,
 ) -> tuple[RobustGPC, StandardScaler]:
-    """The classifier, and what scales its inputs."""
+    """Fit the scaler and the classifier on scaled inputs."""
     from sklearn.preprocessing import StandardScaler
 
     from skuq.gpc import RobustGPC
@@ -284,38 +283,39 @@ def _fitted(
 
 
 def _about(gpc: RobustGPC, n_rows: int, bounds: str) -> str:
-    """Which posterior approximation, and which changes, the certificates are about."""
+    """Sentence on the posterior approximation and the changes that the certificates cover."""
     basis = "the training rows"
     if gpc.n_inducing is not None:
         n_points = len(gpc.posterior_.inputs)
         basis = f"{n_points:,} inducing points instead of {n_rows:,} training rows"
-    within = ", and about values within those of the training rows" if bounds == "data" else ""
-    return f"Certificates are about the posterior by Laplace's method on {basis}{within}."
+    within = ", and for values within the range of the training rows" if bounds == "data" else ""
+    return f"Certificates hold for the Laplace approximation of the posterior on {basis}{within}."
 
 
 def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
-    """The values of columns that all hold numbers, without gaps."""
+    """Values of a table; refuses columns with text, missing or infinite values."""
     import numpy as np
     from pandas.api.types import is_numeric_dtype
 
     words = [str(name) for name in frame if not is_numeric_dtype(frame[name])]
     if words:
         raise InputError(
-            f"{path}: {', '.join(words)} hold no numbers, and radii are about numbers; leave "
-            "them out (--drop), or encode them as numbers first."
+            f"{path}: the columns {', '.join(words)} are not numeric; drop them (--drop), or "
+            "encode them as numbers first."
         )
     values = frame.to_numpy(dtype=float)
     finite = np.isfinite(values).all(axis=0)
     gaps = [str(name) for name, complete in zip(frame, finite, strict=True) if not complete]
     if gaps:
         raise InputError(
-            f"{path}: {', '.join(gaps)} have missing or infinite values; fill them first."
+            f"{path}: the columns {', '.join(gaps)} have missing or infinite values; fill them in "
+            "first."
         )
     return values
 
 
 def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], about: str) -> Any:
-    """Page with the certified share by radius, and the rows that are decided most narrowly."""
+    """Report with the certified share by radius, and the rows with the smallest radii."""
     import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
@@ -330,39 +330,39 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
     axes.plot(radii, [(refuted > r).mean() for r in radii], "--", label="no counterexample found")
     axes.set(xlabel=f"radius ({norm}, standard deviations)", ylabel="share of rows", ylim=(0, 1.05))
     axes.legend()
-    fixed = f" Columns that are held fixed: {', '.join(held)}." if held else ""
+    fixed = f" Fixed columns: {', '.join(held)}." if held else ""
     page = Report(
         "Certified predictions",
-        f"{len(rows)} rows. The class of half of them provably stays the same within a radius of "
+        f"{len(rows)} rows. For half of them, the class is proven constant within a radius of "
         f"{_shown(pd.Series([proven.median()]), np.floor).item():.4g} standard deviations."
         f"{fixed} {about}",
     )
     page.figure(
         "Share of rows by radius",
         figure,
-        "The truth lies between the curves: below the first, a proof; above the second, a "
-        "counterexample.",
+        "The true share lies between the curves. Rows below the lower curve are proven; rows above "
+        "the upper one have a counterexample.",
     )
     narrow = rows.sort_values("certified_radius", kind="stable").head(20)
     page.table(
-        "Rows that are decided most narrowly",
+        "Rows with the smallest certified radii",
         narrow.assign(
             certified_radius=_shown(narrow["certified_radius"], np.floor),
             counterexample_radius=_shown(narrow["counterexample_radius"], np.ceil),
         ).rename(columns=_heading),
-        "A change by the counterexample's radius is enough for another class.",
+        "A change by the radius of the counterexample changes the class.",
     )
     return page
 
 
 def _heading(name: str) -> str:
-    """Name of a column of the result, in words that a narrow column can divide."""
+    """Column heading with spaces, so that it can wrap in a narrow column."""
     is_ours = name in RESULTS or name.startswith("counterexample_")
     return name.replace("_", " ", 1) if is_ours else name
 
 
 def _shown(radii: pd.Series, rounding: Callable[[Any], Any]) -> pd.Series:
-    """Radii in four digits, rounded down or up: none may claim more than was found."""
+    """Round radii to four digits, down if proven and up if refuted, so that no claim grows."""
     import numpy as np
 
     finite = np.isfinite(radii) & (radii > 0)

@@ -1,4 +1,4 @@
-"""``skuq compare``: two saved models on the same labelled rows, which is better, and where."""
+"""``skuq compare``: compare two saved models on the same labelled rows, overall and by group."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.argument("a", type=FOLDER)
 @click.argument("b", type=FOLDER)
 @click.option("--data", required=True, type=READABLE, help="CSV or Parquet file with the target.")
-@click.option("--groups", default="", help="Columns whose groups are compared too: sex,job.")
+@click.option("--groups", default="", help="Columns whose groups are also compared, as sex,job.")
 @click.option(
     "--coverage",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.9,
     show_default=True,
-    help="Probability that intervals hold the truth.",
+    help="Coverage of the prediction intervals.",
 )
 @click.option("--report", type=WRITABLE, help="HTML report to write.")
 @trust_option
@@ -56,8 +56,8 @@ def compare(
 ) -> None:
     """Compare two saved models on the same labelled rows.
 
-    A and B are folders that 'skuq quantify --save' has kept. The rows must not have trained either
-    of them. Exit code 0, whichever is better.
+    A and B are folders written by 'skuq quantify --save'. The rows must not have been used to train
+    either model. The exit code is 0 whichever model is better.
     """
     check_finite("--coverage", coverage)
     check_outputs([report], [data])
@@ -75,7 +75,7 @@ def compare(
         raise InputError(one_line(error)) from error
     if report is not None:
         with refusing_writes():
-            _report(found, f"A is the model in {a}, B the one in {b}.").write(report)
+            _report(found, f"A is the model in {a}, B the model in {b}.").write(report)
     if table.note:
         say(table.note)
     for sentence in found.sentences:
@@ -88,7 +88,7 @@ def compare(
 
 
 def _kinds(models: list[TableModel]) -> dict[str, Any]:
-    """How columns are read: as the models were given them."""
+    """Options to read the columns with the types that both models were trained on."""
     from skuq.cli._quantify import columns_as_text
 
     texts = [columns_as_text(model) for model in models]
@@ -97,8 +97,8 @@ def _kinds(models: list[TableModel]) -> dict[str, Any]:
     ]
     for name in (texts[0].keys() & numbers[1]) | (texts[1].keys() & numbers[0]):
         raise InputError(
-            f"Column {name!r} is text to one model and numbers to the other; train both on files "
-            "that write it alike."
+            f"Column {name!r} is text for one model and numeric for the other; train both on files "
+            "with the same format of this column."
         )
     target = models[0].target_
     truth = {target: str} if models[0].classes_ is not None else {}
@@ -106,7 +106,7 @@ def _kinds(models: list[TableModel]) -> dict[str, Any]:
 
 
 def _shown(measures: pd.DataFrame) -> pd.DataFrame:
-    """Measures as people read them."""
+    """Format measures for printing."""
     interval = [f"{_n(r['low'])} to {_n(r['high'])}" for _, r in measures.iterrows()]
     shown = measures[["a", "b", "difference"]].map(_n)
     shown["95% interval"] = interval
@@ -126,9 +126,9 @@ def _report(found: ModelComparison, which: str) -> Any:
     page.table(
         "Measures",
         _shown(found.measures).rename_axis("on the same rows"),
-        "Small losses and areas are good. Means of differences are compared with their standard "
-        "errors (paired t test), shares by the exact test of McNemar, areas by a bootstrap of "
-        "rows. Coverage has no better side: the interval score weighs it against width.",
+        "Smaller losses and areas are better. Mean losses are compared by a paired t test, shares "
+        "by McNemar's exact test, areas by a bootstrap of rows. Neither higher nor lower coverage "
+        "is better by itself: the interval score weighs it against width.",
     )
     parts = _shown(found.parts)
     for position, name in enumerate(("by", "part", "rows")):
@@ -136,8 +136,8 @@ def _report(found: ModelComparison, which: str) -> Any:
     page.table(
         "Where?",
         parts,
-        f"Differences of the {found.measures.index[0]}, by part of the rows. P-values are "
-        "corrected for the number of parts (Holm), intervals are not. Parts of fewer than 10 rows "
-        "are left out.",
+        f"Differences of the {found.measures.index[0]}, by subgroup of the rows. P-values are "
+        "corrected for the number of subgroups (Holm), intervals are not. Subgroups of fewer than "
+        "10 rows are omitted.",
     )
     return page

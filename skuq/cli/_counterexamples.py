@@ -1,4 +1,4 @@
-"""Certificates of rows, with counterexamples that are possible rows, for ``skuq certify``."""
+"""Certificates of rows for ``skuq certify``, with counterexamples of realistic values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Columns(NamedTuple):
-    """Names of the inputs, and their values in training and in new rows, (n_rows, n_columns)."""
+    """Feature names, and their values in training and new rows, (n_rows, n_columns) each."""
 
     names: list[str]
     train: np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ def certified(
     request: dict[str, Any],
     is_bounded: bool,
 ) -> pd.DataFrame:
-    """One row for each: class, probability, proven radius, and a counterexample beyond it."""
+    """Return class, probability, proven radius and a counterexample for each new row."""
     import numpy as np
     import pandas as pd
 
@@ -35,7 +35,7 @@ def certified(
     labels, proba = gpc.predict(points), gpc.predict_proba(points)
     domain: Any = None
     limits: Any = (-np.inf, np.inf)
-    if is_bounded:  # by what is known, to which a new row adds its own values
+    if is_bounded:  # by the training range, extended by the row's own values
         limits = (
             np.minimum(table.train.min(axis=0), table.new),
             np.maximum(table.train.max(axis=0), table.new),
@@ -50,7 +50,7 @@ def certified(
             "counterexample_radius": found.upper,
         }
     )
-    # Between the limits, which scaling may leave by a rounding error.
+    # Clip, since undoing the scaling may leave the limits by a rounding error.
     examples = np.clip(scaler.inverse_transform(found.counterexample), *limits)
     whole = [
         index
@@ -78,10 +78,10 @@ def _made_whole(
     labels: np.ndarray[Any, Any],
     whole: list[int],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Counterexamples with whole numbers in columns, and which of them still are some.
+    """Round counterexamples in integer columns, if the class still changes; and a mask of success.
 
-    Rounded to the nearest, else away from the row, else left as they are. Limits are whole in
-    columns of whole numbers, so that no rounding leaves them.
+    Values are rounded to the nearest integer, else away from the row, else left unchanged. Rounding
+    stays within the limits, which are integers in these columns.
     """
     import numpy as np
 
@@ -99,11 +99,11 @@ def _made_whole(
 
 
 def whole_notes(rows: pd.DataFrame) -> list[str]:
-    """Say of how many rows the counterexample is not whole."""
+    """Note how many counterexamples could not be rounded to integers."""
     broken = int((rows["whole"] == "no").sum()) if "whole" in rows else 0
     if not broken:
         return []
     return [
-        f"Of {broken} rows the counterexample has fractions in columns of whole numbers (whole = "
-        "no): the nearest whole ones keep the class."
+        f"The counterexamples of {broken} rows have fractions in columns of whole numbers (whole = "
+        "no), because rounding them would keep the class."
     ]

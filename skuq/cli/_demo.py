@@ -1,4 +1,4 @@
-"""The main job on images that need no download: digits, and inputs that are none."""
+"""Demonstration on images that need no download: digits, and out-of-distribution inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
 from skuq.table_files import write_table
 
-_HELD_OUT = 300  # training inputs that detectors are calibrated with, and that train nothing
+_HELD_OUT = 300  # inputs for the calibration of detectors, excluded from training
 
 
 class DigitsDemoResult(NamedTuple):
@@ -40,10 +40,9 @@ class DigitsDemoResult(NamedTuple):
     data: DigitsWithOOD
     classifier: QUAMClassifier
     detector: OODDetector  # around the classifier
-    uncertainty: dict[str, Uncertainty]  # of the "test" digits and of each other kind, in nats
-    # AUROC of telling each kind of out-of-distribution input from test digits.
-    detection: pd.DataFrame
-    accuracy: float  # share of test digits that are recognised
+    uncertainty: dict[str, Uncertainty]  # of the "test" digits and of each OOD kind, in nats
+    detection: pd.DataFrame  # AUROC of each kind of OOD input against test digits
+    accuracy: float  # on the test digits
 
 
 def run_digits_demo(
@@ -65,13 +64,13 @@ def run_digits_demo(
     X, y, X_held_out = data.X_train[_HELD_OUT:], data.y_train[_HELD_OUT:], data.X_train[:_HELD_OUT]
     classifier.fit(X, y)
     groups = {"test": data.X_test, **data.ood}
-    # One call for all groups: one progress bar, and processes are started once.
+    # One call for all groups, so that there is one progress bar and one start of processes.
     together = classifier.predict_uncertainty(np.concatenate([*groups.values()]))
     ends = np.cumsum([len(X) for X in groups.values()])[:-1]
     rows = np.split(np.arange(len(together)), ends)
     uncertainty = {name: together[part] for name, part in zip(groups, rows, strict=True)}
     accuracy = float(classifier.score(data.X_test, data.y_test))
-    classifier.set_params(verbose=0)  # what follows is quick
+    classifier.set_params(verbose=0)  # the remaining calls are fast
     detector = fitted_detector(classifier, X, y, X_held_out, random_state)
     detection = _digits_detection(classifier, detector, groups, uncertainty)
     return DigitsDemoResult(data, classifier, detector, uncertainty, detection, accuracy)
@@ -80,7 +79,7 @@ def run_digits_demo(
 def fitted_detector(
     classifier: QUAMClassifier, X: Any, y: Any, X_held_out: Any, random_state: int
 ) -> OODDetector:
-    """A detector around a fitted classifier."""
+    """Fit a detector around a fitted classifier."""
     detector = OODDetector(FrozenEstimator(classifier), random_state=random_state)
     return detector.fit(X, y, X_held_out=X_held_out)
 
@@ -88,7 +87,7 @@ def fitted_detector(
 def scores_of(
     classifier: QUAMClassifier, detector: OODDetector, X: Any, uncertainty: Uncertainty
 ) -> dict[str, FloatArray]:
-    """Scores of each method that rank out-of-distribution inputs above others."""
+    """Scores of each method, larger for more unusual inputs."""
     return {
         "QUAM": uncertainty.epistemic,
         "entropy": entropy(np.log(classifier.predict_proba(X))),
@@ -98,7 +97,7 @@ def scores_of(
 
 
 def altered_digits(X: FloatArray) -> FloatArray:
-    """A pool made of digits, (n_pool, n_pixels), without any kind of input that is shown."""
+    """Pool of altered digits, (n_pool, n_pixels), without the OOD kinds of the demonstration."""
     kinds = ["warped", "halves", "overlaid", "erased", "patches"]
     images = X.reshape(-1, 1, SIDE, SIDE)
     made: FloatArray = make_pool(images, kinds=kinds, random_state=0).reshape(-1, SIDE**2)
@@ -134,26 +133,26 @@ def _digits_detection(
 
 
 METHODS = (
-    "QUAM: epistemic uncertainty. Entropy: that of the model's own probabilities. Distance: the "
+    "QUAM: epistemic uncertainty. Entropy: entropy of the model's own probabilities. Distance: "
     "mean distance to the ten nearest training inputs. Detector: OODDetector, which combines "
-    "several of these and further scores."
+    "several of these scores and further ones."
 )
 P_VALUES = (
     "Conformal p-value of each input: the share of held-out inputs that are at least as unusual. "
-    "Those right of the line are flagged; of inputs like the held-out ones, 5% at most are "
-    "expected there."
+    "Inputs right of the line are flagged; at most 5% of in-distribution inputs are expected "
+    "there."
 )
 
 
 def flagged(detector: OODDetector, X: Any) -> str:
-    """Share of inputs that are flagged."""
+    """Share of flagged inputs, as a percentage."""
     return f"{(detector.predict(X) == -1).mean():.1%}"
 
 
 def p_values_display(
     detector: OODDetector, X: Any, others: dict[str, Any], name: str
 ) -> OODDisplay:
-    """Picture of p-values, not drawn yet: the report closes the figures that it draws."""
+    """Display of p-values; not drawn yet, so that the report draws and closes the figure."""
     p_values = {each: detector.p_values(rows) for each, rows in {name: X, **others}.items()}
     return OODDisplay(p_values, false_alarm_rate=detector.false_alarm_rate)
 
@@ -185,18 +184,19 @@ def _digits_report(result: DigitsDemoResult) -> Report:
     report = Report(
         "Out-of-distribution inputs of a digit classifier",
         f"A small network recognises {result.accuracy:.1%} of {len(data.X_test)} test digits. "
-        "Shown inputs that are not digits, it answers all the same. QUAM's epistemic uncertainty "
-        f"tells them from digits with AUROC {overall['QUAM']:.3f}; the entropy of the network's "
+        "It also predicts a digit for inputs that are not digits. QUAM's epistemic uncertainty "
+        f"detects these inputs with AUROC {overall['QUAM']:.3f}; the entropy of the network's "
         f"own probabilities reaches {overall['entropy']:.3f}. A detector that combines them with "
         f"the distance to training digits reaches {overall['detector']:.3f}, and flags "
-        f"{flagged(result.detector, data.X_test)} of the test digits where 5% were asked for.",
+        f"{flagged(result.detector, data.X_test)} of the test digits, at a nominal false alarm "
+        "rate of 5%.",
     )
     report.table(
-        "Telling out-of-distribution inputs from digits",
+        "Detection of out-of-distribution inputs",
         result.detection,
-        "AUROC: the chance that of an out-of-distribution (OOD) input and a digit the OOD input is "
-        "the more unusual. 1 is perfect, 0.5 is guessing; below 0.5 the digits are the more "
-        "unusual. " + METHODS,
+        "AUROC: the probability that a random out-of-distribution (OOD) input has a larger score "
+        "than a random digit. 1 is perfect, 0.5 is guessing; below 0.5 digits have larger scores. "
+        + METHODS,
     )
     report.figure(
         "What the detector flags",
@@ -210,7 +210,7 @@ def _digits_report(result: DigitsDemoResult) -> Report:
             label="epistemic uncertainty",
             unit="nats",
         ),
-        "For each input: how much models that explain the training digits equally well disagree "
+        "Disagreement, for each input, of models that explain the training digits equally well "
         "(mutual information of the class and the model, Eq. 1 of the QUAM paper).",
     )
     _add_images(report, result)
@@ -229,9 +229,9 @@ def _add_images(report: Report, result: DigitsDemoResult) -> None:
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     figure = _image_grid(pictures, result.classifier)
     report.figure(
-        "Inputs and answers",
+        "Inputs and predictions",
         figure,
-        "Below each image: the network's answer, and the epistemic uncertainty in nats.",
+        "Below each image: the prediction, and the epistemic uncertainty in nats.",
     )
     pyplot.close(figure)
 
@@ -262,27 +262,26 @@ def _add_quality(report: Report, result: DigitsDemoResult) -> None:
     area = area_under_risk_coverage(data.y_test, predicted, u.total)
     table = calibration_table(data.y_test, proba, classes=classes)
     error = expected_calibration_error(data.y_test, proba, classes=classes)
-    # Displays that are not drawn yet: the report closes the figures that it draws.
+    # Pass displays instead of figures, so that the report draws and closes the figures.
     report.figure(
-        "Answering only when sure",
+        "Selective prediction",
         RiskCoverageDisplay(curve, area, name="total uncertainty"),
-        "Error rate among the test digits that are answered, if the most uncertain ones are "
-        f"refused (area {area:.4f}).",
+        "Error rate among the remaining test digits if the most uncertain ones are rejected "
+        f"(area {area:.4f}).",
     )
     report.figure(
-        "Does confidence mean what it says?",
+        "Calibration",
         ReliabilityDisplay(table, error),
-        "Accuracy of the answers given with each confidence; expected calibration error "
-        f"{error:.3f}.",
+        f"Accuracy of the predictions by confidence; expected calibration error {error:.3f}.",
     )
     report.text(
         "How this was made",
         "Data: the handwritten digits and the two photographs that come with scikit-learn. "
         f"{len(data.X_train) - _HELD_OUT} digits trained a network with one hidden layer of 100 "
         f"units; {_HELD_OUT} more were held out for the detector. "
-        "Out-of-distribution inputs are test digits turned by 90 degrees, test digits with ink "
-        "and paper exchanged, uniform noise, and patches of the photographs. The search ran with "
+        "Out-of-distribution inputs are test digits rotated by 90 degrees, test digits with "
+        "inverted colours, uniform noise, and patches of the photographs. The search ran with "
         "the default settings of QUAMClassifier, on a pool of altered training digits: warped, "
-        "overlaid, partly erased, put together from halves or in pieces. None of the "
-        "out-of-distribution kinds is among them.",
+        "overlaid, partly erased, combined from halves or from patches. The pool contains none of "
+        "the out-of-distribution kinds.",
     )

@@ -1,4 +1,4 @@
-"""The main job on a table: rows that are unlike those of the training."""
+"""Demonstration on a table: detection of rows that differ from the training rows."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class TableDemoResult(NamedTuple):
     detector: OODDetector  # around the classifier
     rows: dict[str, pd.DataFrame]  # "test" and each kind of unusual rows
     uncertainty: dict[str, Uncertainty]  # in nats
-    detection: pd.DataFrame  # AUROC of telling each kind of unusual rows from test rows
+    detection: pd.DataFrame  # AUROC of each kind of unusual rows against test rows
     accuracy: float
     explained: pd.DataFrame  # a contradictory row, (1, n_columns)
     explanation: Explanation
 
 
 def _left_out(X: pd.DataFrame) -> BoolArray:
-    """A group of which the training data have no row."""
+    """Mask of a group that is absent from the training data."""
     group: BoolArray = ((X["age"] > 60) & (X["home"] == "shared")).to_numpy()
     return group
 
 
 def _unusual(X: pd.DataFrame, group: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows of each kind, made from ordinary ones."""
-    # In pandas, a value that is none of the categories is a missing one.
+    """Unusual rows of each kind, derived from ordinary rows."""
+    # pandas represents a value outside the categories as missing.
     unseen = pd.Series(index=X.index, dtype=X["job"].dtype)
     contradictory = X.assign(age=X["age"].clip(upper=25)).assign(**{"years in job": 35.0})
     return {
@@ -67,12 +67,12 @@ def _unusual(X: pd.DataFrame, group: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def run_table_demo(
     *,
     n_train: int = 3000,
-    n_held_out: int = 500,  # rows that the detector is calibrated with
+    n_held_out: int = 500,  # rows for the calibration of the detector
     n_test: int = 500,
     random_state: int = 0,
     n_jobs: int | None = None,
 ) -> TableDemoResult:
-    """Train boosted trees on loans, then quantify the uncertainty of usual and unusual rows."""
+    """Train boosted trees on loans, then quantify the uncertainty of ordinary and unusual rows."""
     random = np.random.default_rng(random_state)
     X, y = make_loans(n_train, random_state=random)
     X, y = X[~_left_out(X)], y[~_left_out(X)]
@@ -111,7 +111,7 @@ def _table_detection(
     uncertainty: dict[str, Uncertainty],
     random_state: int,
 ) -> pd.DataFrame:
-    """AUROC by kind of unusual row."""
+    """AUROC of each method by kind of unusual row."""
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     columns = make_column_selector(dtype_include="category")
     forest = make_pipeline(
@@ -149,20 +149,21 @@ def _table_report(result: TableDemoResult) -> Report:
     n_test = len(result.rows["test"])
     report = Report(
         "Unusual rows of a table",
-        f"Boosted trees predict {result.accuracy:.1%} of {n_test} loans correctly. They answer "
-        "for rows that nobody trained them for, too. QUAM refits them with a few altered rows "
-        "whose class is made up: where such trees explain the training data as well and answer "
-        "otherwise, the data do not support the answer. A detector combines this with distances "
-        f"and values out of range; it flags {flagged(result.detector, result.rows['test'])} of the "
-        "ordinary rows where 5% were asked for.",
+        f"Boosted trees predict {result.accuracy:.1%} of {n_test} loans correctly. They also "
+        "predict a class for rows unlike the training rows. QUAM refits them with a few altered "
+        "rows under a different class: if the refitted trees explain the training data equally "
+        "well but predict a different class, the data do not support the prediction. A detector "
+        "combines this uncertainty with distances and values out of range; it flags "
+        f"{flagged(result.detector, result.rows['test'])} of the ordinary rows, at a nominal false "
+        "alarm rate of 5%.",
     )
     report.table(
-        "Telling unusual rows from ordinary ones",
+        "Detection of unusual rows",
         result.detection,
-        "AUROC: the chance that of an unusual and an ordinary row the unusual one has the larger "
-        f"score. {METHODS} 1 is perfect, 0.5 is guessing. The pool of altered rows was made from "
-        "the training rows alone; among them are numbers out of range and unseen categories, but "
-        "no rows of the last two kinds on purpose.",
+        "AUROC: the probability that a random unusual row has a larger score than a random "
+        f"ordinary one. {METHODS} 1 is perfect, 0.5 is guessing. The pool of altered rows was made "
+        "from the training rows alone. It includes numbers out of range and unseen categories, but "
+        "no rows made to be of the last two kinds.",
     )
     unusual = {name: rows for name, rows in result.rows.items() if name != "test"}
     report.figure(
@@ -177,16 +178,16 @@ def _table_report(result: TableDemoResult) -> Report:
             label="epistemic uncertainty",
             unit="nats",
         ),
-        "Mutual information of the class and the model (Eq. 1 of the QUAM paper), over the given "
-        "trees and the refitted ones.",
+        "Mutual information of the class and the model (Eq. 1 of the QUAM paper), over the "
+        "original and the refitted trees.",
     )
     _add_explanation(report, result)
     report.text(
         "How this was made",
-        "The loans are generated: numbers and categories that depend on each other. The training "
-        "rows hold nobody over 60 who shares a home; neither do the rows that were held out for "
-        "the detector. The search ran with the default settings of "
-        "QUAMClassifier around a HistGradientBoostingClassifier.",
+        "The loans are synthetic: numbers and categories that depend on each other. Neither the "
+        "training rows nor the rows held out for the detector include a person over 60 who shares "
+        "a home. The search ran with the default settings of QUAMClassifier around a "
+        "HistGradientBoostingClassifier.",
     )
     return report
 
@@ -201,7 +202,7 @@ def _add_explanation(report: Report, result: TableDemoResult) -> None:
     names = explanation.columns[order]
     ax.barh([f"{n} = {v}" for n, v in zip(names, values, strict=True)], contribution)
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_xlabel("loss of epistemic uncertainty with a typical value, in nats")
+    ax.set_xlabel("reduction of epistemic uncertainty by typical values, in nats")
     figure.tight_layout()
     unusual = explanation.most_unusual(2)[0]
     total = f"the row's {explanation.epistemic[0]:.2f} nats"
@@ -212,7 +213,7 @@ def _add_explanation(report: Report, result: TableDemoResult) -> None:
     report.figure(
         "Why is this row unusual?",
         figure,
-        f"Each column in turn takes the values of ordinary rows. {found}; each value is within the "
-        "range of the training data.",
+        f"The value of each column in turn is replaced by values of ordinary rows. {found}; each "
+        "value is within the range of the training data.",
     )
     pyplot.close(figure)

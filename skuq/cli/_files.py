@@ -1,4 +1,4 @@
-"""Files that the commands read and write."""
+"""Checks, options and errors for the files that the commands read and write."""
 
 from __future__ import annotations
 
@@ -20,45 +20,47 @@ if TYPE_CHECKING:
     from skuq.table_files import TableFile
 
 
-CsvOptions = tuple[str | None, str | None, str | None]  # as `CsvFormat`
+CsvOptions = tuple[str | None, str | None, str | None]  # fields of `CsvFormat`
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names of what a shell does not pass on easily
+SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names of a character that is hard to type in a shell
 WRITABLE = click.Path(dir_okay=False, path_type=Path)
 
 
 class InputError(click.ClickException):
-    """Input that cannot be used: one line on what to change, and exit code 2."""
+    """Unusable input; the message says in one line what to change; exit code 2."""
 
     exit_code = 2
 
 
 def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
-    """Refuse to write into a folder that is not there, or over a file that is read."""
+    """Refuse outputs in a missing folder, or that would overwrite an input or another output."""
     taken = {path.resolve() for path in inputs}
     for path in filter(None, outputs):
         if not path.parent.is_dir():
             raise InputError(f"The folder {path.parent} does not exist; create it first.")
         if str(path) == "-":
-            raise InputError("Results are written to files; give a name and not '-'.")
+            raise InputError("Results cannot be written to '-'; pass the name of a file.")
         if path.resolve() in taken:
-            raise InputError(f"{path} would overwrite another file of this call.")
+            raise InputError(
+                f"{path} is already an input or output of this command; choose a new file."
+            )
         taken.add(path.resolve())
 
 
 def check_finite(option: str, value: float | None) -> None:
-    """Refuse a number that is none, which ranges let pass."""
+    """Refuse NaN and infinity, which click's ranges accept."""
     if value is not None and not math.isfinite(value):
         raise InputError(f"{option} must be a finite number, got {value}.")
 
 
 def check_jobs(jobs: int) -> None:
-    """Refuse no processes."""
+    """Refuse zero processes."""
     if jobs == 0:
         raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
 
 
 def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """The same rows, their classes as the file has them: pandas makes True of TRUE."""
+    """Restore the spelling of boolean classes in the file, since pandas parses TRUE as True."""
     from pandas.api.types import is_bool_dtype
 
     if target not in frame or not is_bool_dtype(frame[target]):
@@ -67,7 +69,7 @@ def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd
 
 
 def require_plots(what: str) -> None:
-    """Refuse what needs matplotlib where it is missing."""
+    """Raise an error if matplotlib, which `what` needs, is not installed."""
     from skuq.extras import import_optional
 
     try:
@@ -77,20 +79,18 @@ def require_plots(what: str) -> None:
 
 
 def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
-    """Files that an option names, which may be patterns; those of a pattern sorted by name."""
+    """Expand the file names and patterns of an option; matches of a pattern are sorted."""
     paths: list[Path] = []
     known: set[Path] = set()
     for pattern in patterns:
         found = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob(pattern)))
         if not found or not pattern:
-            what = "matches" if has_magic(pattern) else "is"
-            raise InputError(f"{option}: there is no file that {what} {pattern or repr(pattern)}.")
+            what = "no file matches" if has_magic(pattern) else "cannot find"
+            raise InputError(f"{option}: {what} {pattern or repr(pattern)}.")
         for path in found:
             if not path.is_file():
-                raise InputError(
-                    f"{option}: {path} is not a file; name files, or use {path}/*.csv."
-                )
-            if path.resolve() in known:  # its rows would count twice
+                raise InputError(f"{option}: {path} is not a file; pass files, or {path}/*.csv.")
+            if path.resolve() in known:  # its rows would be counted twice
                 raise InputError(f"{option}: {path} is named twice.")
             known.add(path.resolve())
             paths.append(path)
@@ -99,7 +99,7 @@ def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
 
 @contextmanager
 def refusing_writes() -> Iterator[None]:
-    """Errors of files that cannot be written, as errors of the input."""
+    """Convert errors of writing to `InputError`."""
     try:
         yield
     except OSError as error:
@@ -108,7 +108,7 @@ def refusing_writes() -> Iterator[None]:
 
 @contextmanager
 def refusing_tables() -> Iterator[None]:
-    """Errors of tables that cannot be read, as errors of the input."""
+    """Convert errors of reading tables to `InputError`."""
     from skuq.table_files import TableFileError
 
     try:
@@ -118,37 +118,37 @@ def refusing_tables() -> Iterator[None]:
 
 
 def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options on how CSV files are written, which a command takes as one `csv_format`."""
+    """Decorator with the options of the CSV format, passed to the command as `csv_format`."""
 
     @wraps(command)
     def with_format(
         *args: Any, sep: str | None, decimal: str | None, encoding: str | None, **options: Any
     ) -> Any:
-        # The class that holds them imports pandas, which the help of a subcommand must not.
+        # A plain tuple: `CsvFormat` would import pandas, which is too slow for a help page.
         csv_format = (SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
         return command(*args, csv_format=csv_format, **options)
 
     for name, what in (
-        ("--encoding", "Encoding of CSV files, such as cp1252.  [default: found from the file]"),
-        ("--decimal", "Decimal mark in CSV files, '.' or ','.  [default: found from the file]"),
-        ("--sep", "Separator in CSV files, such as ';' or tab.  [default: found from the file]"),
+        ("--encoding", "Encoding of CSV files, such as cp1252.  [default: detected]"),
+        ("--decimal", "Decimal mark in CSV files, '.' or ','.  [default: detected]"),
+        ("--sep", "Separator in CSV files, such as ';' or tab.  [default: detected]"),
     ):
         with_format = click.option(name, help=what)(with_format)
     return with_format
 
 
 trust_option = click.option(
-    "--trust", is_flag=True, help="Load files that may run code of whoever made them."
+    "--trust", is_flag=True, help="Allow loading files that can run arbitrary code."
 )
 raw_text_option = click.option(
     "--raw-text",
     is_flag=True,
-    help="Write text to CSV files as it is, also what a spreadsheet would run as a formula.",
+    help="Write text to CSV files unchanged, even if a spreadsheet would run it as a formula.",
 )
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
-    """Columns of text, to be read as text from another file too."""
+    """Read options (name to `str`) for the text columns, to apply to another file."""
     from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 
@@ -167,9 +167,9 @@ def read_csv(
     needed: list[str] | None = None,
     label: str | None = None,
 ) -> pd.DataFrame:
-    """Read a table with commas and decimal points; columns of text in `like` are text too.
+    """Read a CSV table with commas and decimal points; text columns of `like` are read as text.
 
-    In column `label` words such as "NA" and "None" are labels, unless it holds numbers.
+    In column `label`, words such as "NA" and "None" are labels, unless the column is numeric.
     """
     from pandas.api.types import is_numeric_dtype
 

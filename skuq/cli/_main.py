@@ -1,11 +1,10 @@
 """The ``skuq`` command: a thin layer over the package, one module for each larger command.
 
-Commands are imported when they are called. Exit codes: 0 done, 2 the input cannot be used (the
-message says why), 1 anything else. A verdict of ``skuq audit`` has codes of its own, and so has a
-model of ``skuq quantify`` that nobody should use; no crash produces that of "failed" or of such a
-model: a Python interpreter exits with 1 on an exception, on a failed import and
-on an interrupt, with 120 if its output cannot be flushed, with 128 or more if it is killed; click
-exits with 2 on wrong usage.
+Commands are imported when they are called. Exit codes: 0 success, 2 unusable input (the message
+says why), 1 any other error. ``skuq audit`` has an additional code for a failed audit, and ``skuq
+quantify`` for a model that is not better than guessing. A crash cannot produce these two codes:
+Python exits with 1 on an exception, a failed import or an interrupt, with 120 if its output cannot
+be flushed, and with 128 or more if it is killed; click exits with 2 on wrong usage.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import click
 from skuq import __version__
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
-GUESSING = 11  # the model is no better than guessing
-# Of parameters that messages of the package name in backticks, which may have a value.
+GUESSING = 11  # the model is not better than a constant prediction
+# Options by the parameters that messages of the package name in backticks, with or without value.
 OPTIONS = {
     "absent_classes": "--absent-classes",
     "TableModel.save": "--save",
@@ -84,7 +83,7 @@ class LazyGroup(click.Group):
     def __init__(
         self,
         *args: Any,
-        commands_at: Mapping[str, tuple[str, str]],  # place, as ``module:function``, and short help
+        commands_at: Mapping[str, tuple[str, str]],  # ``module:function`` and short help
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -94,13 +93,13 @@ class LazyGroup(click.Group):
         return sorted(self.commands_at)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; one that cannot be imported leaves the others usable."""
+        """Import a command; if the import fails, the other commands still work."""
         if cmd_name not in self.commands_at:
             return None
         module, _, function = self.commands_at[cmd_name][0].partition(":")
         try:
             command: click.Command = getattr(import_module(module), function)
-        except Exception as error:  # whatever a broken installation raises
+        except Exception as error:  # a broken installation can raise any exception
             raise click.ClickException(
                 f"The command {cmd_name!r} cannot be loaded: {type(error).__name__}: {error}"
             ) from error
@@ -123,7 +122,7 @@ def main() -> None:
 
 @click.command()
 @click.option(
-    "--check", is_flag=True, help="Import each, and say what it does or why it cannot be imported."
+    "--check", is_flag=True, help="Import each one; print its summary, or why the import fails."
 )
 def estimators(check: bool) -> None:
     """List the installed estimators, third-party plugins included."""
@@ -139,7 +138,7 @@ def estimators(check: bool) -> None:
             summary = (doc or "").strip().splitlines() or [""]
             click.echo(f"{plugin.name:{width}}  {summary[0]}  [{plugin.distribution}]")
     if not check:
-        click.echo("None of them was imported; --check finds those that do not work here.")
+        click.echo("These estimators were not imported; --check tests which of them work here.")
 
 
 @click.command()
@@ -161,7 +160,7 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     from skuq.cli._demo import run_digits_demo, write_digits_demo
     from skuq.cli._demo_table import run_table_demo, write_table_demo
 
-    click.echo("Training a digit classifier and searching for models that disagree with it ...")
+    click.echo("Training a digit classifier and searching adversarial models ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
     click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
     click.echo("AUROC of out-of-distribution detection:")
@@ -177,18 +176,18 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     click.echo(f"Report: {report}\nTable:  {table}")
 
 
-# --- printing text that may come from data or from others ----------------------------------------
+# --- printing text from data or from other parties -----------------------------------------------
 
 
 def one_line(error: BaseException) -> str:
-    """Message of an error of the package without line breaks, with options for parameters."""
+    """Error message in one line, with command-line options in place of Python parameters."""
     return as_options(" ".join(str(error).split()))
 
 
 def as_options(message: str) -> str:
-    """Name options of the command where a message of the package names parameters of Python.
+    """Replace Python parameters in a message by command-line options.
 
-    Such as `--drop x` for `` `drop=['x']` ``; a parameter that is True is a flag.
+    For example, `` `drop=['x']` `` becomes `--drop x`; a parameter that is True becomes a flag.
     """
 
     def option(match: re.Match[str]) -> str:
@@ -208,14 +207,14 @@ def as_options(message: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace characters that could command the terminal by their escape sequences."""
+    """Escape control characters, which the terminal could interpret."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def say(text: str, *, err: bool = False, **style: Any) -> None:
-    """Print text, also where the terminal lacks a character of it."""
+    """Print text; characters that the terminal cannot encode are escaped."""
     stream = sys.stderr if err else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
     shown = visible(text).encode(encoding, "backslashreplace").decode(encoding)
@@ -223,7 +222,7 @@ def say(text: str, *, err: bool = False, **style: Any) -> None:
 
 
 def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table of confidence bins, without the empty ones."""
+    """Print a table of the non-empty confidence bins."""
     from skuq.labels import amount
     from skuq.reporting import bin_finding, bin_range
 
@@ -241,9 +240,9 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool]) -> NoReturn:
-    """End a command with the code of what `passes` returns."""
+    """Exit with the code of the verdict that `passes` returns."""
     try:
         passed = passes()
-    except SystemExit as error:  # with any code: whoever raised it did not decide
+    except SystemExit as error:  # its code is not a verdict
         raise RuntimeError(f"The command ended before its verdict, with {error.code!r}.") from error
     ctx.exit(PASSED if passed else FAILED)

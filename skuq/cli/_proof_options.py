@@ -1,4 +1,4 @@
-"""Options of the commands of proven audits, the files that they name, and their messages."""
+"""Shared options, file readers and messages of the commands for audits with proofs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEVELS = ("bins", "verdict", "predictions")
 
 
 class Probability(click.ParamType):  # type: ignore[type-arg]  # click < 8.4 has no argument
-    """A probability, or a word that stands for something else."""
+    """A probability, or a word with a special meaning, such as 'none'."""
 
     name = "float range"
 
@@ -57,7 +57,7 @@ class Probability(click.ParamType):  # type: ignore[type-arg]  # click < 8.4 has
 
 
 def together(*options: Wrap) -> Wrap:
-    """Several options as one decorator, in the order of the help."""
+    """Combine options into one decorator; the help page lists them in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -68,7 +68,7 @@ def together(*options: Wrap) -> Wrap:
 
 
 def question_options(*, required: bool) -> Wrap:
-    """The question of an audit: the provider's has defaults, the auditor's must be stated."""
+    """Options of the audit's parameters: with defaults, or `required` of the auditor."""
 
     def option(*names: str, default: Any, **settings: Any) -> Wrap:
         if required:
@@ -80,7 +80,7 @@ def question_options(*, required: bool) -> Wrap:
             "--alpha",
             default=0.05,
             type=click.FloatRange(0, 1),
-            help="Tolerated distance between accuracy and confidence.",
+            help="Tolerated difference between accuracy and confidence.",
         ),
         option(
             "--bins",
@@ -93,80 +93,81 @@ def question_options(*, required: bool) -> Wrap:
             "--confidence-level",
             default=0.95,
             type=Probability(none=None),
-            help="Least probability that a model within the tolerance passes; 'none' leaves "
-            "nothing to chance.",
+            help="Probability, at least, that a model within the tolerance passes; 'none' makes "
+            "no allowance for chance.",
         ),
         option(
             "--level",
             default="bins",
             type=click.Choice(LEVELS),
-            help="Disclosure besides the verdict: sums of each bin, nothing, or all reported "
-            "confidences.",
+            help="What is disclosed besides the verdict: the sums of each bin ('bins'), nothing "
+            "('verdict'), or all reported confidences ('predictions').",
         ),
     )
 
 
 def commitment_option(text: str) -> Wrap:
-    """Option for the folder of a commitment."""
+    """Option for the folder of a commitment; `text` is its help."""
     return click.option("--commitment", type=FOLDER, required=True, help=text)
 
 
 own_commitment_option = commitment_option(
-    "Folder 'public' of the commitment, with 'private' beside it."
+    "Folder 'public' of the commitment, next to its folder 'private'."
 )
-published_commitment_option = commitment_option("Folder 'public' as it was published.")
+published_commitment_option = commitment_option("Published folder 'public' of the commitment.")
 audit_option = click.option(
-    "--audit", "bundle", type=FOLDER, required=True, help="The provider's folder."
+    "--audit", "bundle", type=FOLDER, required=True, help="The provider's folder with the proofs."
 )
-drop_option = click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
+drop_option = click.option(
+    "--drop", multiple=True, help="Column that is not a feature; may be repeated."
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 json_option = click.option("--json", "json_path", type=WRITABLE, help="JSON file to write.")
 reference_options = together(
     click.option(
-        "--data", type=READABLE, required=True, help="CSV file: reference data with their labels."
+        "--data", type=READABLE, required=True, help="CSV file with the labelled reference data."
     ),
-    click.option("--label", required=True, help="Its column with the true label."),
+    click.option("--label", required=True, help="Column with the true label."),
     drop_option,
 )
 prediction_options = together(
     click.option("--input", "row", type=READABLE, help="CSV file with a header and one row."),
-    click.option("--values", help="Or its numbers, separated by commas."),
+    click.option("--values", help="The input's numbers, separated by commas, instead of --input."),
     drop_option,
     click.option(
-        "--nonce", required=True, help="Text that the client chose for this one prediction."
+        "--nonce", required=True, help="Text that the client chose for this prediction only."
     ),
 )
 regions_option = click.option(
     "--regions",
     type=READABLE,
-    help="The auditor's file of regions, which are judged beside all samples.  [default: all "
-    "samples together]",
+    help="The auditor's file of regions to audit in addition to all samples.  [default: none]",
 )
 spot_check_options = together(
     click.option(
-        "--challenge", type=READABLE, help="The auditor's challenge, at level 'predictions'."
+        "--challenge", type=READABLE, help="The auditor's challenge; for level 'predictions'."
     ),
     click.option(
         "--false-share",
         type=SHARE,
         default=0.02,
         show_default=True,
-        help="Fraction of false reports that must be found, at level 'predictions'.",
+        help="Fraction of false reports that must be detected; for level 'predictions'.",
     ),
     click.option(
         "--error",
         type=SHARE,
         default=0.01,
         show_default=True,
-        help="Largest probability to miss it, at level 'predictions'.",
+        help="Largest probability of missing that fraction; for level 'predictions'.",
     ),
 )
 verifier_options = together(
     click.option(
         "--srs",
         type=READABLE,
-        help="A copy of the structured reference string that you generated, or have from whom you "
-        "trust, never from the provider.  [default: it must be that of the public ceremony]",
+        help="Your own copy of the structured reference string, generated by you or by a party "
+        "you trust other than the provider.  [default: only the public ceremony's is accepted]",
     ),
     click.option(
         "--test-string",
@@ -177,7 +178,7 @@ verifier_options = together(
     click.option(
         "--keys",
         type=NEW_FOLDER,
-        help="Your own folder for verifying keys, built once.  [default: built anew]",
+        help="Your own folder that caches verifying keys.  [default: keys are rebuilt]",
     ),
     json_option,
 )
@@ -187,7 +188,7 @@ verifier_options = together(
 
 
 class VerificationFailed(click.ClickException):
-    """Failed verification of another party's files: one line that says why."""
+    """Failed verification of another party's files; the message gives the reason in one line."""
 
     exit_code = NO_VERDICT
 
@@ -197,9 +198,9 @@ class VerificationFailed(click.ClickException):
 
 @contextmanager
 def errors_in_one_line(json_path: Path | None = None) -> Iterator[None]:
-    """Turn what is wrong with files, arguments or the installation into one line.
+    """Convert errors of files, arguments or the installation to one-line errors.
 
-    A result of an earlier call is removed first: whatever happens, it is not that of this one.
+    An existing result is removed first, so that it cannot be mistaken for the result of this call.
     """
     try:
         if json_path is not None:
@@ -218,7 +219,7 @@ def errors_in_one_line(json_path: Path | None = None) -> Iterator[None]:
 
 
 def require_zk() -> None:
-    """Refuse to work without the proof system."""
+    """Raise an error if the packages of the proof system are not installed."""
     from skuq.extras import import_optional
 
     try:
@@ -229,21 +230,21 @@ def require_zk() -> None:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a JSON file, or say in one line why not."""
+    """Write a JSON file; an `InputError` tells why it cannot be written."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
     with refusing_writes():
         write_atomically(path, text + "\n")
 
 
 def names_of(committed: Commitment) -> dict[str, str]:
-    """Both names of a commitment, as the JSON files of the commands have them."""
+    """Point and digest of a commitment, by their keys in the commands' JSON files."""
     return {"commitment_point": committed.point, "commitment_digest": committed.digest}
 
 
 def check_files(outputs: list[Path | None], inputs: list[Path | None], folders: list[Path]) -> None:
-    """Refuse to write over a file that is read, or into folders with a manifest of their files."""
+    """Refuse to overwrite an input, or to write into a folder whose manifest lists its files."""
     if "-" in map(str, outputs):
-        raise InputError("Results are written to files; give a name and not '-'.")
+        raise InputError("Results cannot be written to '-'; pass the name of a file.")
     check_outputs(outputs, [path for path in inputs if path is not None])
     for path in outputs:
         check_outside("The output", path, folders)
@@ -253,7 +254,10 @@ def check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
     """Refuse a path inside one of the folders."""
     for folder in folders:
         if path is not None and is_within(path, folder):
-            raise InputError(f"{what} must not be in {folder}: its files are all accounted for.")
+            raise InputError(
+                f"{what} must not be in {folder}, whose manifest lists all its files; choose a "
+                "different folder."
+            )
 
 
 # Files that are read
@@ -270,23 +274,25 @@ def load_model(path: Path, *, trust: bool) -> Any:
 
 
 def load_commitment_folder(folder: Path) -> Commitment:
-    """Load the public folder of a commitment, or name it where the one above it was given."""
+    """Load the public folder of a commitment; if its parent was passed, the error says so."""
     from skuq.zk import load_commitment
 
     if not (folder / "manifest.json").exists() and (folder / "public").is_dir():
-        raise InputError(f"--commitment: name the folder {folder / 'public'}.")
+        raise InputError(f"--commitment: pass the folder {folder / 'public'}.")
     return load_commitment(folder)
 
 
 def read_reference(
     path: Path, label: str, drop: tuple[str, ...], committed: Commitment
 ) -> tuple[pd.DataFrame, list[Any]]:
-    """Features, and labels of the type of the committed classes."""
+    """Read the features, and the labels converted to the type of the committed classes."""
     import pandas as pd
 
     label = label.strip()
     if label in drop:
-        raise InputError(f"--drop: {label!r} is the label, which is not a feature anyway.")
+        raise InputError(
+            f"--drop: {label!r} is the label, which is never a feature; omit this --drop."
+        )
     text = pd.DataFrame({label: ["text"]}) if committed.classes.dtype.kind == "U" else None
     table = read_csv(path, like=text, needed=[label, *drop], label=label)
     features = numbers_of(path, table.drop(columns=[label, *drop]))
@@ -295,12 +301,12 @@ def read_reference(
 
 
 def read_features(path: Path, drop: tuple[str, ...]) -> pd.DataFrame:
-    """Read a table of features alone."""
+    """Read a table that contains only features."""
     return numbers_of(path, read_csv(path, needed=list(drop)).drop(columns=list(drop)))
 
 
 def numbers_of(path: Path, table: pd.DataFrame) -> pd.DataFrame:
-    """The same table, whose columns all hold finite numbers."""
+    """Check that all columns are finite numbers, and convert them to floats exactly."""
     import numpy as np
     import pandas as pd
 
@@ -314,10 +320,11 @@ def numbers_of(path: Path, table: pd.DataFrame) -> pd.DataFrame:
             value = table[name].iloc[row]
             got = "nothing" if pd.isna(value) else repr(str(value))
             raise InputError(
-                f"Column {name!r} of {path} must hold finite numbers, got {got} in row {row + 1} "
-                "(the header not counted); leave out columns that are not features with --drop."
+                f"Column {name!r} of {path} must contain finite numbers, got {got} in row "
+                f"{row + 1} (not counting the header); exclude columns that are not features with "
+                "--drop."
             )
-    # Once more as text: pandas may miss the last bit of a number, and parties must agree.
+    # Parse again from text: pandas may err in the last bit, and all parties need equal numbers.
     inexact = [name for name in table if table[name].dtype.kind == "f"]
     like = pd.DataFrame({name: ["text"] for name in inexact})
     text = read_csv(path, like=like, needed=[])
@@ -327,7 +334,7 @@ def numbers_of(path: Path, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
-    """Labels as some of the classes, converted only where nothing is lost."""
+    """Convert labels to the committed classes, if the conversion is exact."""
     import pandas as pd
 
     known, labels = classes.tolist(), []
@@ -336,18 +343,18 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
         if converted is None or converted not in known:
             got = "nothing" if pd.isna(value) else repr(str(value))
             raise InputError(
-                f"Column {name!r} must hold the committed classes "
-                f"{visible(', '.join(map(str, known)))}, got {got} in row {row} (the header not "
-                "counted)."
+                f"Column {name!r} must contain the committed classes "
+                f"{visible(', '.join(map(str, known)))}, got {got} in row {row} (not counting the "
+                "header)."
             )
         labels.append(converted)
     return labels
 
 
 def classes_of(text: str, committed: Commitment) -> list[Any]:
-    """Classes that are given as one text, of the type of the committed ones where that is exact."""
+    """Parse comma-separated classes, converted to the type of the committed ones if exact."""
     kind = committed.classes.dtype.kind
-    # As in a CSV file, a name with a comma is in quotation marks.
+    # A name with a comma is in quotation marks, as in a CSV file.
     row = next(csv.reader([text], skipinitialspace=True), []) or [""]
     parts = [part.strip() for part in row]
     if kind == "b":
@@ -356,12 +363,12 @@ def classes_of(text: str, committed: Commitment) -> list[Any]:
 
 
 def _converted(value: Any, kind: str) -> Any:
-    """A value as boolean, integer, float or text, or None if that is not the same."""
+    """Convert a value to boolean, integer, float or text; None if that would change it."""
     if kind == "b":
         return bool(value) if value in (False, True) else None
     if kind == "U":
         return str(value)
-    if isinstance(value, bool):  # no number, although Python takes it for one
+    if isinstance(value, bool):  # a subclass of int in Python, but not a number here
         return None
     try:
         number = float(value)
@@ -376,12 +383,12 @@ def _converted(value: Any, kind: str) -> Any:
 def one_row(
     row: Path | None, values: str | None, drop: tuple[str, ...], committed: Commitment
 ) -> list[float]:
-    """The input of one prediction, however it is given."""
+    """Read the input of one prediction from a file or from the command line."""
     if row is not None and values is not None:
-        raise InputError("Give --input or --values, not both.")
+        raise InputError("Pass --input or --values, not both.")
     if values is not None:
         if drop:
-            raise InputError("--drop: there are no columns to leave out of --values.")
+            raise InputError("--drop applies to --input only; omit it with --values.")
         try:
             numbers = [float(text) for text in values.split(",")]
         except ValueError as error:
@@ -391,7 +398,7 @@ def one_row(
         check_width("--values", len(numbers), committed)
         return numbers
     if row is None:
-        raise InputError("Give the input by --input or by --values.")
+        raise InputError("Pass the input with --input or --values.")
     table = read_features(row, drop)
     if len(table) != 1:
         raise InputError(f"--input: {row} must have one row, got {len(table)}.")
@@ -400,7 +407,7 @@ def one_row(
 
 
 def check_names(path: Path, columns: list[str], estimator: Any) -> None:
-    """Compare columns with the model: what is proven identifies its inputs by position alone."""
+    """Compare column names and order with the model: proofs identify features by position only."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
         expected = [str(name).strip() for name in names]
@@ -413,19 +420,19 @@ def check_names(path: Path, columns: list[str], estimator: Any) -> None:
     if width is not None and width != len(columns):
         raise InputError(
             f"{path} has {len(columns)} feature columns ({', '.join(columns)}), but the model was "
-            f"fitted on {width}; leave out others with --drop."
+            f"fitted on {width}; exclude columns that are not features with --drop."
         )
 
 
 def check_width(
     source: object, width: int, committed: Commitment, names: list[str] | None = None
 ) -> None:
-    """Compare the number of features, and their names if there are any, with the committed ones."""
+    """Compare the number of features, and their names if known, with the commitment."""
     expected = len(committed.encoding.columns)
     if width != expected:
         shown = f" ({', '.join(names)})" if names else ""
         raise InputError(
-            f"{source} has {width} features{shown}, but the commitment is about {expected}."
+            f"{source} has {width} features{shown}, but the committed model has {expected}."
         )
     known = committed.encoding.names
     if names is not None and known is not None and names != list(known):

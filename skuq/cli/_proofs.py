@@ -1,4 +1,4 @@
-"""``skuq audit commit``, ``prove`` and ``attest``: the provider of a committed model."""
+"""``skuq audit commit``, ``prove`` and ``attest``: commands of the provider of a model."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     "--model",
     type=READABLE,
     required=True,
-    help="File of skops with a fitted classifier; with --trust, also of joblib or pickle.",
+    help="skops file with a fitted classifier; with --trust, also a joblib or pickle file.",
 )
 @trust_option
 @click.option(
-    "--data", type=READABLE, required=True, help="CSV file: calibration data, features alone."
+    "--data", type=READABLE, required=True, help="CSV file with the features of calibration data."
 )
 @click.option("--out", type=NEW_FOLDER, required=True, help="Folder to create.")
 @drop_option
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 @click.option(
     "--srs",
     type=READABLE,
-    help="Structured reference string of the public ceremony; one of another size is refused with "
-    "the name of the file that is needed.  [default: generated here, which is for tests only]",
+    help="Structured reference string of the public ceremony; if it has the wrong size, the error "
+    "names the required file.  [default: generated locally, for tests only]",
 )
 @click.option(
     "--bins",
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=96,
     show_default=True,
-    help="Number of proofs of audits that may be made.",
+    help="Number of audit proofs that the commitment allows.",
 )
 @click.option(
     "--attestations",
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=32,
     show_default=True,
-    help="Number of predictions that may be proven to clients.",
+    help="Number of predictions that can be proven to clients.",
 )
 @click.option(
     "--verdict-samples",
@@ -112,8 +112,8 @@ def commit(
 ) -> None:
     """Commit to a model without revealing it (provider).
 
-    Writes two folders: OUT/public is for everybody, OUT/private holds the weights and must stay
-    where it is.
+    Writes two folders: OUT/public, to be published, and OUT/private, which contains the weights and
+    must be kept secret.
     """
     require_zk()
     table = read_features(data, drop)
@@ -124,7 +124,7 @@ def commit(
 
         try:
             made = zk.commit(estimator, table, out, **settings, verbose=int(not quiet))
-        except TypeError as error:  # a layer that a circuit does not support
+        except TypeError as error:  # a layer that circuits do not support
             raise InputError(one_line(error)) from error
     if not quiet:
         _show_commitment(made, settings["srs"] is not None)
@@ -134,16 +134,16 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     agreed = made.record["agreement"]
     say(f"Commitment point:   {made.point}")
     say(f"Commitment digest:  {made.digest}")
-    say(f"For everybody:      {made.folder}")
-    say(f"For nobody else:    {made.folder.parent / 'private'}")
+    say(f"Publish:            {made.folder}")
+    say(f"Keep secret:        {made.folder.parent / 'private'}")
     say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on these data.")
     if made.uses_ceremony:
-        say("Reference string: that of the public ceremony.")
+        say("Reference string: from the public ceremony.")
     elif given:
-        say("Reference string: the given file. Whoever verifies needs a copy that is not yours.")
+        say("Reference string: the given file. A verifier needs a copy from a different source.")
     else:
-        say("Reference string: TEST ONLY. Nobody can rely on these proofs. For others, commit with")
-        say(f"--srs {made.ceremony_string}.")
+        say("Reference string: TEST ONLY. Nobody can rely on these proofs. For real use, commit")
+        say(f"with --srs {made.ceremony_string}.")
 
 
 @click.command()
@@ -158,14 +158,14 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     show_default=True,
-    help="Longest time for one proof, in seconds.",
+    help="Time limit for one proof, in seconds.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(-1),
     default=1,
     show_default=True,
-    help="Proofs made at the same time, fewer if memory is short; -1 is the number of cores.",
+    help="Number of proofs made in parallel, fewer if memory is short; -1 uses all cores.",
 )
 @quiet_option
 def prove(
@@ -184,7 +184,7 @@ def prove(
     """
     require_zk()
     if settings["challenge"] is not None and settings["level"] != "predictions":
-        raise InputError("--challenge: a challenge belongs to --level predictions.")
+        raise InputError("--challenge requires --level predictions.")
     check_outside("--out", out, [commitment])
     check_jobs(jobs)
     with errors_in_one_line():
@@ -196,10 +196,10 @@ def prove(
 
 
 def _show_bundle(made: Bundle, quiet: bool) -> None:
-    if not made.complete:  # also if quiet: without the next step there is no audit
+    if not made.complete:  # print even if quiet, since the audit needs this next step
         say(
-            f"The reported confidences are fixed, and nothing is proven yet. Give {made.folder} "
-            "to the auditor,\nwho answers with\n"
+            f"The reported confidences are fixed, but nothing is proven yet. Send {made.folder} "
+            "to the auditor,\nwho runs\n"
             f"  skuq audit challenge --audit {made.folder} --commitment COMMITMENT --data DATA "
             "--label LABEL --out challenge.json\n"
             "Then repeat this command with --challenge challenge.json."
@@ -223,7 +223,7 @@ def attest(
 ) -> None:
     """Prove one prediction of a committed model (provider).
 
-    The input is given by --input or by --values.
+    Pass the input with --input or --values.
     """
     require_zk()
     check_files([out], [row], [commitment])

@@ -1,4 +1,4 @@
-"""``skuq audit challenge``, ``verify`` and ``check``: the auditor and the client."""
+"""``skuq audit challenge``, ``verify``, ``revoke`` and ``check``: the auditor and the client."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def challenge(
 ) -> None:
     """Draw the challenge that decides which predictions are proven (auditor).
 
-    Send a copy of the file to the provider, and give the file itself to
-    'verify'. It names the commitment and the data, which must not change from
-    now on. An existing challenge is not replaced.
+    Send a copy of the file to the provider, and pass the file itself to
+    'verify'. It identifies the commitment and the data, which must not change
+    from now on. An existing challenge is not replaced.
     """
     require_zk()
     check_files([out], [data], [bundle, commitment])
@@ -71,18 +71,18 @@ def challenge(
 @click.option(
     "--tolerance",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Difference of confidences that must not matter: the audit is passed only if it is at "
-    "alpha minus and plus this number, too.  [default: alpha alone decides]",
+    help="Difference of confidences that must not matter: the audit passes only if it also passes "
+    "at alpha minus and alpha plus this number.  [default: only alpha decides]",
 )
 @click.option(
     "--classes",
     required=True,
-    help="Classes that you know, in their order, separated by commas: no others may be committed.",
+    help="Classes in their order, separated by commas; the commitment must have exactly these.",
 )
 @click.option(
     "--absent-classes",
-    help="Classes of which your data have no label, separated by commas; without a label, any "
-    "other class is refused.",
+    help="Classes without a label in your data, separated by commas; all other classes must have "
+    "one.",
 )
 @spot_check_options
 @regions_option
@@ -90,13 +90,13 @@ def challenge(
 @click.option(
     "--certificate",
     type=WRITABLE,
-    help="JSON file to write: the verdict, passed or failed, with your signature.",
+    help="JSON file to write, with the verdict (passed or failed) and your signature.",
 )
 @click.option(
     "--sign",
     "key",
     type=READABLE,
-    help="Your private key for it: Ed25519, a PEM file without a password.",
+    help="Your private key for the certificate: Ed25519, a PEM file without a password.",
 )
 @click.option(
     "--valid-days",
@@ -108,15 +108,15 @@ def challenge(
 @click.option(
     "--revocations",
     default="",
-    help="Where you list revoked certificates, such as an address; part of the certificate.",
+    help="Place where you publish revoked certificates, such as a URL; part of the certificate.",
 )
 @quiet_option
 @click.pass_context
 def verify(ctx: click.Context, /, **options: Any) -> None:
     """Verify the audit of a committed model (auditor).
 
-    Exit code 0: all proofs hold, and the audit is passed. 10: all proofs hold,
-    and it is failed. Any other: no verdict.
+    Exit code 0: all proofs are valid and the audit passes. 10: all proofs are
+    valid and the audit fails. Any other code: no verdict.
     """
     exit_with_verdict(ctx, partial(_passes, **options))
 
@@ -138,15 +138,16 @@ def _passes(
     revocations: str,
     **settings: Any,
 ) -> bool:
-    """Read, verify, write, print, and return whether the audit is passed."""
+    """Verify the proofs, write and print the results, and return whether the audit passes."""
     inputs = [data, settings["challenge"], settings["regions"], settings["srs"], key]
     check_files([json_path, certificate], inputs, [bundle, commitment])
     with errors_in_one_line(json_path):
         if (certificate is None) != (key is None):
-            raise InputError("--certificate and --sign belong together.")
+            raise InputError("--certificate and --sign must be used together.")
         if certificate is not None and certificate.exists():
             raise InputError(
-                f"--certificate: {certificate} exists; a certificate is never replaced."
+                f"--certificate: {certificate} already exists and is never replaced; choose a new "
+                "file."
             )
         require_zk()
         check_outside("--sign", key, [bundle, commitment])
@@ -169,7 +170,7 @@ def _passes(
 
 
 def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
-    """Print the verdict, the statement, the bins and the notes."""
+    """Print the verdict, the verified statement, the bins and the notes."""
     from skuq.zk import shown_classes
 
     statement = found.statement
@@ -210,7 +211,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
 
 
 def _say_regions(regions: Sequence[RegionAudit]) -> None:
-    """Print the verdict on each region, and where it is known its accuracy and confidence."""
+    """Print the verdict on each region, with its accuracy and confidence if disclosed."""
     say("Regions:", bold=True)
     for region in regions:
         passed = "passed" if region.could_fail else "too few samples to fail"
@@ -225,7 +226,7 @@ def _say_regions(regions: Sequence[RegionAudit]) -> None:
 
 
 def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
-    """One dict per bin, as in the figures of other audits."""
+    """One dict per bin, with the keys of `audit_data`."""
     import numpy as np
 
     sums = found.sums
@@ -234,7 +235,7 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
     gap = sums.accuracy - sums.mean_confidence
     significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
-    low = high = np.full(len(gap), np.nan)  # differences alone say nothing about chance
+    low = high = np.full(len(gap), np.nan)  # unknown without an allowance for chance
     if found.result is not None:
         bins = found.result.bins
         within, significant, direction = bins.within_alpha, bins.significant, bins.direction
@@ -261,34 +262,38 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     "files",
     type=READABLE,
     multiple=True,
-    help="Certificate to revoke, a file; may be repeated.",
+    help="File of a certificate to revoke; may be repeated.",
 )
-@click.option("--digest", "digests", multiple=True, help="Or the digest of one; may be repeated.")
+@click.option(
+    "--digest",
+    "digests",
+    multiple=True,
+    help="Digest of a certificate to revoke; may be repeated.",
+)
 @click.option(
     "--sign",
     "key",
     type=READABLE,
     required=True,
-    help="Your private key, by which the certificates were signed: Ed25519, a PEM file without a "
-    "password.",
+    help="Your private key that signed the certificates: Ed25519, a PEM file without a password.",
 )
 @click.option(
     "--previous",
     type=READABLE,
-    help="Your newest list, which the new one continues.  [default: this is the first list]",
+    help="Your latest list, which the new one extends.  [default: this is the first list]",
 )
 @click.option(
     "--valid-days",
     type=click.IntRange(1, 36500),
     default=30,
     show_default=True,
-    help="Days until the list expires; publish the next one before.",
+    help="Days until the list expires; publish the next list before.",
 )
 @click.option(
     "--out",
     type=WRITABLE,
     required=True,
-    help="JSON file to write, for everybody; only the previous list is replaced.",
+    help="JSON file to write and publish; may only replace the previous list.",
 )
 def revoke(
     files: tuple[Path, ...],
@@ -300,8 +305,8 @@ def revoke(
 ) -> None:
     """Sign a list of revoked certificates (auditor).
 
-    Without --certificate and --digest nothing is added: the list says that
-    nothing else was revoked until its date.
+    Without --certificate and --digest the list adds nothing: it states that no
+    further certificate was revoked until its date.
     """
     check_outputs([out], [key, *files])
     with errors_in_one_line():
@@ -320,7 +325,7 @@ def revoke(
 @click.option(
     "--certificate",
     type=READABLE,
-    help="The auditor's certificate: it must be about this commitment, passed and valid.",
+    help="The auditor's certificate; it must be valid, of this commitment, and passed.",
 )
 @click.option(
     "--auditor",
@@ -330,14 +335,14 @@ def revoke(
 @click.option(
     "--revoked",
     type=READABLE,
-    help="The auditor's newest list of revoked certificates, from the place that the certificate "
-    "names.",
+    help="The auditor's latest list of revoked certificates, from the place named in the "
+    "certificate.",
 )
 @click.option(
     "--allow-supplied-string",
     is_flag=True,
-    help="Accept a certificate whose auditor trusted a reference string other than the public "
-    "ceremony's.",
+    help="Accept a certificate whose auditor trusted a different reference string from the "
+    "public ceremony's.",
 )
 def check(
     attestation: Path,
@@ -357,16 +362,16 @@ def check(
 ) -> None:
     """Check the proof of one prediction (client).
 
-    The input is given by --input or by --values. Exit code 0: the proof holds.
-    Any other: nothing is known about the prediction.
+    Pass the input with --input or --values. Exit code 0: the proof is valid.
+    Any other code: nothing is proven about the prediction.
     """
     check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
     with errors_in_one_line(json_path):
         about_it = revoked is not None or allow_supplied_string
         if (certificate is None) != (auditor is None) or (about_it and certificate is None):
             raise InputError(
-                "--certificate and --auditor belong together, and --revoked and "
-                "--allow-supplied-string to both."
+                "--certificate and --auditor must be used together; --revoked and "
+                "--allow-supplied-string require both."
             )
         require_zk()
         check_outside("--input", row, [commitment])
@@ -398,7 +403,7 @@ def check(
 
 
 def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[str] | None) -> None:
-    """Print what was certified; alpha and the rest of the question are for the client to judge."""
+    """Print the certified statement with its parameters, which the client has to judge."""
     from skuq import zk
 
     level, tolerance = record["confidence_level"], record["tolerance"]
@@ -410,7 +415,7 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
         f"{record['n_samples']} samples{proven}, level {record['level']}"
     )
     if record["regions"] is None:
-        say("regions:    none was looked at")
+        say("regions:    none was audited")
     else:
         regions = record["regions"]
         rules = zk.Regions(regions["tree"]).rules(names)
@@ -434,7 +439,7 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
 
 
 def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
-    """Print why the reference string may be trusted, or that it may not."""
+    """Print whether the reference string can be trusted, and why."""
     from skuq.zk import REFERENCE_STRINGS
 
     trust = found.reference_string

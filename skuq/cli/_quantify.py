@@ -1,4 +1,4 @@
-"""``skuq quantify``: a table in, the uncertainty of each of its rows out."""
+"""``skuq quantify``: predict the rows of a table, with the uncertainty of each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOLDER = click.Path(path_type=Path)
 LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
 QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
 
-# Options that a loaded model leaves nothing to say about.
+# Options of training, which --load excludes.
 OF_TRAINING = (
     *("train", "target", "id_column", "drop", "task", "model", "method", "held_out"),
     *("missing", "seed", "save"),
@@ -48,12 +48,12 @@ OF_TRAINING = (
 
 @click.command()
 @click.option("--train", type=READABLE, help="CSV or Parquet file to train on.")
-@click.option("--target", help="Its column with what is to be predicted.")
+@click.option("--target", help="Column to predict.")
 @click.option("--predict", type=READABLE, help="CSV or Parquet file with rows to predict.")
 @click.option("--out", type=WRITABLE, help="CSV or Parquet file to write.")
 @click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
-@click.option("--id", "id_column", help="Column that identifies rows; kept, not learnt from.")
-@click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
+@click.option("--id", "id_column", help="Column that identifies rows; copied, not a feature.")
+@click.option("--drop", multiple=True, help="Column not to use; may be repeated.")
 @click.option(
     "--task",
     type=click.Choice(["auto", "classification", "regression"]),
@@ -66,24 +66,28 @@ OF_TRAINING = (
     default="auto",
     show_default=True,
     metavar="[auto|hgb|logistic|network|forest|FILE]",
-    help="Learner, or a file with a fitted one, which is never retrained (needs extra 'skops').",
+    help="Learner, or file with a fitted model, which is not retrained (needs extra 'skops').",
 )
 @click.option(
     "--method",
     default="quam",
     show_default=True,
-    help="Estimator of uncertainty, by name; others than quam bring their own model.",
+    help="Name of the uncertainty estimator; all except quam train a model of their own.",
 )
-@click.option("--held-out", type=READABLE, help="CSV or Parquet file to calibrate and measure on.")
+@click.option(
+    "--held-out",
+    type=READABLE,
+    help="CSV or Parquet file with labelled rows to calibrate and measure on.",
+)
 @click.option(
     "--coverage",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.9,
     show_default=True,
-    help="Probability that prediction sets or intervals hold the truth.",
+    help="Coverage of the prediction sets or intervals.",
 )
-@click.option("--save", type=FOLDER, help="New folder to keep the model in (needs extra 'skops').")
-@click.option("--load", type=FOLDER, help="Folder with a model that --save has kept.")
+@click.option("--save", type=FOLDER, help="New folder to save the model in (needs extra 'skops').")
+@click.option("--load", type=FOLDER, help="Folder with a model written by --save.")
 @trust_option
 @click.option(
     "--missing",
@@ -106,7 +110,7 @@ OF_TRAINING = (
     show_default=True,
     help="Processes; -1 uses all cores.",
 )
-@click.option("--strict", is_flag=True, help="Refuse a file of which a row cannot be scored.")
+@click.option("--strict", is_flag=True, help="Refuse a file if any of its rows cannot be scored.")
 @csv_options
 @raw_text_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -130,7 +134,8 @@ def quantify(
 ) -> None:
     """Quantify the uncertainty of predictions for a table.
 
-    A model is trained on another table, which has a column with the target, or given, or loaded.
+    The model is trained on another table (--train, --target), already fitted (--model FILE), or
+    loaded from a folder (--load).
     """
     _check_options(context)
     check_finite("--coverage", coverage)
@@ -147,7 +152,7 @@ def quantify(
     from skuq.tables import guessing_note
 
     with _refused():
-        # All files are looked at before anything takes long.
+        # Check all files before any long computation.
         if out is not None:
             check_writable(out)
         tables = {
@@ -159,7 +164,7 @@ def quantify(
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
         first, last = [*model.warnings_], model.notes_[len(model.warnings_) :]
-        if load:  # what was said when the model was trained
+        if load:  # its notes were printed when the model was trained
             first, last = [], []
         if new is not None and out is not None:
             unread, said = _scored(model, new, out, report, coverage, raw_text, strict)
@@ -178,7 +183,7 @@ def quantify(
 
 
 def _check_options(context: click.Context) -> None:
-    """Refuse options that do not go together."""
+    """Refuse invalid combinations of options."""
     given = {
         name
         for name in context.params
@@ -188,28 +193,30 @@ def _check_options(context: click.Context) -> None:
         both = [_option(name) for name in OF_TRAINING if name in given]
         if both:
             raise InputError(
-                f"--load brings a model that is trained already; leave out {', '.join(both)}."
+                f"--load uses a model that is already trained; omit {', '.join(both)}."
             )
     else:
         lacking = [_option(name) for name in ("train", "target") if name not in given]
         if lacking:
             raise InputError(
-                f"Give {' and '.join(lacking)} to train a model, or --load with a folder that "
-                "--save has kept."
+                f"Pass {' and '.join(lacking)} to train a model, or --load with a folder written "
+                "by --save."
             )
     if ("predict" in given) != ("out" in given):
-        raise InputError("--predict and --out go together: rows to predict, and where to write.")
+        raise InputError(
+            "--predict (rows to predict) and --out (file to write) must be used together."
+        )
     if "predict" not in given and ("save" not in given or "report" in given):
         raise InputError(
-            "Give --predict and --out; without them, a model can only be kept (--save)."
+            "Pass --predict and --out; without them, a model can only be saved (--save)."
         )
     brings_model = context.params["method"].lower() not in QUAM
     if brings_model and "model" in given:
-        raise InputError("--method brings its own model; --model is for the default method, quam.")
+        raise InputError("--model applies to --method quam only; other methods train a model.")
     if brings_model and "save" in given and "trust" not in given:
         raise InputError(
-            "--save keeps models of --method as a pickle, which runs code when it is loaded; if "
-            "that is what you want, say so (--trust)."
+            "--save stores models of --method as a pickle, which can run code when it is loaded; "
+            "to allow this, pass --trust."
         )
     check_jobs(context.params["jobs"])
 
@@ -219,23 +226,23 @@ def _option(name: str) -> str:
 
 
 def _check_held_out(train: Path | None, held_out: Path | None) -> None:
-    """Refuse the training table as the one to measure on."""
+    """Refuse a held-out table that is the training table."""
     if train is not None and held_out is not None and train.resolve() == held_out.resolve():
         raise InputError(
-            "--held-out names the training table, whose rows measure nothing; name another one, "
-            "or leave --held-out away: a fifth of the training table is then held out."
+            "--held-out is the training table, whose rows cannot measure the model; pass a "
+            "different table, or omit --held-out to hold out a fifth of the training table."
         )
 
 
 def _files_of_model(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise InputError(f"--load: there is no folder {folder}; name one that --save has kept.")
+        raise InputError(f"--load: cannot find {folder}; pass a folder written by --save.")
     return list(folder.iterdir())
 
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Errors of input that cannot be used, in one line and with exit code 2."""
+    """Convert errors of the input to one line and exit code 2."""
     from skuq.table_files import TableFileError
     from skuq.tables import TableError
 
@@ -287,7 +294,7 @@ def _trained(
         n_jobs=jobs,
         progress=None if quiet else lambda text: say(text, err=True),
     ).fit(known, target, drop=drop, id_column=id_column, held_out=other)
-    if save is not None:  # before anything else can go wrong
+    if save is not None:  # at once, so that a later error does not lose the model
         fitted.save(save, trust=trust)
     return fitted
 
@@ -302,11 +309,11 @@ def _read(
     task: str,
     given: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Training table and held-out table, with names, codes and classes as the files have them."""
+    """Read the training and held-out tables; ids, codes and classes keep their spelling."""
     used = [name for name in train.columns if name not in drop]
     train.require(used)
     names = [] if id_column is None else [id_column]
-    # Codes with leading zeros are names, except to a model that was given them as numbers.
+    # Codes with leading zeros are text, except for a given model, which was fitted on numbers.
     texts = {*names} if given else {*names, *train.codes}
     if task == "regression":
         texts.discard(target)
@@ -334,14 +341,14 @@ def _scored(
     raw_text: bool,
     strict: bool,
 ) -> tuple[list[str], list[str]]:
-    """Write results and report, and return what there is to say of unread rows, and of others."""
+    """Write results and report; return notes on unreadable rows, and all other notes."""
     import pandas as pd
 
     from skuq.table_files import write_table
     from skuq.tables import coverage_notes, table_notes
 
     kinds = columns_as_text(model)
-    has_truth = model.target_ in table.columns  # which an audit of the results needs
+    has_truth = model.target_ in table.columns  # copied, since an audit of the results needs it
     if has_truth:
         kinds[model.target_] = str
     names = [] if model.id_ is None else [model.id_]
@@ -366,9 +373,9 @@ def _scored(
             if report is not None:
                 kept.append(rows)
             yield rows
-        # Before the file takes its place: if the report fails, nothing is written.
+        # Before the file is moved into place, so that nothing is written if the report fails.
         if report is not None:
-            from skuq.reporting import table_report  # with pictures, which take time to import
+            from skuq.reporting import table_report  # imports matplotlib, which is slow
 
             rows = kept[0] if len(kept) == 1 else pd.concat(kept)
             pages.append(table_report(model, rows, total[0], coverage=coverage))
@@ -380,16 +387,16 @@ def _scored(
     said += [written.note] if written.note else []
     if not_copied:
         said.append(
-            f"The true values of {not_copied[0]!r} were not copied: results have a column of that "
-            "name; rename it in the tables to have them beside the predictions."
+            f"The true values of {not_copied[0]!r} were not copied, since the results have a "
+            "column of that name; rename the column in the tables to include them."
         )
     first = [] if n_unread == 0 else [f"{n_unread} of {written.rows} rows not scored.", said.pop(0)]
     return first, [*said, f"{written.rows - n_unread} rows were predicted."]
 
 
 def columns_as_text(model: TableModel) -> dict[str, type[str]]:
-    """Columns that are text whatever they look like: those of the training table, and names."""
-    # Numbers with units or divided thousands are read from the text as it was written.
+    """Columns to read as text from any file: text columns in training, and the id column."""
+    # Numbers with units or thousands separators are parsed later, from their text.
     read = {*model.columns_.numbers_, *model.columns_.dates_}
     names = [name for name in model.feature_names_in_ if name not in read]
     names += model.columns_.formats_
@@ -398,13 +405,13 @@ def columns_as_text(model: TableModel) -> dict[str, type[str]]:
 
 
 def _given(model: str, trust: bool) -> Any:
-    """A learner by name, or a fitted one from a file."""
+    """Return the name of a learner, or load a fitted estimator from a file."""
     if model in LEARNERS:
         return model
     if not Path(model).is_file():
         raise InputError(
-            f"No model {model!r}: expected one of {', '.join(LEARNERS)}, or a file with a fitted "
-            "one."
+            f"--model must be one of {', '.join(LEARNERS)}, or a file with a fitted model, got "
+            f"{model!r}."
         )
     from skuq.tables import read_estimator
 
@@ -412,14 +419,14 @@ def _given(model: str, trust: bool) -> Any:
 
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:
-    """The classifier of that name, long or short, with those parameters that it has."""
+    """Create the classifier with a long or short name, with the parameters that it accepts."""
     plugins = {
         name.lower(): plugin for plugin in discover() for name in (plugin.name, _short_name(plugin))
     }
     plugin = plugins.get(method.lower())
     if plugin is None:
         known = sorted({_short_name(p) for p in plugins.values() if p.estimator is not None})
-        raise InputError(f"No estimator {method!r}; installed: {', '.join(known)}.")
+        raise InputError(f"--method must be one of {', '.join(known)}, got {method!r}.")
     if plugin.estimator is None:
         raise InputError(f"Estimator {method!r} cannot be used: {plugin.error}")
     from sklearn.base import is_classifier
@@ -429,7 +436,7 @@ def _estimator(method: str, params: dict[str, Any]) -> Any:
     except TypeError as error:
         raise InputError(f"Estimator {method!r} can only be used from Python: {error}") from error
     if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
-        raise InputError(f"Estimator {method!r} does not predict probabilities of classes.")
+        raise InputError(f"Estimator {method!r} does not predict class probabilities.")
     accepted = estimator.get_params()
     return estimator.set_params(**{k: v for k, v in params.items() if k in accepted})
 

@@ -1,4 +1,4 @@
-"""``skuq audit regions``: the auditor chooses where an audit with proofs will look."""
+"""``skuq audit regions``: the auditor chooses the regions of an audit with proofs."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from skuq.cli._proof_options import (
     "--data",
     type=READABLE,
     required=True,
-    help="CSV file: inputs, true labels, and the answers of the model. No row of it may be among "
+    help="CSV file: inputs, true labels, and the model's predictions. None of its rows may be in "
     "the reference data.",
 )
-@click.option("--label", required=True, help="Its column with the true label.")
-@click.option("--predicted", required=True, help="Its column with the predicted label.")
-@click.option("--confidence", required=True, help="Its column with the confidence of the answer.")
+@click.option("--label", required=True, help="Column with the true label.")
+@click.option("--predicted", required=True, help="Column with the predicted label.")
+@click.option("--confidence", required=True, help="Column with the confidence.")
 @drop_option
 @click.option(
     "--max-regions",
     type=click.IntRange(2, 64),
     default=8,
     show_default=True,
-    help="Most regions. More of them find smaller groups, and each has less evidence.",
+    help="Largest number of regions. More regions are smaller, with fewer samples each.",
 )
 @click.option(
     "--min-samples",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="Least number of rows of a region.",
+    help="Smallest number of rows in a region.",
 )
 @click.option("--out", type=WRITABLE, required=True, help="JSON file to write.")
 def regions(
@@ -59,11 +59,11 @@ def regions(
     min_samples: int,
     out: Path,
 ) -> None:
-    """Choose the regions that an audit judges beside all samples (auditor).
+    """Choose regions that are audited in addition to all samples (auditor).
 
-    Regions are the leaves of a small tree for the difference between
-    correctness and confidence. Send the file to the provider, and give it to
-    'verify'. Take other reference data than these for the audit.
+    Regions are the leaves of a small tree trained on the difference between
+    correctness and confidence. Send the file to the provider, and pass it to
+    'verify'. Use different reference data for the audit.
     """
     require_zk()
     check_files([out], [data], [commitment])
@@ -76,7 +76,7 @@ def regions(
         stated = numbers_of(data, read_csv(data, needed=[confidence])[[confidence]])[confidence]
         if not stated.between(0, 1, inclusive="right").all():
             raise InputError(
-                f"--confidence: {confidence!r} must hold probabilities above 0 and up to 1, got "
+                f"--confidence: {confidence!r} must contain probabilities above 0 and up to 1, got "
                 f"{stated.min():g} to {stated.max():g}."
             )
         gap = [

@@ -1,4 +1,4 @@
-"""Detection by uncertainty: of out-of-distribution inputs, or of wrong predictions."""
+"""Detection of out-of-distribution inputs, or of wrong predictions, by uncertainty."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Detection(NamedTuple):
     aupr : float
         Average precision, in [0, 1]; the share of positives for a random score.
     fpr95 : float
-        False positive rate at the highest threshold that finds at least 95% of the
+        False positive rate at the highest threshold that detects at least 95% of the
         positives, in [0, 1]; lower is better.
     """
 
@@ -40,10 +40,10 @@ def detection_metrics(
     weight_negative: ArrayLike | None = None,
     weight_positive: ArrayLike | None = None,
 ) -> Detection:
-    """Measure how well uncertainty tells positives from negatives.
+    """Measure how well uncertainty separates positives from negatives.
 
-    Positives are the inputs that should be more uncertain: out-of-distribution inputs
-    against inputs of the training distribution, or wrong predictions against right ones.
+    Positives are the inputs that should be more uncertain: out-of-distribution inputs (negatives
+    are in-distribution inputs), or wrong predictions (negatives are right ones).
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def detection_metrics(
         weight = np.concatenate(
             [_weights(weight_negative, negative), _weights(weight_positive, positive)]
         )
-    # It takes long to import, and most metrics do without.
+    # Imported here because the import is slow and most metrics do not need it.
     from sklearn.metrics import auc, average_precision_score, roc_curve
 
     fpr, tpr, _ = roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False)
@@ -111,24 +111,23 @@ def misclassification_detection(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> Detection:
-    """Measure how well uncertainty tells wrong predictions from right ones.
+    """Measure how well uncertainty separates wrong predictions from right ones.
 
     Parameters
     ----------
     y_true, y_pred, uncertainty, sample_weight
-        As in `risk_coverage_curve`; labels only, because a predicted quantity is neither right
+        As in `risk_coverage_curve`, but only for labels: a predicted quantity is neither right
         nor wrong.
 
     Returns
     -------
     Detection
-        The positives are the wrong predictions.
+        Detection metrics; the positives are the wrong predictions.
 
     Raises
     ------
     ValueError
-        If all predictions are right or all are wrong: there is nothing to tell apart. Or if a
-        label is a number with decimals.
+        If all predictions are right or all are wrong, or if a label is a number with decimals.
 
     Examples
     --------
@@ -155,10 +154,10 @@ def misclassification_auroc(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """AUROC of detecting wrong predictions, NaN where it is undefined.
+    """AUROC of detecting wrong predictions; NaN if undefined.
 
-    The form for cross-validation: a fold on which all predictions are right gives NaN
-    and a warning, where `misclassification_detection` raises.
+    Suitable for cross-validation: on a fold in which all predictions are right it returns NaN with
+    a warning, whereas `misclassification_detection` raises an error.
 
     Parameters
     ----------
@@ -188,7 +187,7 @@ def misclassification_auroc(
 
 
 def _one_sided(wrong: BoolArray) -> str | None:
-    """Message for predictions that are all right or all wrong, else None."""
+    """Error message for predictions that are all right or all wrong; else None."""
     if wrong.any() and not wrong.all():
         return None
     return (

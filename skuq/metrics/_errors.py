@@ -1,4 +1,4 @@
-"""Losses of predictions and their uncertainty, checked for metrics."""
+"""Input checks of metrics that compare losses with uncertainty."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def errors_and_uncertainty(
     uncertainty: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Check the inputs; return errors of the predictions, their uncertainty and weights.
+    """Check the inputs; return whether each label is wrong, the uncertainty and the weights.
 
-    Samples of weight 0 are left out.
+    Samples with weight 0 are dropped.
     """
     truth, predicted = checked_labels(y_true, "y_true"), checked_labels(y_pred, "y_pred")
     scores = finite(uncertainty, "uncertainty")
@@ -44,7 +44,7 @@ def losses_and_uncertainty(
 ) -> tuple[NDArray[Any], FloatArray, FloatArray]:
     """Check the inputs; return the loss of each prediction, its uncertainty and weight.
 
-    Samples of weight 0 are left out.
+    Samples with weight 0 are dropped.
     """
     if loss not in get_args(Loss):
         raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
@@ -60,7 +60,7 @@ def losses_and_uncertainty(
 def _counted(
     losses: NDArray[Any], scores: FloatArray, sample_weight: ArrayLike | None
 ) -> tuple[NDArray[Any], FloatArray, FloatArray]:
-    """Losses, uncertainty and weights of the samples whose weight is not 0."""
+    """Losses, uncertainty and weights of the samples with nonzero weight."""
     if sample_weight is None:
         return losses, scores, np.ones(len(scores))
     weight = weights(sample_weight, len(scores))
@@ -69,14 +69,13 @@ def _counted(
 
 
 def _refuse_quantities(**arrays: NDArray[Any]) -> None:
-    """Refuse numbers with decimals, as scikit-learn does in labels: a prediction never hits one."""
+    """Refuse numbers with decimals, as scikit-learn does: they are quantities, not labels."""
     for name, values in arrays.items():
         fraction = values != np.floor(values) if values.dtype.kind == "f" else np.zeros(1, bool)
         if fraction.any():
             raise ValueError(
-                f"`{name}` must hold labels, got the quantity {values[fraction][0]:g} in row "
-                f"{fraction.argmax()}. The errors of quantities are measured by "
-                "`area_under_risk_coverage`, `risk_coverage_curve` and `RiskCoverageDisplay` with "
-                "`loss='squared_error'` or `loss='absolute_error'`, which `uncertainty_scorer` "
-                "takes too."
+                f"`{name}` must contain labels, got the quantity {values[fraction][0]:g} in row "
+                f"{fraction.argmax()}. For quantities, pass `loss='squared_error'` or "
+                "`loss='absolute_error'` to `area_under_risk_coverage`, `risk_coverage_curve`, "
+                "`RiskCoverageDisplay` or `uncertainty_scorer`."
             )

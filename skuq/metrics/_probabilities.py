@@ -42,7 +42,7 @@ class CalibrationTable(NamedTuple):
 
     lower: FloatArray
     upper: FloatArray
-    count: NDArray[Any]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: NDArray[Any]  # type: ignore[assignment]  # hides tuple.count, which is not needed
     confidence: FloatArray
     accuracy: FloatArray
     gap: FloatArray
@@ -71,12 +71,11 @@ def calibration_table(
         True labels.
     proba : array-like or DataFrame of shape (n_samples, n_classes)
         Predicted probabilities; rows sum to 1 within 1e-4, or within the rounding of half
-        precision. Columns that are named after labels, as ``yes`` or ``p(yes)``, are read by
-        their names in any order; names that contradict the labels are refused.
+        precision. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any order; names
+        that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
-        Labels in column order, such as ``estimator.classes_``. Default: those that the
-        columns are named after, or the sorted labels of `y_true`, which must then be as many
-        as the columns.
+        Labels in column order, such as ``estimator.classes_``. Default: the labels in the column
+        names, or the sorted labels of `y_true`, whose number must then equal the number of columns.
     n_bins : int, default=10
         Number of bins.
     strategy : {"uniform", "quantile"}, default="uniform"
@@ -89,8 +88,8 @@ def calibration_table(
     Returns
     -------
     CalibrationTable
-        Arrays of shape (n_bins,), from the same sums as `skuq.CalibrationAuditor`:
-        confidences are rounded to nine decimals.
+        Arrays of shape (n_bins,). Confidences are rounded to nine decimals, as in
+        `skuq.CalibrationAuditor`.
 
     Raises
     ------
@@ -129,7 +128,7 @@ def expected_calibration_error(
     strategy: Strategy = "uniform",
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Average the distance between confidence and accuracy over the samples.
+    """Average the difference between confidence and accuracy over the bins (ECE).
 
     Parameters
     ----------
@@ -167,7 +166,7 @@ def maximum_calibration_error(
     strategy: Strategy = "uniform",
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Find the largest distance between confidence and accuracy among the bins.
+    """Find the largest difference between confidence and accuracy among the bins (MCE).
 
     Parameters
     ----------
@@ -177,7 +176,7 @@ def maximum_calibration_error(
     Returns
     -------
     float
-        Maximum of ``|gap|`` over the bins that are not empty, in [0, 1]; 0 is best.
+        Maximum of ``|gap|`` over the non-empty bins, in [0, 1]; 0 is best.
 
     References
     ----------
@@ -202,7 +201,7 @@ def _sums(
     strategy: Strategy,
     sample_weight: ArrayLike | None,
 ) -> BinSums:
-    """Sums per bin, as an audit has them, with errors that name a wrong setting."""
+    """Check the settings, and return sums per bin, computed as in an audit."""
     check_n_bins(n_bins)
     if strategy not in ("uniform", "quantile"):
         raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
@@ -218,9 +217,9 @@ def _sums(
     return bin_sums(predictions, edges, weight=weight)[0]
 
 
-# scikit-learn has both (`log_loss`; `brier_score_loss` of several classes from 1.7 on). These take
-# columns in any order, name rows that are not probabilities, and make no table of one-hot labels,
-# so that they are faster where classes are many.
+# scikit-learn has both scores (`log_loss`, and from 1.7 on `brier_score_loss` for several classes).
+# These versions accept columns in any order, name rows that are not probabilities, and are faster
+# for many classes, since they do not build one-hot labels.
 
 
 def brier_score(
@@ -267,7 +266,7 @@ def negative_log_likelihood(
     classes: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean negative logarithm of the probability given to the true label.
+    """Mean negative logarithm of the predicted probability of the true label.
 
     Parameters
     ----------
@@ -277,9 +276,9 @@ def negative_log_likelihood(
     Returns
     -------
     float
-        In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0
-        counts as the machine epsilon of its dtype, of half precision as that of float32, so
-        that the result is finite.
+        In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0 is replaced
+        by the machine epsilon of its dtype (for half precision: of float32), so that the result is
+        finite.
 
     Examples
     --------

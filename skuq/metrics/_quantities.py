@@ -1,4 +1,4 @@
-"""Proper scores of predicted quantities: intervals, quantiles and distributions."""
+"""Proper scores of predictions in regression: intervals, quantiles and distributions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def interval_score(
     coverage: float = 0.9,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean width of intervals, plus a penalty for each value that they miss.
+    """Mean width of intervals, plus a penalty for each value outside its interval.
 
-    A miss costs its distance to the interval times ``2 / (1 - coverage)``. The score is proper:
-    it is smallest, on average, for the interval between the quantiles at
-    ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``. It is also called Winkler score.
+    The penalty is the distance to the interval times ``2 / (1 - coverage)``. The score is proper:
+    its expectation is smallest for the interval between the quantiles at ``(1 - coverage) / 2`` and
+    ``(1 + coverage) / 2``. It is also called the Winkler score.
 
     Parameters
     ----------
@@ -38,20 +38,20 @@ def interval_score(
     lower, upper : array-like of shape (n_samples,)
         Limits of the intervals, in units of the target.
     coverage : float, default=0.9
-        Share of the values that the intervals were asked to hold, in (0, 1).
+        Nominal coverage of the intervals, in (0, 1).
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
     Returns
     -------
     float
-        In units of the target, >= 0; smaller is better. Infinite if a limit is.
+        In units of the target, >= 0; smaller is better. Infinite if a limit is infinite.
 
     Raises
     ------
     ValueError
         If the inputs do not fit together, a value is missing, `y_true` is infinite, a lower
-        limit lies above its upper one, or `coverage` is not in (0, 1).
+        limit exceeds its upper limit, or `coverage` is not in (0, 1).
 
     References
     ----------
@@ -87,12 +87,12 @@ def interval_coverage(
     Returns
     -------
     float
-        In [0, 1]; best is the coverage that was asked for, which is not known here.
+        In [0, 1]; best is the nominal coverage of the intervals.
 
     Raises
     ------
     ValueError
-        As `interval_score`.
+        As in `interval_score`.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def interval_coverage(
 def mean_interval_width(
     lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Mean width of intervals; compare it only between intervals of equal coverage.
+    """Mean width of intervals; comparable only between intervals of equal coverage.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def mean_interval_width(
     Returns
     -------
     float
-        In units of the target, >= 0; infinite if a limit is.
+        In units of the target, >= 0; infinite if a limit is infinite.
 
     Raises
     ------
     ValueError
-        As `interval_score`.
+        As in `interval_score`.
 
     Examples
     --------
@@ -143,9 +143,9 @@ def pinball_loss(
 ) -> float:
     """Mean loss of predicted quantiles, over samples and levels.
 
-    It is smallest, on average, for the true quantiles. For one level it equals
+    Its expectation is smallest for the true quantiles. For one level it equals
     `sklearn.metrics.mean_pinball_loss`. Twice its value at the levels 0.05, 0.15, ..., 0.95, or at
-    more that are spaced evenly like these, approximates the continuous ranked probability score.
+    a finer grid of this kind, approximates the continuous ranked probability score.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def crps_gaussian(
     """Mean continuous ranked probability score (CRPS) of Gaussian predictions.
 
     The CRPS is the integrated squared difference between the predicted distribution function and
-    the step at the true value. It is proper, and forgives a value far out more than the
+    the step function at the true value. It is proper, and penalises outliers less than the
     likelihood does.
 
     Parameters
@@ -248,9 +248,9 @@ def crps_ensemble(
     y_true : array-like of shape (n_samples,)
         True values.
     samples : array-like of shape (n_samples, n_draws)
-        Values drawn for each prediction, in any order, such as those of the members of an
-        ensemble with noise added, in units of the target. Each row is taken for the whole
-        predicted distribution: with one column this is the mean absolute error.
+        Samples of each prediction in any order, in units of the target, such as predictions of
+        ensemble members plus noise. The empirical distribution of each row is scored: with one
+        column the score is the mean absolute error.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
@@ -278,8 +278,8 @@ def crps_ensemble(
     truth, drawn = finite(y_true, "y_true"), finite_columns(samples, "samples")
     check_same_length(y_true=truth, samples=drawn)
     error = np.sort(drawn - truth[:, None], axis=1)
-    # Eq. 21: E|X - y| - E|X - X'| / 2. Each of the m sorted values is the larger one of a pair
-    # as often as its rank from 0 says, and the smaller one of the others.
+    # Eq. 21: E|X - y| - E|X - X'| / 2. Among the m sorted values, the value with rank k (from 0) is
+    # the larger one in k pairs, and the smaller one in the remaining m - 1 - k pairs.
     m = error.shape[1]
     half_spread = error @ (2 * np.arange(m) - m + 1) / m**2
     return weighted_mean(np.abs(error).mean(axis=1) - half_spread, sample_weight)
@@ -302,13 +302,13 @@ def gaussian_negative_log_likelihood(
     Returns
     -------
     float
-        In nats, smaller is better. It may be negative, and a target in another unit shifts it by
-        the logarithm of the factor: compare it only on the same target.
+        In nats, may be negative; smaller is better. Comparable only for the same unit of the
+        target, since a change of unit shifts it by the logarithm of the factor.
 
     Raises
     ------
     ValueError
-        As `crps_gaussian`.
+        As in `crps_gaussian`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Scorers of predicted quantities, for searches such as ``GridSearchCV(scoring=...)``."""
+"""Scorers for regressors, for searches such as ``GridSearchCV(scoring=...)``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _IntervalScorer(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class _IntervalCoverageScorer(Scorer):
-    """Scorer of prediction intervals: the share of the values that they hold."""
+    """Scorer of prediction intervals: the share of true values inside."""
 
     coverage: float
 
@@ -81,15 +81,15 @@ def interval_scorer(coverage: float = 0.9) -> _IntervalScorer:
     Parameters
     ----------
     coverage : float, default=0.9
-        Coverage that ``estimator.predict_interval(X, coverage=coverage)`` is asked for, in (0, 1).
-        The method returns lower and upper limits, an array of shape (n_samples,) each; it is found
-        inside pipelines and searches too.
+        Coverage passed to ``estimator.predict_interval(X, coverage=coverage)``, in (0, 1). The
+        method returns lower and upper limits, arrays of shape (n_samples,) each; the estimator may
+        be inside a pipeline or search.
 
     Returns
     -------
     callable
         ``scorer(estimator, X, y, sample_weight=None) -> float``, in units of the target, at most
-        0; greater is better. Weights of a search reach it as those of `uncertainty_scorer`.
+        0; greater is better. Sample weights are routed as in `uncertainty_scorer`.
 
     Raises
     ------
@@ -115,8 +115,8 @@ def interval_scorer(coverage: float = 0.9) -> _IntervalScorer:
 def interval_coverage_scorer(coverage: float = 0.9) -> _IntervalCoverageScorer:
     """Make a scorer that reports the coverage of prediction intervals.
 
-    It is for `cross_validate`, beside `interval_scorer`, and not for choosing a model: the largest
-    coverage has the widest interval.
+    Use it in `cross_validate` together with `interval_scorer`, not for model selection: the largest
+    coverage comes from the widest intervals.
 
     Parameters
     ----------
@@ -143,15 +143,15 @@ def quantile_scorer(levels: ArrayLike) -> _QuantileScorer:
     Parameters
     ----------
     levels : array-like of shape (n_levels,)
-        Levels in (0, 1) that ``estimator.predict_quantiles(X, levels)`` is asked for. The method
-        returns an array of shape (n_samples, n_levels), as that of
-        `skuq.AnchoredQuantileRegressor` does; it is found inside pipelines and searches too.
+        Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. The method returns
+        an array of shape (n_samples, n_levels), as in `skuq.AnchoredQuantileRegressor`; the
+        estimator may be inside a pipeline or search.
 
     Returns
     -------
     callable
         ``scorer(estimator, X, y, sample_weight=None) -> float``, in units of the target, at most
-        0; greater is better. Weights of a search reach it as those of `uncertainty_scorer`.
+        0; greater is better. Sample weights are routed as in `uncertainty_scorer`.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     Raises
     ------
     ValueError
-        If `part` is not one of the three, or one that the estimator does not measure.
+        If `part` is not one of the three, or the estimator does not measure it.
     """
     _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
@@ -60,24 +60,24 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
 
 @dataclass(frozen=True, repr=False)
 class Scorer:
-    """Scorer that metadata can be routed to; a class, so that it can be pickled."""
+    """Base of scorers with metadata routing; a class, so that scorers can be pickled."""
 
-    # The request, as scikit-learn defines it.
+    # Metadata request, as defined by scikit-learn.
     sample_weight: bool | str | None = field(default=None, kw_only=True)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Request sample weights of a search or cross-validation.
+        """Request sample weights from a search or cross-validation.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            Whether ``sample_weight`` is passed on to the scorer, or under which name it is
-            given, as in scikit-learn.
+            Whether ``sample_weight`` is passed to the scorer, or the name under which the caller
+            passes it, as in scikit-learn.
 
         Returns
         -------
         scorer
-            A copy with the request: the scorers of this package are shared and never change.
+            A copy with the request; the shared scorers of this package never change.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class Scorer:
         """
         if not get_config()["enable_metadata_routing"]:
             raise RuntimeError(
-                "Sample weights reach a scorer only with metadata routing: call "
+                "Sample weights are only passed to scorers if metadata routing is enabled; call "
                 "sklearn.set_config(enable_metadata_routing=True) first."
             )
         return replace(self, sample_weight=sample_weight)
@@ -131,21 +131,21 @@ def uncertainty_scorer(
     ----------
     metric : callable
         ``metric(y_true, y_pred, uncertainty) -> float``, such as
-        `area_under_risk_coverage`. It is also given ``sample_weight`` where the scorer is.
+        `area_under_risk_coverage`. If the scorer receives ``sample_weight``, so does the metric.
     part : {"total", "aleatoric", "epistemic"}, default="total"
-        Which part of ``skuq.predict_uncertainty(estimator, X)`` the metric is given.
+        Part of ``skuq.predict_uncertainty(estimator, X)`` that is passed to the metric.
     greater_is_better : bool, default=True
         False for a loss: the scorer then returns minus the metric.
     **settings
-        More arguments of `metric`, such as ``loss="squared_error"`` of
+        Further arguments of `metric`, such as ``loss="squared_error"`` of
         `area_under_risk_coverage` for quantities.
 
     Returns
     -------
     callable
         ``scorer(estimator, X, y, sample_weight=None) -> float``, greater is better. It can be
-        pickled if `metric` can. A search passes weights on to
-        ``scorer.set_score_request(sample_weight=True)``, a copy of it.
+        pickled if `metric` can. To receive the sample weights of a search, use the copy returned by
+        ``scorer.set_score_request(sample_weight=True)``.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def uncertainty_scorer(
 
 @dataclass(frozen=True, repr=False)
 class _ProbabilityLossScorer(Scorer):
-    """Scorer of predicted probabilities: minus a loss, with the column order of the classes."""
+    """Scorer of predicted probabilities: minus a loss, with columns matched by ``classes_``."""
 
     loss: Callable[..., float]
 
@@ -187,7 +187,7 @@ class _ProbabilityLossScorer(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class _CertifiedAccuracyScorer(Scorer):
-    """Scorer of the share of samples that provably stay correct."""
+    """Scorer of certified accuracy: the share of samples proven to stay correct."""
 
     request: dict[str, Any] = field(hash=False)
 
@@ -213,19 +213,19 @@ def _no_certificates(path: list[str]) -> str:
 def certified_accuracy(
     radius: float, *, norm: str = "linf", max_regions: int = 100, **region: Any
 ) -> _CertifiedAccuracyScorer:
-    """Make a scorer of certified accuracy: the share that is proven to stay correct.
+    """Make a scorer of certified accuracy: the share of samples proven to stay correct.
 
     Parameters
     ----------
     radius : float
-        Radius of the ball around each sample, in the units of the features that the estimator
-        itself is given: behind a scaler in a pipeline, in standard deviations.
+        Radius of the ball around each sample, in the units of the inputs of the estimator itself:
+        after a scaler in a pipeline, in standard deviations.
     norm : {"linf", "l2", "l1"}, default="linf"
         Norm of the ball.
     max_regions : int, default=100
-        Boxes to bound for each sample; one that needs more counts as not certified.
+        Number of boxes to bound for each sample; a sample that needs more counts as not certified.
     **region
-        More arguments of `RobustGPC.certify`, such as ``features`` and ``domain``.
+        Further arguments of `RobustGPC.certify`, such as ``features`` and ``domain``.
 
     Returns
     -------
@@ -252,7 +252,7 @@ neg_expected_calibration_error_scorer = _ProbabilityLossScorer(expected_calibrat
 #: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
 neg_log_likelihood_scorer = _ProbabilityLossScorer(negative_log_likelihood)
 
-#: Scorer: minus the area under the risk-coverage curve by total uncertainty, in [-1, 0]; of labels.
+#: Scorer: minus the area under the risk-coverage curve of labels by total uncertainty, in [-1, 0].
 neg_area_under_risk_coverage_scorer = uncertainty_scorer(
     area_under_risk_coverage, greater_is_better=False
 )

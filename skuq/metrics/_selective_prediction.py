@@ -1,4 +1,4 @@
-"""Selective prediction: the error that remains if only the least uncertain samples are answered."""
+"""Selective prediction: error among the least uncertain samples, if the other ones are rejected."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class RiskCoverage(NamedTuple):
     Attributes
     ----------
     coverage : ndarray of shape (n_thresholds,), float64
-        Share of samples answered, increasing, in (0, 1].
+        Share of accepted samples, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Mean loss of the samples answered: the error rate, in [0, 1]; for quantities the mean
+        Mean loss of the accepted samples: the error rate, in [0, 1]; for quantities the mean
         squared error, in squared units of the target, or the mean absolute error, in its units.
     threshold : ndarray of shape (n_thresholds,), float64
-        A sample is answered if its uncertainty is at most this.
+        Largest uncertainty of accepted samples.
     """
 
     coverage: FloatArray
@@ -41,20 +41,20 @@ def risk_coverage_curve(
     loss: Loss = "zero_one",
     sample_weight: ArrayLike | None = None,
 ) -> RiskCoverage:
-    """Error among the least uncertain samples, at every coverage.
+    """Compute the risk-coverage curve: the mean loss of the least uncertain samples.
 
-    Samples of equal uncertainty are answered together or not at all, so the curve
-    does not depend on the order of the rows.
+    Samples of equal uncertainty are accepted together, so that the curve does not depend on the
+    order of the rows.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         True and predicted labels, or quantities in the same unit.
     uncertainty : array-like of shape (n_samples,)
-        Any finite score that is larger where the prediction is less certain. Only its order
-        matters, so that a variance and its square root give the same.
+        Finite score, larger for less certain predictions. Only its order matters: a variance and
+        its square root give the same curve.
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
-        Loss of one prediction. The first is 1 for a wrong label; the others are for quantities.
+        Loss of one prediction. "zero_one" is 1 for a wrong label; the other two are for quantities.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
@@ -67,8 +67,8 @@ def risk_coverage_curve(
     Raises
     ------
     ValueError
-        If the inputs do not fit together, `uncertainty` is not finite, or the loss is that of
-        labels and a value is a number with decimals.
+        If the inputs do not fit together, `uncertainty` is not finite, or `loss` is "zero_one" and
+        a label is a number with decimals.
 
     References
     ----------
@@ -103,28 +103,28 @@ def area_under_risk_coverage(
 ) -> float:
     """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
-    Samples of equal uncertainty count as if in random order: each carries the mean
-    loss of its tie block, which gives the expected value over that order.
+    Ties count as if in random order: each sample has the mean loss of all samples with its
+    uncertainty, which gives the expected value over that order.
 
     Parameters
     ----------
     y_true, y_pred, uncertainty, loss
         As in `risk_coverage_curve`.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Coverage starts at one sample,
-        so that their scale matters: let them add up to the number of samples that they stand
-        for, not to 1. A mean below 0.1 or above 10 is a warning. Default: 1 each.
+        Weights >= 0; a weight of 2 counts as the sample twice. Their scale matters, since coverage
+        starts at one sample: they should sum to the number of samples that they represent, not to
+        1. A mean weight below 0.1 or above 10 raises a warning. Default: 1 each.
 
     Returns
     -------
     float
-        Mean loss of all samples if `uncertainty` is constant, less if it ranks well; 0 is best.
+        Mean loss of all samples if `uncertainty` is constant, smaller if it ranks well; 0 is best.
         In [0, 1] for labels; for quantities in squared units of the target, or in its units.
 
     Raises
     ------
     ValueError
-        As `risk_coverage_curve`.
+        As in `risk_coverage_curve`.
 
     References
     ----------
@@ -145,8 +145,8 @@ def area_under_risk_coverage(
         expected_loss = np.repeat(losses / size, size.astype(np.int64))  # least uncertain first
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     warn_of_relative_weights(checked[2])
-    # The sum over a block of n samples with mean loss r, after N samples with summed loss E, of
-    # (E + j r) / (N + j) for j = 1 .. n, written for n and N that need not be integers.
+    # Sum of (E + j r) / (N + j) for j = 1 .. n, over a tie block of n samples with mean loss r that
+    # follows N samples with summed loss E; n and N need not be integers.
     before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
     harmonic = digamma(before + size + 1) - digamma(before + 1)
     risk = losses + (losses_before - losses / size * before) * harmonic
@@ -156,7 +156,7 @@ def area_under_risk_coverage(
 def _tie_blocks(
     losses: NDArray[Any], scores: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Distinct uncertainties in increasing order, the weight of samples and summed loss at each."""
+    """Distinct uncertainties in increasing order, with summed weight and summed loss of each."""
     threshold, block = np.unique(scores, return_inverse=True)
     size, summed = (np.bincount(block, weights=share) for share in (weight, weight * losses))
     return threshold, size.astype(np.float64), summed.astype(np.float64)

@@ -1,8 +1,8 @@
-"""Pictures of uncertainty, in scikit-learn's Display convention.
+"""Plots of uncertainty, following scikit-learn's Display convention.
 
-Each Display has ``from_estimator`` and ``from_predictions``, which compute and draw,
-and ``plot``, which draws again. matplotlib (extra ``plot``) is imported only to draw;
-no global setting of it is changed.
+Each Display has ``from_estimator`` and ``from_predictions``, which compute and draw, and ``plot``,
+which draws again. matplotlib (extra ``plot``) is imported only for drawing; its global settings
+remain unchanged.
 """
 
 from skuq.plotting._calibration import (

@@ -1,4 +1,4 @@
-"""Confidence against accuracy: reliability diagram, audit, and distribution of confidence."""
+"""Displays of calibration: reliability diagram, audit, and distribution of confidence."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ LINES = ("-", "--", "-.", ":")
 
 
 class ReliabilityDisplay(Display):
-    """Accuracy against confidence per bin, with the number of samples in each below.
+    """Reliability diagram: accuracy against confidence per bin, above the number of samples.
 
-    The hatched part of a bar is the gap between the accuracy and the mean confidence.
+    The hatched part of a bar is the gap between accuracy and mean confidence.
 
     Parameters
     ----------
     table : CalibrationTable
         The bins.
     error : float
-        Expected calibration error (ECE) over them.
+        Expected calibration error (ECE) over the bins.
     name : str, optional
         Title.
 
@@ -53,7 +53,7 @@ class ReliabilityDisplay(Display):
     table, error, name
         As given.
     ax_, count_ax_, figure_ : matplotlib Axes, Axes and Figure
-        Where it was drawn last: the bars, the counts below, and the figure.
+        Axes of the bars, axes of the counts, and figure of the last plot.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class ReliabilityDisplay(Display):
         name : str, optional
             Title. Default: the class of the estimator.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+            Axes to draw on. Default: a new figure.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class ReliabilityDisplay(Display):
         )
 
     @classmethod
-    def from_predictions(  # type: ignore[override]  # takes what the table is made from
+    def from_predictions(  # type: ignore[override]  # parameters differ from those of the class
         cls,
         y_true: ArrayLike,
         proba: ArrayLike,
@@ -134,7 +134,7 @@ class ReliabilityDisplay(Display):
         name : str, optional
             Title.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+            Axes to draw on. Default: a new figure.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class ReliabilityDisplay(Display):
 
     def _plot_counts(self) -> None:
         share = self.table.count / self.table.count.sum()
-        # Rounded down: 100% would be all samples.
+        # Rounded down, since 100% would mean all samples.
         highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
         self.count_ax_ = axes_below(self.ax_, share.max(), highest)
         self._plot_bars(self.count_ax_, share, "samples", color="0.6")
@@ -178,18 +178,17 @@ class ReliabilityDisplay(Display):
 class CalibrationAuditDisplay(Display):
     """Accuracy against reported confidence per bin, with exact limits and the tolerance.
 
-    A bin is a point at its mean confidence; its line reaches over all accuracies that the
-    samples do not rule out, for all bins of the audit together. Bins of a finding have their
-    own colour and marker: together they deviate by more than the shaded tolerance, though the
-    line of each may reach into it. Below, the number of samples. Bins without samples are
-    not drawn.
+    Each point is a bin at its mean confidence; its line is the confidence interval of the accuracy,
+    corrected for all bins of the audit. Bins of a finding have a different colour and marker: taken
+    together, they deviate by more than the shaded tolerance, even if single lines reach into it.
+    The axes below show the number of samples. Bins without samples are not drawn.
 
     Parameters
     ----------
     bins : BinAudit
         Findings per bin.
     alpha : float
-        Tolerated distance between accuracy and confidence, in [0, 1].
+        Tolerated difference between accuracy and confidence, in [0, 1].
     name : str, optional
         Title.
 
@@ -198,7 +197,7 @@ class CalibrationAuditDisplay(Display):
     bins, alpha, name
         As given.
     ax_, count_ax_, figure_ : matplotlib Axes, Axes and Figure
-        Where it was drawn last: the points, the counts below, and the figure.
+        Axes of the points, axes of the counts, and figure of the last plot.
 
     Examples
     --------
@@ -237,7 +236,7 @@ class CalibrationAuditDisplay(Display):
         name : str, optional
             Title. Default: the group.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+            Axes to draw on. Default: a new figure.
 
         Returns
         -------
@@ -246,7 +245,7 @@ class CalibrationAuditDisplay(Display):
         Raises
         ------
         ValueError
-            If there is no such group.
+            If `group` is not an audited group.
         """
         check_is_fitted(auditor)
         if group is not None and group not in auditor.group_bins_:
@@ -282,7 +281,7 @@ class CalibrationAuditDisplay(Display):
             return
         x, y = self.bins.confidence[chosen], self.bins.accuracy[chosen]
         low, high = x + self.bins.gap_low[chosen], x + self.bins.gap_high[chosen]
-        # Differences of limits and accuracy may be negative by rounding, which is an error.
+        # Clip differences that rounding makes negative, which matplotlib would refuse.
         reach = np.maximum([y - low, high - y], 0)
         self.ax_.errorbar(
             x,
@@ -305,15 +304,15 @@ class CalibrationAuditDisplay(Display):
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
         bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
         for bar, significant in zip(bars, bins.significant, strict=True):
-            bar.set_zorder(bar.get_zorder() + significant)  # narrow bins hide each other
+            bar.set_zorder(bar.get_zorder() + significant)  # draw significant narrow bins on top
         self.count_ax_.set(xlabel="reported confidence", ylabel="samples")
 
 
 class ConfidenceDensityDisplay(Display):
     """Distribution of reported confidence in several groups of samples.
 
-    Each outline is a histogram over 20 bins on [0, 1] whose area is 1. Confidence that was
-    lowered for some inputs shows as a peak where an honest model has none.
+    Each outline is a histogram over 20 bins on [0, 1] with area 1. If the confidence of some inputs
+    was lowered on purpose, it forms a peak that an honest model does not have.
 
     Parameters
     ----------
@@ -324,8 +323,8 @@ class ConfidenceDensityDisplay(Display):
     marked : sequence of (float, float), default=()
         Ranges of confidence in [0, 1] to shade, such as suspicious bins.
     weights : mapping of str to array-like of shape (n_samples,), optional
-        Number of samples that each value of a group stands for, not negative and in each
-        group not all 0. Default: 1 each.
+        Number of samples that each value of a group represents; not negative, and not all 0 in
+        any group. Default: 1 each.
 
     Attributes
     ----------
@@ -336,7 +335,7 @@ class ConfidenceDensityDisplay(Display):
     bin_edges : ndarray of shape (21,)
         Edges of the shared bins.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------
@@ -387,7 +386,7 @@ class ConfidenceDensityDisplay(Display):
         threshold, marked
             As in the class.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+            Axes to draw on. Default: a new figure.
 
         Returns
         -------
@@ -405,10 +404,10 @@ class ConfidenceDensityDisplay(Display):
             self.ax_.axvspan(low, high, color="0.85", linewidth=0, label=label)
         for k, (name, values) in enumerate(self.groups.items()):
             weights = None if self.weights is None else np.asarray(self.weights[name])
-            # As in an audit, a recorded 0.6 is in the bin above that edge, however it was got.
+            # Round as an audit does, so that a value of 0.6 falls into the bin above that edge.
             decimal = np.round(values, 9)
             density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
-            # Lines of groups that agree lie on each other; dashes let those below show.
+            # Dashes keep lines visible where lines of several groups coincide.
             self.ax_.stairs(
                 density,
                 self.bin_edges,
@@ -430,26 +429,28 @@ def _confidences(values: ArrayLike, name: str) -> FloatArray:
     bad = (checked < 0) | (checked > 1)
     if bad.any():
         raise ValueError(
-            f"`{name}` must hold confidences in [0, 1], got {checked[bad][0]} in row "
+            f"`{name}` must contain confidences in [0, 1], got {checked[bad][0]} in row "
             f"{bad.argmax()}."
         )
     return checked
 
 
 def _check_ranges(threshold: float | None, marked: Sequence[tuple[float, float]]) -> None:
-    """Refuse what would lie outside of the picture."""
+    """Refuse a threshold or range outside [0, 1]."""
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1], got {threshold}.")
     for low, high in marked:
         if not 0 <= low < high <= 1:
-            raise ValueError(f"`marked` must hold increasing pairs in [0, 1], got ({low}, {high}).")
+            raise ValueError(
+                f"`marked` must contain increasing pairs in [0, 1], got ({low}, {high})."
+            )
 
 
 def _check_weights(weights: Mapping[str, ArrayLike], groups: Mapping[str, FloatArray]) -> None:
-    """Refuse weights that do not fit the groups."""
+    """Refuse weights that do not match the groups."""
     for name in [*groups, *weights]:
         if name not in weights:
-            raise ValueError(f"`weights` must have weights for each group, none for `{name}`.")
+            raise ValueError(f"`weights` must have weights for each group, but `{name}` has none.")
         if name not in groups:
             raise ValueError(f"`weights` has weights for `{name}`, which is not a group.")
         weight, count = finite(weights[name], f"weights[{name!r}]"), len(groups[name])

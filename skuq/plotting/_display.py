@@ -1,4 +1,4 @@
-"""Base of all Displays, and what they share: axes, colours, labels and legends."""
+"""Base class of all Displays, with shared axes, colours, labels and legends."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with every common form of colour blindness.
+# Okabe and Ito's colours, distinguishable with all common forms of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
-MIN_WIDTH = 0.005  # of a bar, where bins are this narrow
-LONGEST_NAME = 32  # characters of a name that was not chosen here
+MIN_WIDTH = 0.005  # of a bar, for narrower bins
+LONGEST_NAME = 32  # characters of a user's name before it is shortened
 LONGEST_LABEL = 48  # characters that fit along an axis
-LARGEST = 1e300  # beyond, an axis around the values is too wide for floating-point numbers
-BESIDE = 1.3  # widest legend, as a multiple of the axes; a layout gives them more room
-LOW, BETWEEN = 0.2, 0.04  # height of axes below others and of the gap, as shares of theirs
+LARGEST = 1e300  # larger values would overflow the limits of an axis
+BESIDE = 1.3  # widest legend, as a multiple of the axes' width
+LOW, BETWEEN = 0.2, 0.04  # height of the lower axes and of the gap, relative to the upper axes
 
 
 class Display(ABC):
-    """Base of all Displays: `__init__` checks the values, `_draw` draws them on `self.ax_`."""
+    """Base class of Displays: `__init__` checks the values, `_draw` draws them on `self.ax_`."""
 
     ax_: Axes
     figure_: Figure
@@ -36,7 +36,7 @@ class Display(ABC):
 
     @classmethod
     def from_predictions(cls, *values: Any, ax: Axes | None = None, **settings: Any) -> Self:
-        """Draw given values; parameters are those of the class, and `ax`."""
+        """Draw given values; parameters are those of the class and `ax`."""
         return cls(*values, **settings).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
@@ -54,7 +54,7 @@ class Display(ABC):
 
 
 def check_groups(groups: Mapping[str, Any]) -> None:
-    """Refuse what is not a mapping of names to arrays, or is empty."""
+    """Refuse an empty mapping, or a value that is not a mapping of names to arrays."""
     if not isinstance(groups, Mapping):
         raise TypeError(f"`groups` must map names to arrays, got {type(groups).__name__}.")
     if not groups:
@@ -62,7 +62,7 @@ def check_groups(groups: Mapping[str, Any]) -> None:
 
 
 def too_large(names: str, largest: float) -> str:
-    """Message for values that no axis can show."""
+    """Error message for values that are too large for an axis."""
     return (
         f"The {names} must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
         "value; divide them by a constant."
@@ -70,16 +70,16 @@ def too_large(names: str, largest: float) -> str:
 
 
 def check_drawable(**arrays: FloatArray) -> None:
-    """Refuse values that no axis can show."""
+    """Refuse values that are too large for an axis."""
     for name, values in arrays.items():
         if (largest := np.abs(values).max()) > LARGEST:
             raise ValueError(too_large(f"values of `{name}`", largest))
 
 
 def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
-    """Number from 0 of the group of each sample, of about equally many; equal values stay together.
+    """Divide samples into groups of similar size by value; return the group index of each sample.
 
-    Ties make fewer groups.
+    Equal values stay in one group, so that ties can reduce the number of groups.
     """
     if not isinstance(n_groups, int | np.integer) or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer >= 1, got {n_groups!r}.")
@@ -91,51 +91,51 @@ def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
 
 
 def counted_rows(n: int) -> str:
-    """Number of rows in words."""
+    """Phrase a number of rows."""
     return f"{n} row" if n == 1 else f"{n} rows"
 
 
 def short_number(value: float) -> str:
-    """Number of about three digits, as ticks show it."""
+    """Format a number with about three digits."""
     return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def with_unit(label: str, unit: str | None) -> str:
-    """Label of an axis."""
+    """Axis label with its unit."""
     return plain_text(label if unit is None else f"{label} ({unit})", LONGEST_LABEL)
 
 
 def plain_text(name: object, longest: int = LONGEST_NAME) -> str:
-    """Name as it is drawn, short and without anything that matplotlib would interpret."""
+    """Shorten a name, and escape characters that matplotlib would interpret."""
     name = str(name)
     short = name if len(name) <= longest else f"{name[: longest - 1]}…"
     visible = "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
-    # A legend leaves out what begins with an underscore.
+    # A legend omits labels that begin with an underscore.
     return f" {visible}" if visible.startswith("_") else visible
 
 
 def bars_over_bins(
     ax: Axes, lower: FloatArray, upper: FloatArray, height: Any, **style: Any
 ) -> BarContainer:
-    """One bar per bin, as wide as the bin; narrow quantile bins are kept visible."""
+    """Draw one bar per bin, as wide as the bin but at least `MIN_WIDTH`."""
     width = np.maximum(upper - lower, MIN_WIDTH)
-    # White edges would cover bars that are hardly wider.
+    # White edges would cover bars that are hardly wider than the edges.
     edges = np.where(width < 4 * MIN_WIDTH, 0.0, 0.8)
     style = {"edgecolor": "white", "linewidth": edges, **style}
     return ax.bar(upper - width, height, width, align="edge", **style)
 
 
 def axes_below(ax: Axes, highest: float, label: str) -> Axes:
-    """Low axes below others, along the same bins, for the number of samples in each."""
+    """Add low axes with the same x axis below `ax`, for the number of samples per bin."""
     _make_room(ax)
     below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
-    ticks = {0: "0", highest: label}  # one of them where there are no samples
+    ticks = {0: "0", highest: label}  # a single tick without samples
     below.set_yticks(list(ticks), list(ticks.values()))
     return below
 
 
 def _make_room(ax: Axes) -> None:
-    """Shrink axes of a grid, for what is above and below, where no layout engine does."""
+    """Shrink the axes for legend and lower axes, unless a layout engine does."""
     cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
     if cell is None or figure.get_layout_engine() is not None:
         return
@@ -146,7 +146,7 @@ def _make_room(ax: Axes) -> None:
 
 
 def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> None:
-    """Legend in rows above the axes, where it can hide nothing, and the title above it."""
+    """Place the legend in rows above the axes, where it hides no data, and the title above it."""
     engine = ax.figure.get_layout_engine()
     room = ax.get_window_extent().width * (1.0 if engine is None else BESIDE)
     style = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, **style}
@@ -155,5 +155,5 @@ def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> N
         extent = legend.get_window_extent()
         if extent.width <= room:
             break
-    if title:  # another one, given to the axes before, stays
+    if title:  # otherwise keep an existing title of the axes
         ax.set_title(title, pad=10 + 72 * extent.height / ax.figure.dpi)

@@ -1,4 +1,4 @@
-"""Errors of predicted quantities beside the standard deviations that were predicted for them."""
+"""Display of prediction errors against predicted standard deviations."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ from skuq.quantities import predicted_gaussian, values_and_gaussian
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MISSED = 0.05  # probability that chance alone leads any group out of its bar
-LOG_RATIO = 10.0  # of the deviations or errors of groups, above which axes are logarithmic
-BEYOND = 1e6  # how far the line of equal errors reaches beyond the groups, on any axis
+MISSED = 0.05  # probability that any group leaves its bar by chance
+LOG_RATIO = 10.0  # ratio of the groups' deviations or errors that needs logarithmic axes
+BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 
 
 class ErrorByUncertaintyDisplay(Display):
-    """Errors of predicted quantities against the standard deviations that were predicted for them.
+    """Prediction errors in a regression against predicted standard deviations.
 
-    Each dot is a row. The points are groups of equally many rows, by their deviation: root mean
-    squared error against root mean squared deviation. On the dashed line errors are as large as
-    was said, above it larger: there the model is overconfident. The bars are those of chance for
-    Gaussian errors, which any group leaves with a probability of 5% at most. A point that lies
-    far above others may be the work of a single row. Axes are logarithmic if the groups differ by
-    more than a factor of ten.
+    Each dot is a row. Each point is a group of rows with similar deviation: root mean squared error
+    against root mean squared deviation. On the dashed line, errors are as large as predicted; above
+    it they are larger, so that the model is overconfident. For Gaussian errors, all points lie
+    within their bars with a probability of at least 95%. A point far above the other ones may be
+    due to a single row. Axes are logarithmic if the groups differ by more than a factor of ten.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         True and predicted values.
     std : array-like of shape (n_samples,)
-        Predicted standard deviations of the values, in units of the target, the noise included;
+        Predicted standard deviations of the values, including noise, in units of the target;
         ``std > 0``.
     n_groups : int, default=10
-        Number of groups, of about equally many rows; rows of equal deviation stay together.
+        Number of groups of about equal size; rows of equal deviation stay together.
     unit : str, optional
         Unit of the target.
     name : str, optional
@@ -57,7 +56,7 @@ class ErrorByUncertaintyDisplay(Display):
     error, std : ndarray of shape (n_samples,), float64
         Absolute errors, and the deviations as given.
     group_error, group_std : ndarray of shape (n_groups,), float64
-        Root mean squares of both in each group; ties make fewer groups.
+        Root mean squares of both in each group; ties can reduce the number of groups.
     count : ndarray of shape (n_groups,), int64
         Number of rows of each group.
     log : bool
@@ -119,7 +118,7 @@ class ErrorByUncertaintyDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Predict means and standard deviations, and draw the errors against these.
+        """Predict means and standard deviations, and draw errors against deviations.
 
         Parameters
         ----------
@@ -175,13 +174,13 @@ class ErrorByUncertaintyDisplay(Display):
         )
         ends = [self.group_std.min() / BEYOND, self.group_std.max() * BEYOND]
         style: dict[str, Any] = {"linestyle": "--", "color": "0.3", "linewidth": 1}
-        # Not as data, by which the axes would be scaled.
+        # As an artist and not as data, so that the line does not affect the limits of the axes.
         self.ax_.add_artist(Line2D(ends, ends, label="error = deviation", **style))
         self._set_axes(max(high.max(), self.group_error.max()))
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
 
     def _set_axes(self, highest: float) -> None:
-        """Axes that hold the groups and their deviations; rows without an error lie below."""
+        """Set limits that contain all groups; rows with zero error lie below a logarithmic axis."""
         right, top = 1.05 * self.std.max(), 1.05 * max(highest, self.error.max())
         if self.log:
             positive = self.group_error[self.group_error > 0]
@@ -198,7 +197,7 @@ class ErrorByUncertaintyDisplay(Display):
 
 
 def _root_mean_squares(values: FloatArray, group: IntArray, count: IntArray) -> FloatArray:
-    """Root mean square in each group; squares of the values themselves might overflow."""
+    """Root mean square in each group, computed such that squares do not overflow."""
     unit = values.max() or 1.0
     mean: FloatArray = np.bincount(group, weights=(values / unit) ** 2) / count
     return unit * np.sqrt(mean)

@@ -1,4 +1,4 @@
-"""Pictures of what `RobustGPC` proves: range of a probability, and effects of features."""
+"""Displays of `RobustGPC`: certified range of a probability, and effects of features."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _HATCH: dict[str, Any] = {"hatch": "//", "facecolor": "none", "edgecolor": "0.6"
 _BOUNDS = ("min_lower", "min_upper", "max_lower", "max_upper")
 _STATUS = ("safe", "unsafe", "undecided")
 _STRIP = 0.04  # share of the range of radii
-_ROUNDING = 1e-6  # of bounds, by which they may miss each other or [0, 1]
+_ROUNDING = 1e-6  # rounding error tolerated in the order of bounds and in [0, 1]
 MOST_BARS = 20
 
 
 class CertifiedRangeDisplay(Display):
     """Proven limits of a class probability, against the radius of the region.
 
-    The filled band is proven: no point of the region has a probability outside of it. The two
-    lines are probabilities attained at points of the region. Regions of growing radius contain
-    each other, so a proof for one holds for all smaller ones, and a point found in one lies in
-    all larger ones; between the radii given, band and lines are therefore steps. Radii at which
-    a point of another class was found are hatched; if only the last is one, so is a strip
-    beyond it. The radii in the legend are rounded to what is proven.
+    The filled band is proven: no point of the region has a probability outside it. The two lines
+    are probabilities attained at points of the region. Regions of increasing radius are nested, so
+    a proof also holds for all smaller regions, and a point found also lies in all larger ones; band
+    and lines are therefore step functions of the radius. Radii at which a point of a different
+    class was found are hatched; if it was found only at the last radius, a strip beyond it is
+    hatched. Radii in the legend are rounded such that the statements remain proven.
 
     Parameters
     ----------
     radii : array-like of shape (n_radii,)
-        Radii, not negative and increasing.
+        Increasing radii, not negative.
     min_lower, min_upper : array-like of shape (n_radii,)
         Bounds of the smallest probability in each region.
     max_lower, max_upper : array-like of shape (n_radii,)
-        Bounds of the largest one.
+        Bounds of the largest probability in each region.
     status : array-like of shape (n_radii,), optional
-        "safe", "unsafe" or "undecided". Default: by comparison with 1/2, which is right for
-        the predicted one of two classes.
+        "safe", "unsafe" or "undecided". Default: by comparison with 1/2, which is valid for the
+        predicted class of two.
     attack : array-like of shape (n_radii,), optional
-        Probabilities at the points that an attack ended at.
+        Probabilities at the points found by an attack.
     class_name : str, optional
         Name of the class.
     attack_name : str, optional
@@ -62,11 +62,11 @@ class CertifiedRangeDisplay(Display):
     radii, status, attack, class_name, attack_name, norm
         As given.
     min_lower, min_upper, max_lower, max_upper : ndarray of shape (n_radii,)
-        Bounds, each made as tight as those at the other radii allow.
+        Bounds, tightened by the bounds at the other radii.
     safe_radius : float
-        Largest of the radii that is safe; 0 if none is.
+        Largest safe radius; 0 if there is none.
     unsafe_radius : float
-        Smallest of the radii with a counterexample; infinite if none has.
+        Smallest radius with a counterexample; infinite if there is none.
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
 
@@ -112,11 +112,11 @@ class CertifiedRangeDisplay(Display):
             raise ValueError(f"`status` must have shape {self.radii.shape}, got {shape}.")
         unknown = self.status[~np.isin(self.status, _STATUS)]
         if len(unknown) > 0:
-            raise ValueError(f"`status` must hold only {_STATUS}, got {str(unknown[0])!r}.")
+            raise ValueError(f"`status` must only contain {_STATUS}, got {str(unknown[0])!r}.")
         self.attack = None if attack is None else self._checked(attack, "attack")
         self.class_name = class_name
         if attack is None and attack_name is not None:
-            raise ValueError("`attack_name` needs `attack`.")
+            raise ValueError("`attack_name` requires `attack`.")
         self.attack_name = attack_name
         self.norm = norm
 
@@ -148,11 +148,11 @@ class CertifiedRangeDisplay(Display):
         radii : array-like of shape (n_radii,)
             Radii of the balls, increasing.
         class_ : label, optional
-            Class whose probability is meant. Default: the class predicted for the point.
+            Class whose probability is bounded. Default: the class predicted for the point.
         norm, features, domain, tol, max_time, max_regions
-            As for `RobustGPC.predict_proba_bounds`.
+            As in `RobustGPC.predict_proba_bounds`.
         attack : {"pgd", "fgsm"}, optional
-            Draw what this attack achieves, too.
+            Attack whose result is drawn in addition.
         ax : matplotlib Axes, optional
             Where to draw. Default: a new figure.
 
@@ -163,7 +163,7 @@ class CertifiedRangeDisplay(Display):
         Raises
         ------
         TypeError
-            If the estimator has no proven ranges.
+            If the estimator has no certified ranges.
         ValueError
             If there is more than one point, or the radii do not increase.
         """
@@ -192,12 +192,12 @@ class CertifiedRangeDisplay(Display):
 
     @property
     def safe_radius(self) -> float:
-        """Largest of the radii that is safe; 0 if none is."""
+        """Largest safe radius; 0 if there is none."""
         return float(self.radii[self.status == "safe"].max(initial=0.0))
 
     @property
     def unsafe_radius(self) -> float:
-        """Smallest of the radii with a counterexample; infinite if none has."""
+        """Smallest radius with a counterexample; infinite if there is none."""
         return float(self.radii[self.status == "unsafe"].min(initial=np.inf))
 
     def _draw(self) -> None:
@@ -211,7 +211,7 @@ class CertifiedRangeDisplay(Display):
             self.ax_.step(self.radii, self.attack, "--", where="post", linewidth=1.8, **line)
         end = self.radii[-1]
         if self.unsafe_radius < np.inf:
-            if self.unsafe_radius == end:  # larger regions hold the same counterexample
+            if self.unsafe_radius == end:  # larger regions contain the same counterexample
                 end += _STRIP * (end - self.radii[0])
             label = f"another class from {_rounded(self.unsafe_radius, ROUND_CEILING)}"
             self.ax_.axvspan(self.unsafe_radius, end, zorder=1.5, label=label, **_HATCH)
@@ -232,7 +232,7 @@ class CertifiedRangeDisplay(Display):
                 f"{checked.shape}."
             )
         if checked.min() < -_ROUNDING or checked.max() > 1 + _ROUNDING:
-            raise ValueError(f"`{name}` must hold probabilities in [0, 1].")
+            raise ValueError(f"`{name}` must contain probabilities in [0, 1].")
         return checked
 
     def _check_order(self, low: FloatArray, high: FloatArray, below: str, above: str) -> None:
@@ -245,18 +245,18 @@ class CertifiedRangeDisplay(Display):
 
 
 def _require_certificates(estimator: Any) -> None:
-    """Refuse what proves nothing, such as a pipeline around what does."""
-    # Other methods of RobustGPC have namesakes that answer other questions.
+    """Refuse an estimator without certificates, such as a pipeline around a RobustGPC."""
+    # Check `certify`, since other estimators have methods with RobustGPC's other names.
     if not hasattr(estimator, "certify"):
         raise TypeError(
-            "`estimator` needs the method `certify`, as RobustGPC has it; "
-            f"{type(estimator).__name__} does not. Of a pipeline, pass the last step and the "
-            "points as it sees them."
+            "`estimator` must have a method `certify`, as RobustGPC has; "
+            f"{type(estimator).__name__} does not. For a pipeline, pass the last step and "
+            "transformed points."
         )
 
 
 def _rounded(radius: float, rounding: str) -> str:
-    """Three digits of a radius, towards where what is said of it stays true."""
+    """Round a radius to three digits, in the direction that keeps the statement true."""
     digits = Context(prec=3, rounding=rounding).create_decimal(f"{radius:.12g}")
     return f"{float(digits):.3g}"
 
@@ -272,7 +272,7 @@ def _repeated(X: Any, count: int) -> Any:
     shape = np.shape(X)
     if len(shape) != 2 or shape[0] != 1:
         raise ValueError(
-            f"`X` must hold one point, shape (1, n_features), got {shape}; X[i : i + 1] is one."
+            f"`X` must contain one point, shape (1, n_features), got {shape}; pass X[i : i + 1]."
         )
     rows = [0] * count
     return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]
@@ -281,26 +281,26 @@ def _repeated(X: Any, count: int) -> Any:
 class FeatureEffectsDisplay(Display):
     """Effect of each feature on a class probability: bars for tables, a heat map for images.
 
-    Orange raises the probability as the feature grows, blue lowers it. Bars are sorted by size;
-    their error bars are the proven bounds of the numerical error. The colours of a heat map
-    are symmetric around 0, and the outlines of the image are drawn over it.
+    Orange: the probability increases with the feature; blue: it decreases. Bars are sorted by size;
+    their error bars are proven bounds of the numerical error. The colour scale of a heat map is
+    symmetric around 0, and the outlines of the image are drawn on top.
 
     Parameters
     ----------
     effects : array-like of shape (n_features,)
         Effects in units of probability.
     error : array-like of shape (n_features,), optional
-        Bounds of their errors.
+        Bounds of the numerical errors of the effects.
     image_shape : tuple (n_rows, n_columns), optional
-        Draws a heat map of this shape. Default: bars.
+        Shape of a heat map. Default: bars.
     image : array-like of shape (n_features,), optional
-        Pixels of the image that is explained.
+        Pixels of the explained image.
     feature_names : sequence of str, optional
         Names of the features, for bars. Default: their positions.
     class_name : str, optional
         Name of the class.
     max_features : int, optional
-        Number of bars at most; those of the largest effects. Default: 20.
+        Number of bars, for the largest effects. Default: 20.
 
     Attributes
     ----------
@@ -309,7 +309,7 @@ class FeatureEffectsDisplay(Display):
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
     image_, colorbar_ : matplotlib AxesImage and Colorbar
-        The heat map and its scale, if there is one.
+        The heat map and its colour bar, if there is one.
 
     Examples
     --------
@@ -343,11 +343,11 @@ class FeatureEffectsDisplay(Display):
                 f"features, {n}; got {image_shape!r}."
             )
         if image is not None and image_shape is None:
-            raise ValueError("`image` needs `image_shape`.")
+            raise ValueError("`image` requires `image_shape`.")
         if image_shape is not None and not (feature_names is None and max_features is None):
             raise ValueError(
-                "`feature_names` and `max_features` are of bars; with `image_shape` a "
-                "heat map is drawn."
+                "`feature_names` and `max_features` apply to bars only; omit them, or omit "
+                "`image_shape`, which draws a heat map."
             )
         if max_features is not None and max_features < 1:
             raise ValueError(f"`max_features` must be >= 1, got {max_features}.")
@@ -383,15 +383,15 @@ class FeatureEffectsDisplay(Display):
         estimator : RobustGPC
             Fitted classifier.
         X : array-like or DataFrame of shape (n_samples, n_features)
-            One point for its local effects; of several, the average of them is drawn.
+            One point, for its local effects, or several, for their average effects.
         gamma : float
-            How far each feature is moved up and down, in its units.
+            Distance by which each feature is moved up and down, in its units.
         image_shape, max_features
-            As in the class. The outlines over a heat map are those of a single point.
+            As in the class. Outlines are drawn over a heat map for a single point.
         feature_names : sequence of str, optional
-            Names of the features, for bars. Default: those that the estimator was fitted with.
+            Names of the features, for bars. Default: the names the estimator was fitted with.
         class_, features, domain, tol
-            As for `RobustGPC.explain`.
+            As in `RobustGPC.explain`.
         ax : matplotlib Axes, optional
             Where to draw. Default: a new figure.
 
@@ -469,7 +469,7 @@ class FeatureEffectsDisplay(Display):
         self.ax_.set(xticks=[], yticks=[])
 
     def _outline(self, image: FloatArray) -> None:
-        """Lines between pixels above and below the middle of the image's range."""
+        """Draw lines between pixels above and below the midpoint of the image's range."""
         bright = np.pad(image > (image.min() + image.max()) / 2, 1)
         style: dict[str, Any] = {"colors": "0.15", "linewidths": 1.6}
         y, x = np.nonzero(bright[1:, 1:-1] != bright[:-1, 1:-1])
@@ -479,7 +479,7 @@ class FeatureEffectsDisplay(Display):
 
 
 def _is_shape(values: Any, n: int) -> bool:
-    """Whether these are the numbers of rows and columns of `n` pixels."""
+    """Whether `values` is a shape (n_rows, n_columns) with `n` pixels."""
     shape = np.asarray(values)
     whole = shape.shape == (2,) and shape.dtype.kind in "iu"
     return whole and bool((shape > 0).all()) and math.prod(map(int, shape)) == n
@@ -493,7 +493,7 @@ def _as_long(values: Any, n: int, name: str) -> FloatArray:
 
 
 def _class_name(estimator: Any, point: Any, class_: Any) -> str:
-    """The class that `explain` means, in words."""
+    """Description of the class that `explain` uses."""
     if class_ is not None:
         return f"class {class_}"
     if len(estimator.classes_) == 2:

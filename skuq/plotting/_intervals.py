@@ -1,4 +1,4 @@
-"""Prediction intervals: how wide they are, and where they hold the true values."""
+"""Displays of the width and coverage of prediction intervals."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from skuq.validation import check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FAR = 4.0  # times the width of most intervals: what lies beyond stands at the edge
-MOST = 0.95  # share of the intervals that set the axis
-WIDTH_DIGITS = 9  # decimals of widths, of the largest: beyond are those of rounding
+FAR = 4.0  # range of the axis, in half widths of most intervals
+MOST = 0.95  # share of the intervals that determines the axis
+WIDTH_DIGITS = 9  # decimals of relative widths that are not rounding errors
 POINTS = 5.0  # width of a character along an axis
-MISSED = 0.05  # probability that any of the limits of coverage misses the true one
+MISSED = 0.05  # probability that any of the confidence intervals misses the true coverage
 
 
 class IntervalsByWidthDisplay(Display):
     """Prediction intervals from the narrowest to the widest, and the true values around them.
 
-    All intervals are drawn about their middle. The shape of the band shows how much their width
-    depends on the row: intervals of one width make a rectangle. Values outside of their interval
-    have their own colour and marker, and the legend says how many there are. Values further than
-    four times the half width of most intervals stand at the edge, as triangles; wider intervals end
-    there.
+    Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
+    depends on the row: intervals of equal width form a rectangle. Values outside their interval
+    have a different colour and marker; the legend shows their number. Values beyond four times the
+    half width of most intervals are drawn as triangles at the edge, where wider intervals end.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class IntervalsByWidthDisplay(Display):
     lower, upper : array-like of shape (n_samples,)
         Finite limits of the intervals, in units of the target.
     coverage : float, default=0.9
-        Share of the values that the intervals were asked to hold, for the legend.
+        Nominal coverage of the intervals, for the legend.
     unit : str, optional
         Unit of the target.
     name : str, optional
@@ -58,9 +57,9 @@ class IntervalsByWidthDisplay(Display):
     Attributes
     ----------
     y_true, lower, upper : ndarray of shape (n_samples,)
-        As given, by increasing width of the interval.
+        The values, sorted by increasing width of the interval.
     inside : ndarray of shape (n_samples,), bool
-        Whether the interval holds the value, in the same order.
+        Whether the interval contains the value, in the same order.
     coverage, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
@@ -120,7 +119,7 @@ class IntervalsByWidthDisplay(Display):
         y : array-like of shape (n_samples,)
             True values.
         coverage : float, default=0.9
-            Coverage that the intervals are asked for, in (0, 1).
+            Nominal coverage of the predicted intervals, in (0, 1).
         unit : str, optional
             Unit of the target.
         name : str, optional
@@ -160,7 +159,7 @@ class IntervalsByWidthDisplay(Display):
             xlabel="rows, from the narrowest interval to the widest",
             ylabel=with_unit("distance from the middle", self.unit),
         )
-        larger = np.sqrt(20 / _marker_size(n))  # markers can be too small for a legend
+        larger = np.sqrt(20 / _marker_size(n))  # enlarge markers for the legend
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""), markerscale=larger)
 
     def _plot_values(
@@ -172,7 +171,7 @@ class IntervalsByWidthDisplay(Display):
         marker: str,
         label: str,
     ) -> None:
-        """Values of some rows, those beyond the axis at its edge."""
+        """Plot the values of the chosen rows; values beyond the axis are placed at its edge."""
         row = np.arange(1, len(distance) + 1)
         style: dict[str, Any] = {
             "color": colour,
@@ -201,10 +200,10 @@ class IntervalsByWidthDisplay(Display):
 class CoverageBySizeDisplay(Display):
     """Coverage of prediction intervals in groups of rows, from small predictions to large ones.
 
-    A point is the share of the values of its group that lie in their intervals. Its line reaches
-    over all coverages that the rows do not rule out: exact binomial limits at 95%, for all groups
-    together. Groups whose line misses the dashed one, the coverage that was asked for, have their
-    own colour and marker. The axis shows where each group begins and ends.
+    A point is the share of values of its group that lie in their intervals. Its line is an exact
+    binomial confidence interval of the coverage, at 95% for all groups together. Groups whose line
+    does not reach the nominal coverage, which is dashed, have a different colour and marker. The
+    axis shows the edges of the groups.
 
     Parameters
     ----------
@@ -213,16 +212,16 @@ class CoverageBySizeDisplay(Display):
     lower, upper : array-like of shape (n_samples,)
         Limits of the intervals, in units of the target; an open side is infinite.
     by : array-like of shape (n_samples,), optional
-        Finite values that group the rows, such as the predictions, the widths of the intervals or a
-        feature. Default: the middle of each interval, which must then be finite.
+        Finite values that define the groups, such as the predictions, the widths of the intervals
+        or a feature. Default: the midpoint of each interval, which must then be finite.
     coverage : float, default=0.9
-        Share of the values that the intervals were asked to hold, in (0, 1).
+        Nominal coverage of the intervals, in (0, 1).
     n_groups : int, default=10
-        Number of groups, of about equally many rows; rows of equal size stay together.
+        Number of groups of about equal size; rows with equal values stay together.
     label : str, optional
-        What groups the rows. Default: "prediction", or "middle of the interval" without `by`.
+        Name of `by`. Default: "prediction", or "middle of the interval" without `by`.
     unit : str, optional
-        Its unit.
+        Unit of `by`.
     name : str, optional
         Title.
 
@@ -231,11 +230,11 @@ class CoverageBySizeDisplay(Display):
     count : ndarray of shape (n_groups,), int64
         Number of rows of each group; ties make fewer groups.
     covered : ndarray of shape (n_groups,), float64
-        Share of them in their interval.
+        Coverage of each group.
     covered_low, covered_high : ndarray of shape (n_groups,), float64
-        Limits of that share.
+        Confidence limits of the coverage.
     group_edges : ndarray of shape (n_groups + 1,), float64
-        Smallest value of `by` of each group, and the largest of the last.
+        Smallest value of `by` in each group, and the largest value in the last group.
     coverage, label, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
@@ -311,7 +310,7 @@ class CoverageBySizeDisplay(Display):
         y : array-like of shape (n_samples,)
             True values.
         coverage : float, default=0.9
-            Coverage that the intervals are asked for, in (0, 1).
+            Nominal coverage of the predicted intervals, in (0, 1).
         n_groups, unit
             As in the class.
         name : str, optional
@@ -340,7 +339,7 @@ class CoverageBySizeDisplay(Display):
         self.ax_.axhline(self.coverage, linestyle="--", color="0.3", linewidth=1, label=asked)
         off = (self.covered_high < self.coverage) | (self.covered_low > self.coverage)
         self._plot_points(~off, f"group of {self._rows()}", COLOURS[0], "o")
-        self._plot_points(off, "differs beyond chance", COLOURS[1], "D")
+        self._plot_points(off, "significant deviation", COLOURS[1], "D")
         lowest = min(self.covered_low.min(), self.coverage)
         places = np.arange(len(self.group_edges))
         names = [short_number(edge) for edge in self.group_edges]
@@ -368,7 +367,7 @@ class CoverageBySizeDisplay(Display):
         if not chosen.any():
             return
         share = self.covered[chosen]
-        # Differences may be negative by rounding, which is an error.
+        # Clip differences that rounding makes negative, which matplotlib would refuse.
         reach = np.maximum([share - self.covered_low[chosen], self.covered_high[chosen] - share], 0)
         self.ax_.errorbar(
             np.flatnonzero(chosen) + 0.5,
@@ -389,13 +388,13 @@ class CoverageBySizeDisplay(Display):
 def _drawable_intervals(
     y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """True values and limits that can be drawn."""
+    """Check that true values and interval limits are finite and not too large to draw."""
     truth, low, high = values_and_limits(y_true, lower, upper)
     for name, limit in (("lower", low), ("upper", high)):
         if np.isinf(limit).any():
             raise ValueError(
                 f"`{name}` must be finite to be drawn, got {limit[np.isinf(limit)][0]} in row "
-                f"{np.isinf(limit).argmax()}; leave out rows with open intervals."
+                f"{np.isinf(limit).argmax()}; remove rows with unbounded intervals."
             )
     check_drawable(y_true=truth, lower=low, upper=high)
     return truth, low, high
@@ -406,7 +405,7 @@ def _marker_size(n_rows: int) -> float:
 
 
 def _reach(half: FloatArray, distance: FloatArray) -> float:
-    """Largest distance from the middle on the axis."""
+    """Largest distance from the midpoint shown on the axis."""
     largest = max(half.max(), np.abs(distance).max())
     limit = FAR * np.quantile(half, MOST)
     reach = largest if limit == 0 else min(largest, limit)

@@ -1,4 +1,4 @@
-"""Detection of out-of-distribution inputs: distribution of p-values, and what is flagged."""
+"""Display of out-of-distribution detection: p-values of groups, and shares of flagged inputs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MOST_BINS = 200
 
 
 class OODDisplay(Display):
-    """Conformal p-values of several groups of inputs, with the limit below which they are flagged.
+    """Distribution of conformal p-values in groups of inputs, with the threshold for flagging.
 
-    The axis is logarithmic, and small p-values stand on the right. Of inputs like the held-out
-    ones of a detector, a share of `false_alarm_rate` at most is expected beyond the dashed line;
-    the legend says how many of each group are. No p-value is smaller than one over the number of
-    held-out inputs plus one, so that inputs beyond all of these stand in one last bar.
+    The axis is logarithmic, with small p-values on the right. Of in-distribution inputs, a share of
+    `false_alarm_rate` at most is expected beyond the dashed line; the legend shows the flagged
+    share of each group. The smallest possible p-value is ``1 / (n_held_out + 1)``, so that inputs
+    more unusual than all held-out ones are in the last bar.
 
     Parameters
     ----------
     groups : mapping of str to array-like of shape (n_samples,)
         P-values of each named group, in (0, 1].
     false_alarm_rate : float, default=0.05
-        Inputs with a p-value of at most this are flagged.
+        Threshold: inputs with a p-value up to this value are flagged.
 
     Attributes
     ----------
@@ -41,10 +41,9 @@ class OODDisplay(Display):
     false_alarm_rate : float
         As given.
     flagged : dict of str to float
-        Share of each group that is flagged.
+        Flagged share of each group.
     bin_edges : ndarray of shape (n_bins + 1,)
-        Edges of the shared bins, of minus the decimal logarithm of p-values. One of them is the
-        limit.
+        Edges of the shared bins of ``-log10(p)``. One of the edges is the threshold.
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
 
@@ -66,7 +65,7 @@ class OODDisplay(Display):
         for name, values in self.groups.items():
             if values.min() <= 0 or values.max() > 1:
                 raise ValueError(
-                    f"`{name}` must hold p-values, in (0, 1], got values in [{values.min():.3g}, "
+                    f"`{name}` must contain p-values in (0, 1], got values in [{values.min():.3g}, "
                     f"{values.max():.3g}]."
                 )
         self.false_alarm_rate = false_alarm_rate
@@ -91,9 +90,9 @@ class OODDisplay(Display):
         detector : OODDetector
             Fitted detector.
         X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            Inputs like the held-out ones, which nothing was fitted to; or those to be judged.
+            In-distribution inputs that were not used in training; or inputs to judge.
         X_ood : array-like like `X`, or mapping of str to array-like, default=None
-            Inputs of another kind, or several kinds of them by their names.
+            Out-of-distribution inputs, or several kinds of them by name.
         ax : matplotlib Axes, optional
             Where to draw. Default: a new figure.
 
@@ -104,14 +103,14 @@ class OODDisplay(Display):
         Raises
         ------
         TypeError
-            If the detector computes no p-values.
+            If the detector does not compute p-values.
         """
         if not hasattr(detector, "p_values"):
             raise TypeError(
                 f"`detector` must be a fitted skuq.OODDetector, which computes p-values, got "
                 f"{type(detector).__name__}; pass p-values of your own to `from_predictions`."
             )
-        # A table has columns, and is one group.
+        # A DataFrame is one group, although it maps names to columns.
         named = isinstance(X_ood, Mapping)
         others = {} if X_ood is None else X_ood if named else {"OOD": X_ood}
         groups = {"inputs": X, **others}
@@ -119,13 +118,13 @@ class OODDisplay(Display):
         return cls.from_predictions(values, false_alarm_rate=detector.false_alarm_rate, ax=ax)
 
     def _edges(self) -> FloatArray:
-        """Edges of bins of which one is the limit, that hold all p-values."""
+        """Edges of bins that cover all p-values; one edge is the threshold."""
         smallest = min(values.min() for values in self.groups.values())
         limit = -np.log10(self.false_alarm_rate)
         longest = max(-np.log10(smallest), limit)
         width = max(limit / BINS_TO_LIMIT, longest / MOST_BINS)
         below = np.linspace(0, limit, max(1, round(limit / width)) + 1)
-        # The largest value lies inside of the last bin.
+        # The largest value lies inside the last bin.
         beyond = limit + width * np.arange(1, (longest - limit) // width + 2)
         return np.concatenate([below, beyond])
 
@@ -133,7 +132,7 @@ class OODDisplay(Display):
         ax, limit = self.ax_, -np.log10(self.false_alarm_rate)
         for k, (name, values) in enumerate(self.groups.items()):
             surprise = -np.log10(values)
-            # Equal p-values are flagged, whatever their logarithm is rounded to.
+            # Move p-values equal to the threshold into the flagged bin, despite rounding.
             surprise[values <= self.false_alarm_rate] += 1e-9
             share = np.histogram(surprise, self.bin_edges)[0] / len(values)
             colour = COLOURS[k % len(COLOURS)]
@@ -147,5 +146,5 @@ class OODDisplay(Display):
         ax.set_xticks(decades[::every], [f"{10.0**-k:g}" for k in decades[::every]])
         ax.set(xlabel="conformal p-value", ylabel="share of the group")
         ax.set_xlim(0, self.bin_edges[-1])
-        # The line of the limit may pass behind it.
+        # Opaque, since the threshold line may pass behind the legend.
         ax.legend(loc="upper left", facecolor="white", framealpha=0.9, edgecolor="none")

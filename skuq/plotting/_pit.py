@@ -1,4 +1,4 @@
-"""Where true values fall in the distributions that were predicted for them."""
+"""Display of the probability integral transform (PIT) of true values."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from skuq.validation import check_n_bins, check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MISSED = 0.05  # probability that chance alone leads any bar out of the band
+MISSED = 0.05  # probability that any bar leaves the band by chance
 
 
 class PITDisplay(Display):
     """Histogram of the probability integral transform (PIT) of the true values.
 
-    The PIT is the share of the predicted distribution below the true value. If the distributions
-    are right it is uniform, and bars end in the shaded band, which any of them leaves by chance
-    with a probability of 5% at most. A U shape comes from distributions that are too narrow, a hump
-    from ones that are too wide, and a slope from predictions that are too low (rising) or too high.
+    The PIT is the predicted distribution function at the true value. If the predicted distributions
+    are right, the PIT is uniform, and with a probability of at least 95% all bars end in the shaded
+    band. A U shape indicates distributions that are too narrow, a hump distributions that are too
+    wide, and a slope predictions that are too low (rising) or too high (falling).
 
     Parameters
     ----------
     low, high : array-like of shape (n_samples,)
-        Limits of the PIT of each sample, in [0, 1]: equal for continuous distributions. Where only
-        some quantiles were predicted, or many draws are equal, they differ, and the sample counts
-        for each bin in proportion to its overlap, which makes the band wider than chance.
+        Limits of the PIT of each sample, in [0, 1]; equal for continuous distributions. They differ
+        if only some quantiles were predicted or many draws are equal: the sample is then spread
+        over bins in proportion to their overlap, and the band is conservative.
     n_bins : int, default=10
         Number of bins on [0, 1].
     name : str, optional
@@ -60,7 +60,7 @@ class PITDisplay(Display):
     .. [1] Gneiting, Balabdaoui, Raftery, "Probabilistic Forecasts, Calibration and Sharpness",
        Journal of the Royal Statistical Society B 69(2), 2007.
     .. [2] Czado, Gneiting, Held, "Predictive Model Assessment for Count Data", Biometrics 65(4),
-       2009 (samples that count for several bins).
+       2009 (samples spread over several bins).
 
     Examples
     --------
@@ -81,7 +81,7 @@ class PITDisplay(Display):
         self.n_bins = n_bins
         self.name = name
         self.share = _share_of_bins(self.low, self.high, n_bins)
-        # Bonferroni: each bar leaves the band, on either side, with its part of the probability.
+        # Bonferroni correction over bars and sides.
         tail, n = MISSED / 2 / n_bins, len(self.low)
         least, most = binom.ppf([tail, 1 - tail], n, 1 / n_bins) / n
         self.band = (float(least), float(most))
@@ -110,8 +110,8 @@ class PITDisplay(Display):
         y : array-like of shape (n_samples,)
             True values.
         levels : array-like of shape (n_levels,), optional
-            Levels of the quantiles to predict, in (0, 1). Default: no quantiles, but a Gaussian
-            with the predicted mean and standard deviation.
+            Levels of the quantiles to predict, in (0, 1). Default: a Gaussian with the predicted
+            mean and standard deviation instead of quantiles.
         n_bins : int, default=10
             Number of bins on [0, 1].
         name : str, optional
@@ -135,7 +135,7 @@ class PITDisplay(Display):
         return cls.from_predictions(y, *gaussian, **settings)
 
     @classmethod
-    def from_predictions(  # type: ignore[override]  # takes what the PIT is made from
+    def from_predictions(  # type: ignore[override]  # parameters differ from those of the class
         cls,
         y_true: ArrayLike,
         mean: ArrayLike,
@@ -180,10 +180,10 @@ class PITDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the PIT of values among predicted quantiles.
+        """Draw the PIT of true values under predicted quantiles.
 
-        Values drawn from the predicted distributions are quantiles, too: `m` of them, sorted, have
-        the levels ``np.arange(1, m + 1) / (m + 1)``.
+        Samples of the predicted distributions can be used as quantiles: `m` sorted samples have the
+        levels ``np.arange(1, m + 1) / (m + 1)``.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class PITDisplay(Display):
         levels : array-like of shape (n_levels,)
             Levels of the quantiles, in (0, 1).
         n_bins : int, default=10
-            Number of bins on [0, 1]; more than there are levels show no more.
+            Number of bins on [0, 1]; more bins than levels add no information.
         name : str, optional
             Title.
         ax : matplotlib Axes, optional
@@ -229,7 +229,7 @@ class PITDisplay(Display):
 
 
 def _share_of_bins(low: FloatArray, high: FloatArray, n_bins: int) -> FloatArray:
-    """Share of the samples in each bin, those with a range in proportion to their overlap."""
+    """Share of samples per bin; samples with a range are spread in proportion to the overlap."""
     exact = low == high
     where = np.minimum((low[exact] * n_bins).astype(np.int64), n_bins - 1)
     count = np.bincount(where, minlength=n_bins).astype(np.float64)

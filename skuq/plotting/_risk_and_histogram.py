@@ -1,4 +1,4 @@
-"""Uncertainty as a score: risk-coverage curve, and histogram of groups."""
+"""Displays of uncertainty as a score: risk-coverage curve, and histogram of groups."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from skuq.validation import Loss, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NO_RISK = 1e-9  # error rates below are 0 but for rounding
-LONGEST_UNIT = 16  # characters of a unit that fit beside the name of a risk
+NO_RISK = 1e-9  # smaller error rates are rounding errors
+LONGEST_UNIT = 16  # characters of a unit that fit next to the name of a risk
 RISKS = {
     "zero_one": "error rate",
     "squared_error": "mean squared error",
@@ -33,24 +33,24 @@ RISKS = {
 }
 # Of the histogram:
 N_BINS = 40
-LOG_RATIO = 100.0  # a longer tail than this hides everything else on a linear axis
-LOG_RANGE = 1e12  # values this far below the largest are rounding noise
+LOG_RATIO = 100.0  # ratio of the largest value to the median that needs a logarithmic axis
+LOG_RANGE = 1e12  # values smaller by this factor than the largest are rounding errors
 
 
 class RiskCoverageDisplay(Display):
-    """Error among the least uncertain samples against their share of all samples.
+    """Risk-coverage curve: error of the least uncertain samples against their share.
 
-    Several curves of the same loss can be drawn on the same axes. The dashed line is the error if
-    every sample is answered.
+    Several curves of the same loss can be drawn on the same axes. The dashed line is the error over
+    all samples.
 
     Parameters
     ----------
     curve : RiskCoverage
         Points of the curve.
     area : float
-        Area under it (AURC).
+        Area under the curve (AURC).
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
-        Loss that the risk is the mean of, as in `skuq.metrics.risk_coverage_curve`.
+        Loss whose mean is the risk, as in `skuq.metrics.risk_coverage_curve`.
     unit : str, optional
         Unit of the target, for quantities.
     name : str, optional
@@ -86,7 +86,7 @@ class RiskCoverageDisplay(Display):
             raise ValueError(f"`loss` must be one of {tuple(RISKS)}, got {loss!r}.")
         if loss == "zero_one" and unit is not None:
             raise ValueError(
-                f"unit={unit!r} has no effect: an error rate has none. Quantities need "
+                f"unit={unit!r} cannot be used with an error rate; for quantities, pass "
                 "`loss='squared_error'` or `loss='absolute_error'`."
             )
         self.curve = curve
@@ -119,9 +119,9 @@ class RiskCoverageDisplay(Display):
         y : array-like of shape (n_samples,)
             True labels or quantities.
         part : {"total", "aleatoric", "epistemic"}, default="total"
-            Which part of the uncertainty ranks the samples.
+            Part of the uncertainty that ranks the samples.
         loss, unit
-            As in the class; quantities need another loss than the default.
+            As in the class; for quantities, `loss` must be set.
         name : str, optional
             Name in the legend. Default: the class of the estimator.
         ax : matplotlib Axes, optional
@@ -137,7 +137,7 @@ class RiskCoverageDisplay(Display):
         return cls.from_predictions(y, estimator.predict(X), uncertainty, **settings)
 
     @classmethod
-    def from_predictions(  # type: ignore[override]  # takes what the curve is made from
+    def from_predictions(  # type: ignore[override]  # parameters differ from those of the class
         cls,
         y_true: ArrayLike,
         y_pred: ArrayLike,
@@ -155,9 +155,9 @@ class RiskCoverageDisplay(Display):
         y_true, y_pred : array-like of shape (n_samples,)
             True and predicted labels, or quantities.
         uncertainty : array-like of shape (n_samples,)
-            Finite, larger where the prediction is less certain.
+            Finite score, larger for less certain predictions.
         loss, unit
-            As in the class; quantities need another loss than the default.
+            As in the class; for quantities, `loss` must be set.
         name : str, optional
             Name in the legend.
         ax : matplotlib Axes, optional
@@ -178,7 +178,7 @@ class RiskCoverageDisplay(Display):
         if reference not in labels:  # one entry explains the dashed lines of all curves
             self.ax_.plot([], [], "--", color="0.4", linewidth=1, label=reference)
         colour = COLOURS[len(drawn) % len(COLOURS)]
-        # Below the first threshold the expected risk is that of its tie block.
+        # Below the first threshold, the expected risk equals the risk of the first tie block.
         coverage = np.concatenate([[0.0], self.curve.coverage])
         risk = np.concatenate([self.curve.risk[:1], self.curve.risk])
         area = f"AURC = {self.area:.3g}"
@@ -187,9 +187,9 @@ class RiskCoverageDisplay(Display):
         self.ax_.axhline(self.curve.risk[-1], linestyle="--", linewidth=1, color=colour)
         risk_name = f"selective risk ({RISKS[self.loss]}{self._unit_of_risk()})"
         self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
-        headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above every curve
+        headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
-        # Of labels: the risk of quantities may be small for its unit.
+        # Only for labels: the risk of quantities may be small because of its unit.
         least = NO_RISK if self.loss == "zero_one" else 0.0
         self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
@@ -206,19 +206,19 @@ class RiskCoverageDisplay(Display):
 class UncertaintyHistogramDisplay(Display):
     """Distribution of uncertainty in several groups of inputs, over shared bins.
 
-    Meant for inputs of the training distribution against out-of-distribution ones. The axis
-    is logarithmic if no value is negative and the largest is more than 100 times the
-    median of the positive ones; zeros, and values more than 12 orders of magnitude below
-    the largest, are then counted in the lowest bin.
+    Typical use: in-distribution against out-of-distribution inputs. The axis is logarithmic if no
+    value is negative and the largest value is more than 100 times the median of the positive
+    values; the lowest bin then includes zeros and values more than 12 orders of magnitude below the
+    largest.
 
     Parameters
     ----------
     groups : mapping of str to array-like of shape (n_samples,)
         Finite uncertainty of each named group, within plus and minus 1e300.
     label : str, default="uncertainty"
-        What is measured.
+        Label of the axis.
     unit : str, optional
-        Its unit, such as ``"nats"``.
+        Unit of the uncertainty, such as ``"nats"``.
 
     Attributes
     ----------
@@ -276,7 +276,7 @@ class UncertaintyHistogramDisplay(Display):
         groups : mapping of str to array-like of shape (n_samples, n_features)
             Inputs of each named group.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
-            Which part of the uncertainty.
+            Part of the uncertainty.
         unit : str, optional
             Unit of the estimator's uncertainty.
         ax : matplotlib Axes, optional
@@ -305,7 +305,7 @@ class UncertaintyHistogramDisplay(Display):
 
 
 def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
-    """Edges of bins that hold all values, and whether they are spaced logarithmically."""
+    """Edges of bins that cover all values, and whether they are spaced logarithmically."""
     positive = values[values > 0]
     log = len(positive) > 0 and values.min() >= 0
     if log and positive.max() / np.median(positive) > LOG_RATIO:
@@ -313,6 +313,6 @@ def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
         return np.geomspace(low, positive.max(), N_BINS + 1), True
     low, high = values.min(), values.max()
     finest = 2 * N_BINS * np.spacing(np.abs(values).max())
-    if high - low < finest:  # equal but for rounding: there are no bins that narrow
+    if high - low < finest:  # values equal up to rounding; narrower bins are not possible
         low, high = low - max(0.5, finest), high + max(0.5, finest)
     return np.linspace(low, high, N_BINS + 1), False

@@ -1,4 +1,4 @@
-"""Training of an agent: returns, falls and uncertainty."""
+"""Display of an agent's training: returns, falls and uncertainty."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 COLUMNS = ("step", "score", "falls", "epistemic", "aleatoric")
 PANEL, GAP = 1.9, 0.12  # inches; share of a panel's height
-LOG_RANGE = 30.0  # largest over smallest deviation from which their axis is logarithmic
+LOG_RANGE = 30.0  # ratio of largest to smallest deviation that needs a logarithmic axis
 
 
 class AgentTrainingDisplay(Display):
     """Return, falls and uncertainty of an agent over the steps of its training.
 
-    Panels on top of each other: the return of each episode, with its rolling mean; the number
-    of falls so far, if there were any; and the standard deviations of the chosen actions'
-    returns, epistemic and aleatoric, if the agent estimates them (rolling means of the
-    episodes' values).
+    Stacked panels: the return of each episode with its rolling mean; the cumulative number of
+    falls, if there were any; and rolling means of the epistemic and aleatoric standard deviations
+    of the chosen actions' returns, if the agent estimates them.
 
     Parameters
     ----------
@@ -35,25 +34,24 @@ class AgentTrainingDisplay(Display):
         and ``aleatoric`` (variances): the ``history_`` of `skuq.UADQN`, or the
         ``history.csv`` that ``skuq train-agent`` writes.
     window : int, optional
-        Episodes that a rolling mean goes back over. Default: a fiftieth of all, and at least
-        10.
+        Number of episodes in a rolling mean. Default: a fiftieth of all episodes, and at least 10.
 
     Attributes
     ----------
     history, window
-        As above.
+        As given.
     size : tuple of float
         Suitable width and height of a figure, inches.
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
     axes_ : list of matplotlib Axes
-        The panels, from above.
+        The panels, from top to bottom.
 
     Raises
     ------
     ValueError
-        If columns are missing, there is no episode, a step is no finite number, or `window` is
-        not a positive integer.
+        If columns are missing, `history` is empty, a step is not finite, or `window` is not a
+        positive integer.
 
     Examples
     --------
@@ -75,7 +73,7 @@ class AgentTrainingDisplay(Display):
         if missing:
             raise ValueError(f"`history` lacks the columns {', '.join(missing)}.")
         if len(history) == 0:
-            raise ValueError("`history` has no episode, so there is nothing to draw.")
+            raise ValueError("`history` must have at least one episode, got none.")
         if window is not None and (not isinstance(window, Integral) or window < 1):
             raise ValueError(f"`window` must be an integer >= 1, got {window!r}.")
         finite(history["step"], "step")
@@ -96,7 +94,7 @@ class AgentTrainingDisplay(Display):
         window : int, optional
             As in the class.
         ax : matplotlib Axes, optional
-            Where to draw; the panels share its place. Default: a new figure.
+            Axes whose place the panels take. Default: a new figure.
 
         Returns
         -------
@@ -105,12 +103,12 @@ class AgentTrainingDisplay(Display):
         Raises
         ------
         TypeError
-            If the estimator keeps no such history.
+            If the estimator has no attribute `history_`.
         """
         history = getattr(estimator, "history_", None)
         if not isinstance(history, pd.DataFrame):
             raise TypeError(
-                "`estimator` needs the attribute `history_`, as a fitted UADQN has it; "
+                "`estimator` must have an attribute `history_`, as a fitted UADQN has; "
                 f"{type(estimator).__name__} does not."
             )
         return cls.from_predictions(history, window=window, ax=ax)
@@ -145,7 +143,7 @@ class AgentTrainingDisplay(Display):
         return values.rolling(self.window, min_periods=1).mean()
 
     def _line_style(self) -> dict[str, Any]:
-        # A line through one episode is not seen; the episode is at the border of the axes.
+        # A line through a single episode is invisible, so draw a marker, at the edge of the axes.
         single: dict[str, Any] = {"marker": "o", "clip_on": False}
         return {"linewidth": 2, **(single if len(self.history) == 1 else {})}
 
@@ -157,7 +155,7 @@ class AgentTrainingDisplay(Display):
             ".",
             color="0.55",
             markersize=4,
-            # Thousands of episodes are a cloud, a few are points to be seen.
+            # More episodes are drawn more transparently.
             alpha=float(np.clip(500 / len(score), 0.1, 0.7)),
             markeredgewidth=0,
             rasterized=True,
@@ -194,7 +192,7 @@ class AgentTrainingDisplay(Display):
                 ax.plot(self.history["step"], lines[name], style, **line)
         drawn = pd.concat(lines)
         positive = drawn[drawn > 0]
-        # Where some are 0 a logarithmic axis could not show them.
+        # A logarithmic axis cannot show zeros.
         if len(positive) == drawn.notna().sum() and positive.max() > LOG_RANGE * positive.min():
             ax.set_yscale("log")
             ax.yaxis.set_major_formatter("{x:g}")
@@ -205,7 +203,7 @@ class AgentTrainingDisplay(Display):
 
 
 def _legend(ax: Axes) -> None:
-    """Legend just above the panel, where it hides nothing."""
+    """Place the legend just above the panel, where it hides no data."""
     ax.legend(
         loc="lower right",
         bbox_to_anchor=(1.0, 0.97),

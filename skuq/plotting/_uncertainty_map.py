@@ -1,4 +1,4 @@
-"""Map of uncertainty over two features."""
+"""Display of uncertainty as a map over two features."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from skuq.plotting._display import LONGEST_LABEL, Display, legend_above, plain_t
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # seen on viridis
-MANY_CLASSES = 5  # that one row of the legend may hold
-MOST_CLASSES = 20  # that a legend may hold and leave room for the map
-FLAT = 1e-9  # relative range up to which a feature is constant but for rounding
+POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # visible on viridis
+MANY_CLASSES = 5  # largest number in one row of the legend
+MOST_CLASSES = 20  # largest number in a legend that leaves room for the map
+FLAT = 1e-9  # relative range up to which a feature counts as constant
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
@@ -32,16 +32,16 @@ class UncertaintyMapDisplay(Display):
     uncertainty : array-like of shape (n_rows, n_columns)
         Uncertainty at each point of the grid.
     label : str, default="uncertainty"
-        What is measured.
+        Label of the colour bar.
     unit : str, optional
-        Its unit, such as ``"nats"``.
+        Unit of the uncertainty, such as ``"nats"``.
     feature_names : pair of str, default=("feature 0", "feature 1")
         Labels of the axes.
     X : array-like of shape (n_samples, 2), optional
         Points to draw on the map.
     y : array-like of shape (n_samples,), optional
-        Labels of the points; one colour and marker each. Points with more than 20 different
-        ones, such as the targets of a regressor, are drawn alike.
+        Labels of the points, each with its own colour and marker. With more than 20 distinct
+        labels, as for the targets of a regressor, all points look the same.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class UncertaintyMapDisplay(Display):
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
     mesh_, colorbar_ : matplotlib QuadMesh and Colorbar
-        The map and its scale.
+        The map and its colour bar.
 
     Examples
     --------
@@ -81,14 +81,14 @@ class UncertaintyMapDisplay(Display):
         shapes = [array.shape for array in (self.xx0, self.xx1, self.uncertainty)]
         if len(set(shapes)) > 1 or self.xx0.ndim != 2:
             raise ValueError(
-                "`xx0`, `xx1` and `uncertainty` must be grids of one shape "
+                "`xx0`, `xx1` and `uncertainty` must be grids of the same shape "
                 f"(n_rows, n_columns), got {', '.join(map(str, shapes))}."
             )
         self.label = label
         self.unit = unit
         self.feature_names = feature_names
         if X is None and y is not None:
-            raise ValueError("`y` needs `X`, the points that it labels.")
+            raise ValueError("`y` requires `X`, the points that it labels.")
         self.X = None if X is None else _two_columns(X)
         self.y = None if self.X is None or y is None else _labels(y, len(self.X))
 
@@ -112,17 +112,17 @@ class UncertaintyMapDisplay(Display):
         estimator : object
             Estimator fitted on two features, as `skuq.predict_uncertainty` takes it.
         X : array-like or DataFrame of shape (n_samples, 2)
-            Points that the map surrounds, such as the training points, in the form the
-            estimator was fitted on. Column names become the labels of the axes.
+            Points that determine the range of the map, such as the training points, with the type
+            the estimator was fitted on. Column names become axis labels.
         y : array-like of shape (n_samples,), optional
             Labels of the points.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
-            Which part of the uncertainty.
+            Part of the uncertainty.
         grid_resolution : int, default=80
             Number of grid points along each feature.
         margin : float, default=0.3
-            Width of the border around the points, as a share of their range. A feature
-            that is constant gets a border of half its size, and at least 0.5.
+            Width of the border around the points, as a share of their range. For a constant feature
+            the border is half its absolute value, and at least 0.5.
         unit : str, optional
             Unit of the estimator's uncertainty.
         ax : matplotlib Axes, optional
@@ -141,7 +141,7 @@ class UncertaintyMapDisplay(Display):
         xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])
         names = getattr(X, "columns", getattr(estimator, "feature_names_in_", None))
-        if names is not None:  # fitted on a DataFrame: it expects the same columns
+        if names is not None:  # fitted on a DataFrame, so it expects the same columns
             grid = pd.DataFrame(grid, columns=names)
         return cls.from_predictions(
             xx0,
@@ -185,7 +185,7 @@ class UncertaintyMapDisplay(Display):
                 label=plain_text(label),
             )
         if named:
-            # Many rows would take their room from the map.
+            # A legend of many rows would shrink the map.
             size = "small" if len(classes) > MANY_CLASSES else None
             legend_above(self.ax_, handlelength=1.0, fontsize=size)
 
@@ -197,7 +197,7 @@ def _labels(y: ArrayLike, n_points: int) -> NDArray[Any]:
     missing = np.flatnonzero(pd.isna(np.asarray(y, object)))  # among texts, NaN would be a text
     if len(missing):
         raise ValueError(
-            f"`y` has no label in row {missing[0]}; drop such points, or leave out `y`."
+            f"`y` has a missing label in row {missing[0]}; remove such points, or omit `y`."
         )
     return labels
 
@@ -212,7 +212,7 @@ def _two_columns(X: Any) -> FloatArray:
 
 
 def _grid(points: FloatArray, resolution: int, margin: float) -> tuple[FloatArray, FloatArray]:
-    """Grid around the points, two arrays of shape (resolution, resolution)."""
+    """Grid that covers the points and the border; two arrays (resolution, resolution)."""
     if resolution < 2:
         raise ValueError(f"`grid_resolution` must be >= 2, got {resolution}.")
     if margin < 0:

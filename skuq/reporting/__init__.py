@@ -1,4 +1,4 @@
-"""Reports: self-contained HTML for people, JSON for programs."""
+"""Self-contained HTML reports, with their data as JSON."""
 
 from typing import TYPE_CHECKING
 
@@ -20,5 +20,5 @@ __all__ = [
     "table_report",
 ]
 
-# Reports of tables take the packages of tables along.
+# Imported lazily, because table_report imports skuq.tables.
 __getattr__ = lazy_names(__name__, {"skuq.reporting._tables": ("table_report",)})

@@ -1,4 +1,4 @@
-"""The report on an audit: its figures, pictures and tables, as HTML and as JSON."""
+"""Audit reports: numbers, plots and tables, as HTML and JSON."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from skuq.reporting._report import MISSING, Report, cells, picture
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-POWER = 0.8  # of detectable gaps
-# Regions whose detectable gap is stated: shares of the samples, and what is claimed in them.
+POWER = 0.8  # probability with which a detectable gap is found
+# Detectable gaps are stated for regions of these sizes, as shares of the samples, and confidence.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
-MOST_LINES = 6  # in one picture of groups
-MOST_PICTURES = 3  # of single groups
+MOST_LINES = 6  # groups in one plot
+MOST_PICTURES = 3  # plots of single groups
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
 
 
 class AuditReport(Report):
-    """Report on an audit, with all its figures as data.
+    """Report on an audit, with all its numbers as data.
 
-    `audit_report` makes one with pictures; made of the data alone it has none. Sections that are
-    added come last.
+    Use `audit_report` for a report with plots; a report constructed from data has none. Added
+    sections come last.
 
     Parameters
     ----------
     title : str
         Headline.
     data : dict
-        Figures, as from `audit_data`.
+        Result of `audit_data`.
     created : datetime, optional
         Time of the audit, shown in UTC. Default: now.
 
     Attributes
     ----------
     data : dict
-        As given; plain numbers, texts, lists and dicts.
+        The parameter `data`: plain numbers, strings, lists and dicts.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class AuditReport(Report):
 
     def html(self) -> str:
         """Return the page as a string."""
-        # Of plain texts: what calls itself safe, as Markup does, would not be escaped.
+        # Convert to plain strings, since the template would not escape Markup objects.
         figures = json.loads(self.json())
         return self._rendered("audit.html", **self._pictures, **_contents(figures))
 
     def json(self) -> str:
-        """Return the figures as JSON; what is not a number is null."""
+        """Return the data as JSON; NaN becomes null."""
         return json.dumps(self.data, indent=1, allow_nan=False) + "\n"
 
     def write(
         self, path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None
     ) -> Path:
-        """Write page and figures, both completely or neither, and return the path of the page.
+        """Write the page and its data atomically, and return the path of the page.
 
         Parameters
         ----------
@@ -87,41 +87,41 @@ class AuditReport(Report):
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
         if path == twin:
-            raise ValueError(f"`path` must be another file than that of the JSON, got {path}.")
+            raise ValueError(f"`path` must differ from the path of the JSON file, got {path}.")
         with atomic_paths(twin, path) as (partial_twin, partial):
             partial_twin.write_bytes(self.json().encode())
             partial.write_bytes(self.html().encode())
         return path
 
     def write_json(self, path: str | os.PathLike[str]) -> Path:
-        """Write the figures alone, completely or not at all, and return their path."""
+        """Write only the data atomically, and return the path."""
         return write_atomically(path, self.json())
 
 
 def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Collect all figures of an audit.
+    """Collect all numbers and sentences of an audit.
 
     Parameters
     ----------
     auditor : CalibrationAuditor
         Fitted auditor.
     notes : sequence of str, default=()
-        What the reader should know of the data, kept as it is.
+        Remarks on the data for the reader, included unchanged.
 
     Returns
     -------
     dict
-        Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
+        Plain numbers, strings, lists and dicts; NaN is None. The integers ``count``,
         ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
-        all the rest but ``regions``, which is None if none were searched; ``classes`` is None if
-        they are not known, and ``inputs_at_hand`` says whether the auditor had inputs to search.
-        Fractional weights make them floats, and the figures that depend on chance follow from
-        their squares as well.
+        all other numbers except ``regions``, which is None if no regions were searched.
+        ``classes`` is None if unknown, and ``inputs_at_hand`` tells whether the auditor had inputs
+        to search. With fractional weights the integers become floats, and p-values and intervals
+        also depend on the squared weights.
 
     Raises
     ------
     AttributeError
-        If the auditor has no results yet, as after a part of a stream that is too small.
+        If the auditor has no results yet, for example after too small a part of a stream.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist() if hasattr(auditor, "classes_") else None,
-        # Recorded predictions and sums have none.
+        # False for recorded predictions and for sums.
         "inputs_at_hand": model is not None,
         "notes": list(notes),
         "verdict": verdict,
@@ -174,9 +174,9 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 
 
 def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
-    """One dict per bin: findings, the integer sums behind them, and what could be found."""
+    """One dict per bin: finding, integer sums, and detectable gap."""
     columns: dict[str, Any] = bins._asdict()
-    for name in ("threshold", "detectable_shift"):  # not of a single bin
+    for name in ("threshold", "detectable_shift"):  # one value for all bins
         columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
     lists = {name: _plain(values) for name, values in columns.items()}
@@ -197,17 +197,17 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _like(count: float, number: float) -> float:
-    """A number of things, whole where they are counted; weights may make fractions."""
+    """Round a number to an integer if `count` is one, so unless there are fractional weights."""
     return round(number) if isinstance(count, int) else number
 
 
 def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
-    """Regions found, and which ones could have been; None if none were searched."""
+    """Regions found, and detectable gaps by size; None if no regions were searched."""
     search = auditor.result_.regions
     if search is None:
         return None
     found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
-    # Power is that of the effective number of samples, if there are weights.
+    # Weights reduce the power to that of the effective number of samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)
@@ -248,14 +248,14 @@ def _number(value: FloatArray | float) -> float | None:
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Python values, None for NaN."""
+    """Convert an array to Python values, with None for NaN."""
     return [None if value != value else value for value in values.tolist()]
 
 
 def audit_report(
     auditor: CalibrationAuditor, title: str = "Calibration audit", *, notes: Sequence[str] = ()
 ) -> AuditReport:
-    """Report on an audit, for people (HTML) and for programs (JSON).
+    """Create the report on an audit, readable for people (HTML) and programs (JSON).
 
     Parameters
     ----------
@@ -264,13 +264,13 @@ def audit_report(
     title : str, default="Calibration audit"
         Headline.
     notes : sequence of str, default=()
-        What the reader should know of the data.
+        Remarks on the data for the reader.
 
     Returns
     -------
     AuditReport
-        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
-        Pictures need matplotlib (extra ``plot``).
+        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` return their contents.
+        Plots need matplotlib (extra ``plot``).
 
     Examples
     --------
@@ -286,7 +286,7 @@ def audit_report(
 
 
 def _pictures(auditor: CalibrationAuditor) -> dict[str, Any]:
-    """Pictures of all samples, and of groups."""
+    """Plots of all samples, and of groups with findings of their own."""
     alpha, bins = auditor.settings_["alpha"], auditor.bins_
     new = [
         (found.p_value.min(), name)
@@ -358,7 +358,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _largest(bins: Iterable[Row]) -> str:
-    """The bin of the largest difference, and whether it is more than chance."""
+    """The bin of the largest difference, with its size and finding."""
     row = max((row for row in bins if row["count"]), key=lambda row: abs(row["gap"]))
     return f"{_range(row)}, {counted(row['count'], 'sample')}: {_unbroken(bin_finding(row))}"
 
@@ -391,11 +391,11 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _contents(data: Figures) -> dict[str, Any]:
-    """Sentences, tables and numbers by the names that the template of the page has for them."""
+    """Sentences, tables and numbers by their names in the page's template."""
     given, regions = data["parameters"], data["regions"]
     nothing = (
-        f"No confidence that is wrong beyond chance was found among {amount(data['n_samples'])} "
-        "predictions."
+        f"Among {amount(data['n_samples'])} predictions, no significantly wrong confidence was "
+        "found."
     )
     return {
         "findings": data["verdict"]["findings"] or [nothing],
@@ -428,7 +428,7 @@ def _totals(data: Figures) -> pd.DataFrame:
         "mean confidence": f"{data['confidence']:.1%}",
         "expected calibration error (ECE)": f"{100 * data['ece']:.2f}%",
         f"ECE, {level} bootstrap interval": f"{100 * low:.2f}% to {100 * high:.2f}%",
-        f"ECE that a perfectly calibrated model stays below with {level}": (
+        f"ECE of a perfectly calibrated model, upper limit with {level}": (
             f"{100 * data['ece_chance']:.2f}%"
         ),
         "largest difference in a bin": f"{data['mce']:.1%} ({_largest(data['bins'])})",
@@ -441,7 +441,7 @@ def _range(row: Row) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Text that a narrow column does not wrap."""
+    """Replace spaces by no-break spaces, so that the text does not wrap."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
@@ -450,5 +450,5 @@ def _or_missing(gap: float | None) -> str:
 
 
 def _signed(value: float) -> str:
-    """Percentage points with their sign."""
+    """Format a difference in percentage points, with its sign."""
     return f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")

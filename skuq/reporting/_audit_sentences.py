@@ -1,7 +1,7 @@
 """Sentences of the report on an audit.
 
-`figures` are those of `skuq.reporting.audit_data`, `row` is one of its bins. Functions that
-return a list return sentences, most important first. Nothing is decided here.
+`figures` is the dict returned by `skuq.reporting.audit_data`, `row` one of its bins. Functions that
+return a list return sentences, most important first. All decisions are made in the auditor.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from skuq.reporting._phrases import (
     ranges,
 )
 
-MOST_BINS = 3  # described one by one; tables have the rest
+MOST_BINS = 3  # findings described in full; tables contain all of them
 MOST_GROUPS = 5
-MOST_SAMPLES = 1_000_000  # a bin that needs more is not called too small
+MOST_SAMPLES = 1_000_000  # a bin that would need more is not called too small
 
 UNDERCONFIDENT = (
     "Where the reported confidence is too low, the model claims less certainty than it has: "
-    "abstaining below a threshold would turn away people whom it decides correctly."
+    "abstaining below a threshold would reject cases that it decides correctly."
 )
 OVERCONFIDENT = (
-    "Where the reported confidence is too high, the model claims more certainty than it has: a "
-    "threshold would let decisions through that are wrong more often than it promises."
+    "Where the reported confidence is too high, the model claims more certainty than it has: "
+    "decisions above a threshold would be wrong more often than the threshold promises."
 )
 
 
 def headline(figures: Figures) -> str:
-    """Say whether the audit was passed, what it did not look at, and how to look there."""
+    """State the verdict, what the audit did not test, and how to test it."""
     return f"{verdict(figures)}{_advice(figures)}"
 
 
 def verdict(figures: Figures) -> str:
-    """Say in one or two sentences whether the audit was passed; the first names its scope."""
+    """State the verdict in one or two sentences; the first one names the scope of the audit."""
     scope = not_looked_at(figures)
     bins = _filled(figures["bins"])
     in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
@@ -57,16 +57,16 @@ def verdict(figures: Figures) -> str:
             where.append(f"in {tested} of groups")
         if in_regions:
             where.append(f"in {counted(len(in_regions), 'region')} of the inputs")
-        # In regions another distance may be tolerated.
+        # Regions may have a different tolerance.
         name = "alpha" if found or found_in_groups else "region_alpha"
         return (
-            f"Failed: {listed(where)} the reported confidence is wrong by more than the "
-            f"tolerated {points(figures, name)}, and chance does not explain it{scope}."
+            f"Failed: {listed(where)} the reported confidence is significantly wrong by more than "
+            f"the tolerated {points(figures, name)}{scope}."
         )
     beyond = _beyond(bins)
     if beyond:
         return (
-            f"Passed: no deviation that chance does not explain{scope}. In "
+            f"Passed: no significant deviation{scope}. In "
             f"{of_all(len(beyond), len(bins), 'confidence bin')} accuracy and reported "
             f"confidence differ by more than the tolerated {points(figures)}.{_smaller(in_groups)}"
         )
@@ -78,44 +78,42 @@ def verdict(figures: Figures) -> str:
 
 
 def not_looked_at(figures: Figures) -> str:
-    """What no test was about, as the end of a sentence; a search covers groups in its columns."""
+    """End of a sentence with what was not tested; a region search also covers groups."""
     if figures["regions"] is not None:
         return ""
     if figures["groups"]:
-        return " (all samples and named groups only: no region of the inputs was looked at)"
-    return " (bins only: no group and no region was looked at)"
+        return " (all samples and named groups only: regions of the inputs were not tested)"
+    return " (bins only: groups and regions were not tested)"
 
 
 def _advice(figures: Figures) -> str:
-    """Say what an audit of bins cannot see, and which audit would."""
+    """State what an audit of bins cannot detect, and which audit can."""
     if figures["regions"] is not None:
         return ""
-    found = (
-        "A group that is underconfident can be balanced in its bin by one that is overconfident: "
-    )
+    found = "An underconfident group can be offset in its bin by an overconfident one: "
     if figures["inputs_at_hand"]:
         how = "search regions of the inputs (`search_regions`)"
     else:
         how = (
-            "name the groups that matter (`sensitive_features`), or search columns that are "
-            "recorded with the predictions (`search_regions`)"
+            "name the groups that matter (`sensitive_features`), or search in columns recorded "
+            "with the predictions (`search_regions`)"
         )
     return f" {found}{how}."
 
 
 def _smaller(in_groups: Iterable[Row]) -> str:
-    """A sentence on bins of groups beyond the tolerance, which tables show beside the verdict."""
+    """Sentence on bins of groups that are beyond the tolerance but not significant, or ""."""
     n_beyond = len(_beyond(in_groups))
     if not n_beyond:
         return ""
     return (
-        f" In {counted(n_beyond, 'bin')} of groups they differ by more, as chance explains for so "
-        "few samples."
+        f" In {counted(n_beyond, 'bin')} of groups they differ by more, but not significantly for "
+        "so few samples."
     )
 
 
 def findings(figures: Figures) -> list[str]:
-    """Describe what was found; empty if all that differs from accuracy may be chance."""
+    """Describe the findings; empty without significant deviations."""
     found, of_groups = _runs(figures["bins"]), _runs_of_groups(figures)
     shown = [("Of", row) for row in found[:MOST_BINS]]
     shown += [(f"Group {name}: of", row) for name, row in of_groups[:MOST_GROUPS]]
@@ -127,7 +125,7 @@ def findings(figures: Figures) -> list[str]:
         for name, row in of_groups[MOST_GROUPS:]
     ]
     if others:
-        sentences.append(f"The reported confidence is wrong as well in: {', '.join(others)}.")
+        sentences.append(f"The reported confidence is also wrong in: {', '.join(others)}.")
     directions = {row["direction"] for row in [*found, *(row for _, row in of_groups)]}
     directions |= {region["direction"] for region in _found_regions(figures)}
     sentences += [_region(region, figures) for region in _found_regions(figures)]
@@ -137,27 +135,27 @@ def findings(figures: Figures) -> list[str]:
 
 
 def meaning(figures: Figures) -> list[str]:
-    """Say what the verdict does and does not mean."""
+    """State what the verdict means and what it does not mean."""
     if figures["verdict"]["passed"]:
         sentences = [
-            "Passing means that the reference set holds no evidence of confidence that is wrong by "
+            "Passing means that the reference set has no evidence of confidence that is wrong by "
             f"more than the tolerated {points(figures)}{_in_regions(figures)}. It does not mean "
-            "that confidence is right: deviations smaller than those listed as detectable go "
-            "unseen."
+            "that confidence is right: deviations smaller than those listed as detectable may "
+            "exist."
         ]
     else:
         sentences = [
-            "A finding says that the reported confidence is wrong, not why. An honest model "
-            "that is badly calibrated looks the same as one whose confidence was altered on "
+            "A finding shows that the reported confidence is wrong, but not why. A badly "
+            "calibrated model cannot be distinguished from one whose confidence was altered on "
             "purpose; a finding is not proof of intent."
         ]
     sentences.append(
-        "The audit says nothing about inputs that the reference set does not cover, and it "
-        "presumes that the model answers its users as it answered for the reference set."
+        "The audit does not cover inputs unlike those of the reference set, and it assumes that "
+        "the model's predictions for users are made as those for the reference set."
     )
-    # The most probable of two classes has at least one half: lower bins are empty for everyone.
+    # The largest of k probabilities is at least 1 / k, so that lower bins are always empty.
     least = 0.0 if figures["classes"] is None else 1 / len(figures["classes"])
-    # Where many confidences are equal, edges at quantiles coincide.
+    # If many confidences are equal, quantile edges coincide and bins have no width.
     empty = [
         row
         for row in figures["bins"]
@@ -166,13 +164,13 @@ def meaning(figures: Figures) -> list[str]:
     if empty:
         sentences.append(
             f"No prediction of the reference set reported a confidence of {ranges(empty)}; "
-            "nothing is known about predictions that do."
+            "nothing is known about predictions in this range."
         )
     return sentences
 
 
 def _in_regions(figures: Figures) -> str:
-    """Name the tolerance of regions, if they were searched and have another one."""
+    """Name the tolerance of regions, if they were searched with a different one."""
     given = figures["parameters"]
     if figures["regions"] is None or given["region_alpha"] == given["alpha"]:
         return ""
@@ -180,7 +178,7 @@ def _in_regions(figures: Figures) -> str:
 
 
 def power(figures: Figures) -> list[str]:
-    """Say which deviations of a single bin the audit could have found."""
+    """State which deviations of bins, groups and regions the audit could have found."""
     filled, alpha = _filled(figures["bins"]), figures["parameters"]["alpha"]
     seen = [row for row in filled if row["detectable_gap"] is not None]
     unseen = [row for row in filled if row["detectable_gap"] is None]
@@ -188,12 +186,11 @@ def power(figures: Figures) -> list[str]:
     if seen:
         gaps = sorted({f"{100 * row['detectable_gap']:.1f}" for row in seen}, key=float)
         sentences.append(
-            f"{_likely(figures)}, the audit reports a bin whose predictions are right more often "
-            "than they claim, if the difference is at least "
-            f"{' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, depending on the "
-            "number of samples in the bin. These differences are about confidence that is too "
-            "low; for confidence that is too high the audit uses a smaller share of its error "
-            "probability (a fifth)."
+            f"{_likely(figures)}, the audit reports a bin whose accuracy exceeds its confidence "
+            f"by at least {' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, "
+            "depending on the number of samples in the bin. This is the power for confidence that "
+            "is too low; for confidence that is too high the audit spends a smaller share (a "
+            "fifth) of its error probability."
         )
     sentences += _power_in_groups(figures) + _power_in_regions(figures)
     sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
@@ -201,19 +198,19 @@ def power(figures: Figures) -> list[str]:
     if few:
         sizes = [f"{bin_range(row)} ({amount(row['count'])})" for row in few]
         sentences.append(
-            "These bins have too few samples to be found too low without their neighbours "
-            f"(number in brackets): {', '.join(sizes)}."
+            "These bins have too few samples (number in brackets) for a finding of too low "
+            f"confidence without their neighbours: {', '.join(sizes)}."
         )
     if sure:
         sentences.append(
-            f"A reported confidence of {ranges(sure)} is so high that predictions cannot be right "
-            "more often than the tolerance allows, or not by enough to be found."
+            f"For a reported confidence of {ranges(sure)}, the accuracy cannot exceed the "
+            "confidence by more than the tolerance, or not by enough to be detected."
         )
     return sentences
 
 
 def _power_in_groups(figures: Figures) -> list[str]:
-    """Say by how much the confidence of a whole group would have to be too low."""
+    """State the smallest detectable deviation of each group."""
     gaps = {group["name"]: group["detectable_shift"] for group in figures["groups"]}
     seen = sorted((gap, name) for name, gap in gaps.items() if gap is not None)
     unseen = [name for name, gap in gaps.items() if gap is None]
@@ -224,8 +221,8 @@ def _power_in_groups(figures: Figures) -> list[str]:
             shown = [*shown[:MOST_GROUPS], "...", *shown[-MOST_GROUPS:]]
         sentences.append(
             f"{_likely(figures)}, the audit reports a group whose confidence is too low in all "
-            "bins by at least so many percentage points, or by all that is left to 100%: "
-            f"{', '.join(shown)}."
+            "bins by at least this number of percentage points (or by the entire distance to "
+            f"100%): {', '.join(shown)}."
         )
     if unseen:
         sentences.append(
@@ -236,31 +233,31 @@ def _power_in_groups(figures: Figures) -> list[str]:
 
 
 def _power_in_regions(figures: Figures) -> list[str]:
-    """Say which regions would have been found."""
+    """State which regions the audit could have found."""
     regions = figures["regions"]
     if regions is None:
         return [
-            "Regions of the inputs were not searched: confidence that is wrong for a few of the "
-            "inputs only may hide in bins with others."
+            "Regions of the inputs were not searched: confidence that is wrong for only a few "
+            "inputs can be averaged out in their bins."
         ]
     if regions["n_searched"] == 0:
         return [
-            "No region of the inputs was compared: no condition on a column is met by at least 10 "
-            "samples and not by all."
+            "No region of the inputs was compared: no condition on a column holds for at least 10 "
+            "samples but not for all."
         ]
     shown = [
-        f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) if at least "
-        f"{each['confidence'] + each['detectable_gap']:.1%} are right"
+        f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) and at least "
+        f"{each['confidence'] + each['detectable_gap']:.1%} of them are right"
         for each in regions["detectable"]
         if each["detectable_gap"] is not None
     ]
     compared = f"{regions['n_searched']:,} regions of the inputs were compared"
     searched = f"{compared}{where_searched(figures)}."
     if not shown:
-        return [f"{searched} There are too few samples to find one of them."]
+        return [f"{searched} There are too few samples to find any region."]
     claimed = f"{100 * regions['detectable'][0]['confidence']:.0f}%"
     return [
-        f"{searched} {_likely(figures)}, one that claims {claimed} is found with "
+        f"{searched} {_likely(figures)}, a region with confidence {claimed} is found if it has "
         f"{', '.join(shown)}."
     ]
 
@@ -270,13 +267,13 @@ def _likely(figures: Figures) -> str:
 
 
 def where_searched(figures: Figures) -> str:
-    """Name the samples that regions were searched in, if these are not all."""
+    """State in which samples regions were searched; "" if in all of them."""
     searched, every = amount(figures["regions"]["n_samples"]), amount(figures["n_samples"])
     return "" if searched == every else f" in {searched} of the {every} samples, drawn at random"
 
 
 def _too_sure(edge: float, figures: Figures) -> bool:
-    """Whether not even a million right predictions are evidence against the tolerated accuracy."""
+    """Whether even a million correct predictions could not exceed the tolerated accuracy."""
     needed = planned_threshold(
         len(figures["bins"]),
         level=1 - figures["parameters"]["confidence_level"],
@@ -286,20 +283,20 @@ def _too_sure(edge: float, figures: Figures) -> bool:
 
 
 def _finding(start: str, row: Row, figures: Figures) -> str:
-    """Sentence on a finding: its numbers, and how improbable they are."""
+    """Sentence on a finding: its numbers and p-value."""
     many = "many" if row["direction"] == "underconfident" else "few"
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} that reported a confidence between "
         f"{bin_range(row, joint='and')} ({row['confidence']:.1%} on average), {row['correct']:,} "
         f"{were} right ({row['accuracy']:.1%}). If the reported confidence were right within the "
-        f"tolerated {points(figures)}, so {many} correct ones would be seen with a probability "
-        f"{probability(row)} (corrected for everything that was tested)."
+        f"tolerated {points(figures)}, so {many} right predictions would occur with a probability "
+        f"{probability(row)} (corrected for all tests)."
     )
 
 
 def _region(region: Row, figures: Figures) -> str:
-    """Sentence on a region that was found."""
+    """Sentence on a finding in a region."""
     were = "was" if region["correct"] == 1 else "were"
     searched = figures["regions"]["n_samples"]
     part = (
@@ -308,10 +305,10 @@ def _region(region: Row, figures: Figures) -> str:
         else f" among the {amount(searched)} searched"
     )
     return (
-        f"Region {region['rule']}: of the {counted(region['count'], 'prediction')} there{part}, "
-        f"which reported a confidence of {region['confidence']:.1%} on average, "
+        f"Region {region['rule']}: of its {counted(region['count'], 'prediction')}{part}, "
+        f"with a mean confidence of {region['confidence']:.1%}, "
         f"{region['correct']:,} {were} right ({region['accuracy']:.1%}). If confidence were "
-        f"right within {points(figures, 'region_alpha')}, this would be seen in any of "
+        f"right within {points(figures, 'region_alpha')}, this would occur in any of "
         f"{figures['regions']['n_searched']:,} regions with a probability {probability(region)}."
     )
 
@@ -321,17 +318,17 @@ def _found_regions(figures: Figures) -> list[Row]:
 
 
 def _further_finding(start: str, row: Row) -> str:
-    """Another finding, in short, after the first was described in full."""
+    """Short sentence on a finding after the first one."""
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} between {bin_range(row, joint='and')} "
         f"({row['confidence']:.1%} on average), {row['correct']:,} {were} right "
-        f"({row['accuracy']:.1%}), which would be seen with a probability {probability(row)}."
+        f"({row['accuracy']:.1%}), which would occur with a probability {probability(row)}."
     )
 
 
 def _runs_of_groups(figures: Figures) -> list[tuple[str, Row]]:
-    """Findings of groups: the first of each, most striking group first, and then the others."""
+    """Findings of groups by p-value: first the strongest finding of each group, then the others."""
     found = [
         (rank, group["name"], row)
         for group in figures["groups"]
@@ -342,7 +339,7 @@ def _runs_of_groups(figures: Figures) -> list[tuple[str, Row]]:
 
 
 def _tolerated(figures: Figures) -> list[str]:
-    """Bins whose confidence is wrong beyond chance, but within the tolerance."""
+    """Sentences on bins with a significant deviation within the tolerance."""
     found = [row for row in figures["bins"] if bin_finding(row) == "tolerated"]
     in_groups = sum(bin_finding(row) == "tolerated" for g in figures["groups"] for row in g["bins"])
     sentences = []
@@ -353,25 +350,25 @@ def _tolerated(figures: Figures) -> list[str]:
             for row in found
         ]
         sentences.append(
-            f"Beyond chance, but within the {points(figures)} that are tolerated, the reported "
-            f"confidence is wrong: {', '.join(described)}."
+            f"The reported confidence deviates significantly, but within the tolerated "
+            f"{points(figures)}: {', '.join(described)}."
         )
     if in_groups:
         sentences.append(
-            f"In {counted(in_groups, 'bin')} of groups too the reported confidence is wrong beyond "
-            "chance, but within the tolerance."
+            f"In {counted(in_groups, 'bin')} of groups, too, the reported confidence deviates "
+            "significantly, but within the tolerance."
         )
     return sentences
 
 
 def _within_chance(figures: Figures) -> list[str]:
-    """Bins beyond the tolerance that chance explains: Algorithm 1 allows for no chance."""
+    """Sentences on bins beyond the tolerance without significance; Algorithm 1 would fail them."""
     sentences = []
     in_groups = sum(len(_beyond(group["bins"])) for group in figures["groups"])
     if in_groups:
         sentences.append(
             f"In {counted(in_groups, 'bin')} of groups the difference is larger than tolerated, "
-            "but chance explains it."
+            "but not significantly."
         )
     beyond = _beyond(figures["bins"])
     if not beyond:
@@ -382,9 +379,9 @@ def _within_chance(figures: Figures) -> list[str]:
         for row in beyond
     ]
     return [
-        f"Further off than the tolerated {points(figures)}, though for this number of predictions "
-        f"chance explains what goes beyond them: {', '.join(described)}. Algorithm 1 of the "
-        "published audit, which does not allow for chance, would fail a model for this.",
+        f"The difference is larger than the tolerated {points(figures)}, but not significantly "
+        f"for this number of predictions: {', '.join(described)}. Algorithm 1 of the "
+        "published audit, which makes no allowance for chance, would fail the model for this.",
         *sentences,
     ]
 
@@ -394,12 +391,12 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
 
 
 def _deviating(rows: Iterable[Row]) -> list[Row]:
-    """Bins that are the reason of a finding, without those that only lie among them."""
+    """Bins that deviate themselves, without other bins that are part of a finding."""
     return [row for row in rows if bin_finding(row) in ("too low", "too high")]
 
 
 def _runs(rows: Iterable[Row]) -> list[Row]:
-    """Findings, most striking first: the bins of each taken together."""
+    """Findings, most significant first, each with its bins merged into one."""
     parts: dict[int, list[Row]] = {}
     for row in rows:
         if row["significant"]:

@@ -1,6 +1,6 @@
-"""Pieces of sentences about an audit: ranges, findings, counts and probabilities.
+"""Phrases for audit reports: ranges, findings, counts and probabilities.
 
-`figures` are those of `skuq.reporting.audit_data`, `row` is one of its bins.
+`figures` is the dict returned by `skuq.reporting.audit_data`, `row` one of its bins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def bin_range(row: Row, *, joint: str = "to") -> str:
     Returns
     -------
     str
-        With as many digits as tell the edges apart.
+        The range, with enough digits to distinguish the edges.
 
     Examples
     --------
@@ -36,13 +36,13 @@ def bin_range(row: Row, *, joint: str = "to") -> str:
     '40% to 50%'
     """
     low, high = 100 * row["lower"], 100 * row["upper"]
-    # Edges at quantiles may be close together.
+    # Quantile edges may be close together.
     digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
     return f"{low:.{digits}g}% {joint} {high:.{digits}g}%"
 
 
 def bin_finding(row: Row) -> str:
-    """State in a word or two what was found in a bin with samples.
+    """Classify the finding in a non-empty bin.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ def bin_finding(row: Row) -> str:
     Returns
     -------
     str
-        ``"too low"`` or ``"too high"``: the reported confidence, by more than tolerance and
-        chance explain. ``"with neighbours"``: among the bins of such a finding, but not itself
-        further off to that side than tolerated. ``"tolerated"``: wrong beyond chance, within the
-        tolerance. ``"chance"``: beyond the tolerance, by no more than chance explains.
-        ``"none"``: otherwise.
+        ``"too low"`` or ``"too high"``: the reported confidence deviates significantly by more
+        than the tolerance. ``"with neighbours"``: the bin is part of such a finding, but does not
+        itself deviate to that side by more than the tolerance. ``"tolerated"``: a significant
+        deviation within the tolerance. ``"chance"``: a deviation beyond the tolerance that is not
+        significant. ``"none"``: otherwise.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def bin_finding(row: Row) -> str:
     """
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
-        # Bins are a finding together; one of them may deviate little, or to the other side.
+        # A finding covers several bins, some of which may deviate little or to the other side.
         if row["within_alpha"] or (row["gap"] > 0) != too_low:
             return "with neighbours"
         return "too low" if too_low else "too high"
@@ -77,19 +77,19 @@ def bin_finding(row: Row) -> str:
 
 
 def beyond_chance(row: Row) -> bool:
-    """Whether the limits of a bin's gap exclude 0."""
+    """Whether the interval of a bin's gap excludes 0."""
     return row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
 
 
 def distance(row: Row) -> str:
-    """Write how far the reported confidence is from the accuracy."""
+    """Describe how far the reported confidence is below or above the accuracy."""
     size = 100 * abs(row["gap"])
     written = f"{size:.1f}" if size >= 0.05 else f"{size:.1g}"
     return f"{written} points too {'low' if row['gap'] > 0 else 'high'}"
 
 
 def ranges(rows: Sequence[Row]) -> str:
-    """Write the ranges of bins, neighbours taken together."""
+    """List the ranges of bins, with adjacent bins merged."""
     merged: list[dict[str, float]] = []
     for row in rows:
         if merged and merged[-1]["upper"] == row["lower"]:
@@ -100,21 +100,21 @@ def ranges(rows: Sequence[Row]) -> str:
 
 
 def points(figures: Figures, name: str = "alpha") -> str:
-    """Write the tolerance, or with ``"region_alpha"`` that of regions."""
+    """Format the tolerance in percentage points; of regions if `name` is ``"region_alpha"``."""
     tolerated = f"{100 * figures['parameters'][name]:.4g}"
     return f"{tolerated} percentage point{'' if tolerated == '1' else 's'}"
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Join texts."""
+    """Join texts by commas and "and"."""
     return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
 def of_all(part: int, whole: int, noun: str) -> str:
-    """Write a number of things out of all of them."""
+    """Phrase a count out of a total, as in "2 of 10 bins"."""
     return f"the only {noun}" if whole == 1 else f"{part:,} of {counted(whole, noun)}"
 
 
 def probability(row: Row) -> str:
-    """Write how improbable a bin is."""
+    """Phrase the p-value of a bin."""
     return "below 0.0001" if row["p_value"] < 1e-4 else f"of at most {row['p_value']:.2g}"

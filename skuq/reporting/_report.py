@@ -1,4 +1,4 @@
-"""Reports: text, figures and tables of a run in one HTML file that stands alone."""
+"""Reports: text, plots and tables of a run in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MISSING = "\N{EN DASH}"
-LONGEST_WHOLE = 1e9  # a whole number up to which all digits are shown
+LONGEST_WHOLE = 1e9  # largest whole number that is shown with all its digits
 NUMERAL = re.compile(r"[-+\N{MINUS SIGN}]?[\d,]+(\.\d+)?%?")
 
-# Controls, halves of characters, and what turns the direction of the text around it.
+# Control characters, surrogates, and characters that change the direction of text.
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 class Report:
-    """One HTML page of text, figures and tables, in the order they are added.
+    """HTML page of text, figures and tables, in the order they are added.
 
-    The page needs no other file and no network. Everything given to it is text,
-    never markup; control characters, and marks that turn the direction of writing, are shown as
+    The page needs no other file and no network. All content is shown as text and never interpreted
+    as markup; control characters, and characters that change the direction of writing, are shown as
     escape sequences such as ``\\x1b``.
 
     Parameters
     ----------
     title, summary : str
-        Headline, and what the reader should know first.
+        Headline, and introductory paragraph.
     created : datetime, optional
-        Time of the run, shown in UTC; without a time zone it is local. Default: now.
+        Time of the run, shown in UTC; a time without time zone is local. Default: now.
 
     Examples
     --------
@@ -69,16 +69,16 @@ class Report:
         self._sections.append({"heading": str(heading), "paragraph": str(paragraph)})
 
     def figure(self, heading: str, figure: Any, caption: str) -> None:
-        """Add a picture; needs matplotlib (extra ``plot``).
+        """Add a plot; needs matplotlib (extra ``plot``).
 
         Parameters
         ----------
         heading : str
             Heading of the section.
         figure : Display or matplotlib Figure
-            A Display that was not drawn yet is drawn, and its figure closed again.
+            A Display that has not been drawn is drawn, and its figure closed afterwards.
         caption : str
-            What the picture shows; it also stands in where pictures cannot be seen.
+            Caption, which also serves as alternative text.
         """
         section = {"heading": str(heading), "picture": picture(figure), "caption": str(caption)}
         self._sections.append(section)
@@ -91,11 +91,11 @@ class Report:
         heading : str
             Heading of the section.
         frame : DataFrame
-            Numbers are shown with 4 significant digits, whole ones in full. Like them, texts that
-            hold nothing but a number are aligned to the right. The index is shown unless it only
-            counts the rows from 0 and has no name.
+            Numbers are shown with 4 significant digits, integers in full. Numbers, and strings that
+            are numbers, are right-aligned. The index is shown unless it is unnamed and counts the
+            rows from 0.
         caption : str
-            What the table shows.
+            Caption of the table.
         """
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"`frame` must be a pandas DataFrame, got {type(frame).__name__}.")
@@ -107,7 +107,7 @@ class Report:
         return self._rendered("report.html")
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, completely or not at all, and return its path.
+        """Write the page to a file atomically, and return its path.
 
         Parameters
         ----------
@@ -117,9 +117,9 @@ class Report:
         return write_atomically(path, self.html())
 
     def _rendered(self, template: str, **figures: Any) -> str:
-        """Fill in a template, of which ``report.html`` is the frame."""
+        """Render a template, either ``report.html`` or one that extends it."""
         page = _templates().get_template(template)
-        # Text that calls itself safe, as Markup does, would not be escaped.
+        # Convert to plain strings, since the template would not escape Markup objects.
         return page.render(
             title=str(self.title),
             summary=str(self.summary),
@@ -144,19 +144,19 @@ def _templates() -> Environment:
 
 
 def _visible(value: Any) -> Any:
-    """Show what a page would hide or obey; what a macro returned was shown in this way already."""
+    """Escape invisible and directional characters; the output of macros is already escaped."""
     if hasattr(value, "__html__"):
         return value
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
 
 
 def picture(figure: Any) -> str:
-    """Picture of a matplotlib Figure or a Display, as the address of an image."""
+    """Render a matplotlib Figure or a Display to a data URL."""
     return f"data:image/svg+xml;base64,{base64.b64encode(_svg(figure)).decode('ascii')}"
 
 
 def _svg(figure: Any) -> bytes:
-    """Picture of a matplotlib Figure or a Display; the same input gives the same bytes."""
+    """Render a matplotlib Figure or a Display to SVG, reproducibly."""
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     if hasattr(figure, "savefig"):
         buffer = io.BytesIO()
@@ -177,8 +177,8 @@ def _svg(figure: Any) -> bytes:
 
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Texts of a table: ``head`` and ``rows``, and for each column whether it is ``numeric``."""
-    # Equally spaced integers of any meaning are a RangeIndex too.
+    """Format a table: texts of ``head`` and ``rows``, and whether each column is ``numeric``."""
+    # Compare values, since a RangeIndex can also be meaningful, such as 10, 20, 30.
     if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)
@@ -195,14 +195,14 @@ def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _all_numerals(column: pd.Series) -> bool:
-    """Whether a column holds numbers that were written as texts, with or without a unit."""
+    """Whether all texts of a column are numbers, possibly percentages."""
     return len(column) > 0 and all(
         isinstance(text, str) and (text == MISSING or NUMERAL.fullmatch(text)) for text in column
     )
 
 
 def _label(label: Any) -> str:
-    """Name of a column; the levels of a MultiIndex come as a tuple."""
+    """Heading of a column; the levels of a MultiIndex are joined."""
     return " / ".join(filter(None, map(str, label))) if isinstance(label, tuple) else str(label)
 
 

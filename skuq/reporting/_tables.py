@@ -43,23 +43,23 @@ SHARE = "{:.1%}".format
 def table_report(
     model: TableModel, rows: pd.DataFrame, counts: pd.DataFrame, *, coverage: float = 0.9
 ) -> Report:
-    """Report on the uncertainty of the predictions for a table.
+    """Create a report on the predictions for a table and their uncertainty.
 
     Parameters
     ----------
     model : TableModel
         The fitted model.
     rows : DataFrame or pyarrow Table
-        What its `predict` returned; several parts may have been joined.
+        Result of ``model.predict``, or the concatenated results for parts of the table.
     counts : DataFrame
-        What its `count` returned for the same table; counts of parts may have been added up.
+        Result of ``model.count`` for the same table, or the sum of the results for its parts.
     coverage : float, default=0.9
-        That of the prediction sets or intervals in `rows`.
+        Coverage of the prediction sets or intervals in `rows`.
 
     Returns
     -------
     Report
-        Ready to be written; needs matplotlib (extra ``plot``).
+        The report; creating it needs matplotlib (extra ``plot``).
     """
     rows = as_pandas(rows).reset_index(drop=True)
     scored = rows[rows["prediction"].notna()]
@@ -100,7 +100,7 @@ def table_report(
 
 
 class _TableReport(Report):
-    """A page of these figures; sections that are added come last."""
+    """Report with the fixed sections of ``table.html``; added sections come last."""
 
     def __init__(self, title: str, summary: str, figures: dict[str, Any]) -> None:
         super().__init__(title, summary)
@@ -117,8 +117,8 @@ def _how_good(model: TableModel) -> str:
     if model.classes_ is None:
         error = (held_out["label"] - held_out["prediction"]).abs()
         return (
-            f"{useless}On {where} the model is off by at most "
-            f"{_number(error.median())} in half of the cases{_explained(model)}."
+            f"{useless}On {where} the median absolute error is "
+            f"{_number(error.median())}{_explained(model)}."
         )
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
@@ -132,26 +132,26 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
     were = f"{counted(len(rows), 'row')} {'was' if len(rows) == 1 else 'were'} predicted."
     if 1 / (1 + n_held) > UNUSUAL:
         return (
-            f"{were} Only {n_held} rows were held out to compare them with, too few to call a row "
-            f"unusual: that takes {1 / UNUSUAL - 1:.0f}, from a training table of "
+            f"{were} {n_held} held-out rows are too few to call a row unusual: "
+            f"{1 / UNUSUAL - 1:.0f} are needed, from a training table of "
             f"{5 * (1 / UNUSUAL - 1):.0f} rows."
         )
     unusual = int((rows["conformal_p_value"] <= UNUSUAL).sum())
     return (
         f"{were} {unusual} of them ({unusual / len(rows):.1%}) "
-        f"{'is' if unusual == 1 else 'are'} unusual: more so than "
-        f"{1 - UNUSUAL:.0%} of the held-out rows. If the rows came from the distribution of the "
-        f"training rows, about {UNUSUAL:.0%} would be."
+        f"{'is' if unusual == 1 else 'are'} more unusual than "
+        f"{1 - UNUSUAL:.0%} of the held-out rows. About {UNUSUAL:.0%} would be expected if the "
+        "rows came from the distribution of the training rows."
     )
 
 
 def _not_scored(rows: pd.DataFrame) -> list[str]:
-    """A sentence on rows that were not scored."""
+    """Sentence on the rows that were not scored; empty if all were."""
     n_rows = int(rows["prediction"].isna().sum())
     if n_rows == 0:
         return []
     were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
-    return [f"{were} not scored, because a cell cannot be read; the reasons say which."]
+    return [f"{were} not scored because of an unreadable cell, named in the reasons."]
 
 
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
@@ -163,8 +163,8 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
         spread = held_out["label"].std(ddof=0)
         quality |= {
             "root mean squared error": _number(np.sqrt((error**2).mean())),
-            "that of always predicting the mean": _number(spread),
-            f"intervals meant to hold {meant} of targets hold": _measured(covered, SHARE),
+            "root mean squared error of always predicting the mean": _number(spread),
+            f"coverage of intervals (nominal {meant})": _measured(covered, SHARE),
             "median width of these intervals": _measured(size, _number),
         }
     else:
@@ -174,8 +174,8 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
             "right predictions": f"{right.mean():.1%}",
             "mean confidence": f"{held_out['confidence'].mean():.1%}",
             "log loss": f"{loss:.3f}",
-            "log loss of guessing by frequency": f"{guessing:z.3f}",
-            f"prediction sets meant to hold {meant} of labels hold": _measured(covered, SHARE),
+            "log loss of always predicting the class frequencies": f"{guessing:z.3f}",
+            f"coverage of prediction sets (nominal {meant})": _measured(covered, SHARE),
             "mean number of classes in a set": _measured(size, "{:.2f}".format),
         }
     return pd.DataFrame({"on held-out rows": quality.keys(), "": quality.values()})
@@ -186,7 +186,7 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
 
 
 def _audited(model: TableModel) -> str:
-    """Sentence on an audit of the held-out rows, if these are enough for one."""
+    """Verdict of a calibration audit on the held-out rows; "" if they are too few."""
     if model.classes_ is None or len(model.held_out_) < FEWEST_FOR_AUDIT:
         return ""
     from skuq.audit import CalibrationAuditor
@@ -205,9 +205,9 @@ def _audit_sentence(audit: CalibrationAuditor) -> str:
     known = [gap for gap in gaps if gap is not None]
     largest = f"of up to {100 * max(known):.0f} percentage points" if known else "of any size"
     return (
-        "Passed: the differences between confidence and accuracy are within what chance explains"
+        "Passed: the differences between confidence and accuracy are not significant"
         f"{texts.not_looked_at(data)}; with so few rows, differences {largest} in a range of "
-        "confidence may not be found."
+        "confidence may remain undetected."
     )
 
 
@@ -219,13 +219,13 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
         {
             "held-out rows": measured["rows"],
             "right predictions": measured["accuracy"].map(SHARE),
-            "sets hold it": measured["coverage"].map(lambda share: _measured(share, SHARE)),
+            "coverage": measured["coverage"].map(lambda share: _measured(share, SHARE)),
         }
     )
 
 
 def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
-    """Pictures of the intervals of held-out rows, and their coverage by group."""
+    """Plots of the intervals of held-out rows, and a table of their coverage by group."""
     lower, upper = model.measured_intervals(coverage)
     if np.isnan(lower).any():
         return {}
@@ -242,7 +242,7 @@ def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
 
 
 def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
-    """The groups of held-out rows that intervals hold least often."""
+    """Table of the groups of held-out rows with the lowest coverage."""
     parts = []
     for column in model.held_out_groups_:
         measured = model.measured_coverage(coverage, by=column)
@@ -254,14 +254,14 @@ def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "held-out rows": least["rows"],
-            "intervals hold": least["coverage"].map(SHARE),
+            "coverage": least["coverage"].map(SHARE),
             "median width": least["size"].map(_number),
         }
     )
 
 
 def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
-    """The most unusual rows, with what a reader needs to decide."""
+    """Table of the most unusual rows, with prediction, uncertainty and reasons."""
     order = rows.sort_values(
         ["conformal_p_value", "epistemic"], ascending=[True, False], kind="stable"
     ).index[:SHOWN_ROWS]
@@ -275,14 +275,14 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
         ends = zip(first["lower"], first["upper"], strict=True)
         shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
         shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
-    shown["reasons"] = first["reasons"]  # where a narrow screen still shows them
+    shown["reasons"] = first["reasons"]  # early, so that narrow screens show this column
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
     if regression:
         shown["std"] = first["std"].map(_number)
     else:
         shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
     name, values = ("row", order + 1) if model.id_ is None else (model.id_, first[model.id_])
-    shown.insert(0, name, values, allow_duplicates=True)  # an id may be called p, too
+    shown.insert(0, name, values, allow_duplicates=True)  # the id column may be named "p"
     return shown.reset_index(drop=True)
 
 
@@ -306,7 +306,7 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDis
 
 
 class _Score(NamedTuple):
-    """A score that may find wrong predictions."""
+    """A score that ranks predictions by how likely they are wrong."""
 
     name: str
     values: FloatArray
@@ -315,7 +315,7 @@ class _Score(NamedTuple):
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
-    """Which score finds wrong predictions best, and its risk-coverage curve."""
+    """Comparison of scores at detecting wrong predictions, and the best risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted
@@ -356,18 +356,18 @@ def _wrong_predictions(model: TableModel) -> dict[str, Any]:
 
 
 def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
-    """Name the scores that find wrong predictions best, as far as they can be told apart."""
+    """Name the scores that detect wrong predictions best, within a standard error."""
     best = max(scores, key=lambda score: score.auroc)
     error = _standard_error(best.auroc, n_wrong, n_right)
     names = [
         s.name
         for s in scores
-        # Without their correlation, so that rather too many count as equal.
+        # Ignoring the correlation of the scores is conservative: more of them count as equal.
         if best.auroc - s.auroc <= np.hypot(error, _standard_error(s.auroc, n_wrong, n_right))
     ]
     if len(names) == 1:
-        return f"{best.name} finds them best"
-    return f"{listed(names)} find them about equally well (within a standard error)"
+        return f"{best.name} detects them best"
+    return f"{listed(names)} detect them about equally well (within a standard error)"
 
 
 def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:
@@ -389,7 +389,7 @@ def _explained(model: TableModel) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as people write it: 4 digits, and no zeros for the sake of them."""
+    """Format a number with 4 significant digits, or as a whole number if it is large."""
     return (
         f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\N{NO-BREAK SPACE}")
     )

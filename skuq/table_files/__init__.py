@@ -1,4 +1,4 @@
-"""Tables in files: CSV as it comes, and Parquet; whole or in chunks that bound memory."""
+"""Reading and writing tables in CSV (any common format) and Parquet, whole or in chunks."""
 
 from skuq.table_files._csv_format import CsvFormat, TableFileError
 from skuq.table_files._read import UNNAMED, TableFile, open_table

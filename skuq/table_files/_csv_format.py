@@ -1,7 +1,7 @@
-"""How a CSV file is written: separator, decimal mark and encoding, found from its first rows.
+"""Detection of a CSV file's separator, decimal mark and encoding from its first rows.
 
-Only what the rows leave no doubt about is assumed. Whatever else could be meant is an error that
-names what to state.
+A format is only assumed if the rows are unambiguous. An ambiguous file raises an error that names
+the option to set.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from skuq.written_numbers import MISSING_WORDS, number_format
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 BETWEEN_NUMBERS = re.compile(r"\s*\d+\s*\|\s*[-+]?\d+\s*")
-SAMPLE = 2**20  # bytes from which a format is found
+SAMPLE = 2**20  # bytes read to detect the format
 SAMPLE_ROWS = 1000
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Of single-byte encodings only the Western European one is assumed. Its letters stand among ASCII
-# ones: three in a row are rather Greek, Cyrillic or an Asian script.
+# The only single-byte encoding that is detected is the Western European one. Its non-ASCII letters
+# rarely follow each other: three in a row suggest Greek, Cyrillic or an Asian script.
 WESTERN = "cp1252"
-# All but Icelandic letters, the euro and the pound, quotation marks, dashes, and a few signs.
+# Letters except Icelandic ones, currency signs, quotation marks, dashes, and a few symbols.
 WESTERN_CHARACTERS = set(
     (
         bytes(set(range(0xC0, 0x100)) - set(b"\xd0\xd7\xde\xf0\xf7\xfe"))
@@ -47,31 +47,31 @@ POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
 SEPARATOR_LINE = re.compile(
     r'"?sep=(.)"?\r?\n', re.IGNORECASE
-)  # which Excel reads, and may write, above the header
+)  # line above the header in which Excel states the separator
 DIGITS, LEADING_ZERO = re.compile(r"[0-9]+"), re.compile(r"0[0-9]+")
 POINT_IN_ROW = re.compile(r"(?<=[;\n\"])[+-]?\d*\.\d+(?:\.\d{3})*(?=[;\r\n\"])")
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 
 
 class TableFileError(ValueError):
-    """The file cannot be read as a table; the message says what to change."""
+    """A file cannot be read or written as a table; the message says what to change."""
 
 
 class CsvFormat(NamedTuple):
-    """How a CSV file is written.
+    """Format of a CSV file.
 
     Attributes
     ----------
     sep : str or None
-        One character between values.
+        Separator of values, one character.
     decimal : str or None
-        Mark before the decimals of a number, ``"."`` or ``","``.
+        Decimal mark, ``"."`` or ``","``.
     encoding : str or None
-        Encoding of the text, by a name that Python knows.
+        Encoding of the text, by its name in Python.
 
     Notes
     -----
-    What is None is found from the first rows of the file.
+    Attributes that are None are detected from the first rows of the file.
     """
 
     sep: str | None = None
@@ -83,25 +83,25 @@ PLAIN = CsvFormat(",", ".", "utf-8")
 
 
 class Sniffed(NamedTuple):
-    """How a file is written, and what its first rows show."""
+    """Detected format and structure of a CSV file."""
 
-    format: CsvFormat  # without gaps
-    mark: str  # the decimal mark, if the rows show it, or it is given; else empty
+    format: CsvFormat  # with every attribute set
+    mark: str  # decimal mark, if it was passed or detected; else empty
     header: list[str]
-    note: str  # a remark if it is not plain
-    codes: list[int]  # columns of digits of which some begin with a zero, which numbers would lose
+    note: str  # sentence on an unusual format, or empty
+    codes: list[int]  # positions of columns of digits with leading zeros
     n_skipped: int  # lines above the header
 
 
 def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
-    """Find the format of a file from its first rows, and check it against what is given."""
+    """Detect the format of a file from its first rows; `given` overrides detected attributes."""
     _check_given(given)
     sample, is_cut = _sample(stream)
     if not sample.strip():
         raise TableFileError(f"{path} is empty.")
     encoding = given.encoding or _encoding(path, sample)
     if sample.startswith(codecs.BOM_UTF8) and codecs.lookup(encoding).name == "utf-8":
-        encoding = "utf-8-sig"  # whoever says UTF-8 does not want the mark in the first name
+        encoding = "utf-8-sig"  # keep the byte order mark out of the first column name
     text = _decoded(path, sample, encoding, is_cut)
     named = SEPARATOR_LINE.match(text)
     if named is not None:
@@ -131,12 +131,12 @@ def _check_given(given: CsvFormat) -> None:
         codecs.lookup(given.encoding or "utf-8")
     except LookupError as error:
         raise TableFileError(
-            f"There is no encoding {given.encoding!r}; common ones are utf-8, cp1252 and latin-1."
+            f"Unknown encoding {given.encoding!r}; common encodings are utf-8, cp1252 and latin-1."
         ) from error
 
 
 def _sample(stream: BinaryIO) -> tuple[bytes, bool]:
-    """First bytes of a file, with more than one line if there is one, and whether more follow."""
+    """First bytes of a file, at least two lines if possible; and whether the file continues."""
     sample = stream.read(SAMPLE)
     while len(sample) % SAMPLE == 0 and sample.count(b"\n") + sample.count(b"\r") < 2:
         more = stream.read(SAMPLE)
@@ -152,7 +152,7 @@ def _encoding(path: Path, sample: bytes) -> str:
             return encoding
     if b"\0" in sample:
         raise TableFileError(
-            f"{path} is not a text file; save the table as CSV in UTF-8, or as Parquet."
+            f"{path} is not a text file; save the table as CSV in UTF-8 or as Parquet."
         )
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
@@ -177,7 +177,7 @@ def _decoded(path: Path, sample: bytes, encoding: str, is_cut: bool) -> str:
 
 
 def not_encoded(path: Path, encoding: str) -> TableFileError:
-    """An error about text that is not what its encoding says."""
+    """Return the error for a file that cannot be decoded with an encoding."""
     return TableFileError(
         f"{path} is not encoded as {encoding}; state its encoding (`encoding`), such as "
         f"{WESTERN if encoding.startswith('utf-8') else 'utf-8'}, or save it as CSV in UTF-8."
@@ -185,7 +185,7 @@ def not_encoded(path: Path, encoding: str) -> TableFileError:
 
 
 def _rows(text: str, sep: str, is_cut: bool) -> list[list[str]]:
-    """First rows that are not blank; the last one of a sample may have been cut."""
+    """First rows that are not blank, without the last row of a sample, which may be cut off."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
     filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
     rows = list(islice(filled, SAMPLE_ROWS + 1))
@@ -197,16 +197,16 @@ def _header_and_rows(path: Path, text: str, sep: str, is_cut: bool) -> list[list
         return _rows(text, sep, is_cut)
     except csv.Error as error:
         raise TableFileError(
-            f"{path} cannot be read as CSV: {error}; is a quotation mark not closed? (No value may "
-            f"be longer than {csv.field_size_limit():,} characters.)"
+            f"{path} cannot be read as CSV: {error}; check for unclosed quotation marks. (Values "
+            f"may have up to {csv.field_size_limit():,} characters.)"
         ) from error
 
 
 def _separator(path: Path, text: str, is_cut: bool) -> str:
-    """The separator that divides all rows into as many values as there are names."""
+    """Detect the separator that splits every row into as many values as the header has names."""
     divided = {}
     for sep in SEPARATORS:
-        with suppress(csv.Error):  # another separator may make sense of the quotation marks
+        with suppress(csv.Error):  # quotation marks may be valid with a different separator
             rows = _rows(text, sep, is_cut)
             if len(rows[0]) > 1:
                 divided[sep] = rows
@@ -225,23 +225,23 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
             for sep in fitting or divided
         ]
         raise TableFileError(
-            f"{path} may be divided {' or '.join(ways)}; state the separator (`sep`)."
+            f"{path} can be split {' or '.join(ways)}; state the separator (`sep`)."
         )
     ((sep, (header, *rows)),) = divided.items()
     others = [other for other in SEPARATORS if other != sep]
     for number, row in enumerate(rows, start=1):
         if len(row) == 1 and any(row[0].count(other) == len(header) - 1 for other in others):
             raise TableFileError(
-                f"{path} mixes separators: its header is divided at {SEPARATORS[sep]}, but row "
-                f"{number} is {row[0]!r}."
+                f"{path} mixes separators: its header is split at {SEPARATORS[sep]}, but row "
+                f"{number} is {row[0]!r}; use one separator in all rows."
             )
     return sep
 
 
 def _has_bars_in_text(by_comma: list[list[str]], by_bar: list[list[str]]) -> bool:
-    """Whether bars stand in texts, such as ids, of rows that commas divide into more values.
+    """Whether vertical bars are part of text values, such as ids, so that commas separate values.
 
-    Between whole numbers, as in 1,5|2,5, commas may be decimal marks.
+    False if all bars are between integers: in 1,5|2,5 the commas may be decimal marks.
     """
     cells = [cell for row in by_comma[1:] for cell in row if "|" in cell]
     is_text = not all(BETWEEN_NUMBERS.fullmatch(cell) for cell in cells)
@@ -249,7 +249,7 @@ def _has_bars_in_text(by_comma: list[list[str]], by_bar: list[list[str]]) -> boo
 
 
 def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
-    """The decimal mark of the columns that hold numbers, "" if they show none."""
+    """Decimal mark of the numeric columns; "" if no number has decimals."""
     if sep == ",":
         return "."
     marked: dict[str, list[str]] = {",": [], ".": []}
@@ -266,7 +266,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
             f"{path} has numbers with a comma, such as {commas[0]!r}, and with a point, such as "
             f"{points[0]!r}; state the decimal mark (`decimal`)."
         )
-    # A point that divides thousands comes with a semicolon as separator, from the same countries.
+    # Countries that write a point as thousands separator separate CSV values by semicolons.
     mark, numbers = (",", commas) if commas else (".", points if sep == ";" else [])
     if numbers and all(GROUPED[mark].fullmatch(number) for number in numbers):
         raise _undecided(path, numbers[0])
@@ -274,7 +274,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
 
 
 def _decimal_in_text(rows: list[list[str]]) -> str:
-    """The decimal mark of numbers with units or divided thousands, if all have the same one."""
+    """Decimal mark of numbers with units or thousands separators; "" unless they all agree."""
     formats = [
         number_format(pd.Series(column, dtype=object), "")
         for column in _columns(rows)
@@ -285,7 +285,7 @@ def _decimal_in_text(rows: list[list[str]]) -> str:
 
 
 def _codes(rows: list[list[str]]) -> list[int]:
-    """Positions of the columns that hold codes with leading zeros."""
+    """Positions of the columns of codes with leading zeros."""
     found = []
     for position, column in enumerate(_columns(rows)):
         values = [value.strip() for value in column if value.strip() not in MISSING_WORDS]
@@ -298,13 +298,13 @@ def _codes(rows: list[list[str]]) -> list[int]:
 
 def _undecided(path: Path, number: str) -> TableFileError:
     return TableFileError(
-        f"{path} has numbers such as {number!r}, whose mark may be a decimal one or divide "
-        "thousands; state the decimal mark (`decimal`)."
+        f"{path} has numbers such as {number!r}, whose mark may be a decimal mark or a thousands "
+        "separator; state the decimal mark (`decimal`)."
     )
 
 
 def _texts(sample: bytes, stream: BinaryIO, encoding: str) -> Iterator[str]:
-    """The text of a file, of which a sample is read already, in parts of lines between ends."""
+    """Yield the text of a file in blocks of whole lines; `sample` has already been read."""
     decoder, rest = codecs.getincrementaldecoder(encoding)("replace"), ""
     for block in chain([sample], iter(partial(stream.read, SAMPLE), b"")):
         lines, end, rest = (rest + decoder.decode(block)).rpartition("\n")
@@ -313,9 +313,10 @@ def _texts(sample: bytes, stream: BinaryIO, encoding: str) -> Iterator[str]:
 
 
 def _check_later_points(path: Path, texts: Iterable[str]) -> None:
-    """Refuse a file of which some row, however late, has a first point that divides thousands.
+    """Refuse a file in which points may be thousands separators, found in any of its rows.
 
-    Files are often sorted by size: the first rows need not have a number of four digits.
+    The whole file is searched until a number shows that points are decimal marks. The first rows
+    are not enough: in a file sorted by size they may lack numbers of four digits.
     """
     grouped = ""
     for text in texts:
@@ -338,13 +339,13 @@ def _check_width(path: Path, header: list[str], sep: str) -> None:
     if len(header) == 1 and any(mark in header[0] for mark in SEPARATORS):
         name = SEPARATORS.get(sep, repr(sep))
         raise TableFileError(
-            f"{path} has a single column, {header[0]!r}, if it is divided at {name}; it needs "
-            "another separator."
+            f"{path} has a single column, {header[0]!r}, if it is split at {name}; state a "
+            "different separator (`sep`)."
         )
 
 
 def _note(path: Path, found: CsvFormat, sample: bytes, text: str) -> str:
-    """A sentence on what is not plain; with an example, by which a wrong encoding shows."""
+    """Sentence on an unusual format, with an example word that would reveal a wrong encoding."""
     sep, decimal, encoding = found
     parts = [
         f"{SEPARATORS.get(str(sep), repr(sep))} as separator" if sep != "," else "",
@@ -355,7 +356,7 @@ def _note(path: Path, found: CsvFormat, sample: bytes, text: str) -> str:
         parts[2] = "a byte-order mark, as Excel writes it"
     elif encoding != "utf-8":
         word = next((w for w in re.findall(r"\w+", text) if not w.isascii()), "")
-        parts[2] = f"the encoding {encoding}" + (f" (it holds {word!r})" if word else "")
+        parts[2] = f"the encoding {encoding}" + (f" (it contains {word!r})" if word else "")
     said = [part for part in parts if part]
     return f"{path.name} was read with {_joined(said)}." if said else ""
 

@@ -1,4 +1,4 @@
-"""Tables read from files, whole or in chunks."""
+"""Reading tables from CSV and Parquet files, whole or in chunks."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from skuq.table_files._csv_format import (
 from skuq.table_files._formulas import plain_frame, plain_text
 from skuq.written_numbers import MISSING_WORDS
 
-CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
+CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
-UNNAMED = "Unnamed: "  # begins what columns are called that have no name, as in pandas
+UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()
-TextColumns = bool | Collection[str]  # where words for missing values are text
+TextColumns = bool | Collection[str]  # columns in which "NA" and similar words are text
 COMPRESSED: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
@@ -46,12 +46,14 @@ DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed by its ending."""
+    """Open a file for reading bytes; its ending selects the decompression."""
     ending = path.suffix.lower()
     if ending == ".zip":
         with zipfile.ZipFile(path) as archive:
             if len(archive.namelist()) != 1:
-                raise TableFileError(f"{path} must hold one file, got {len(archive.namelist())}.")
+                raise TableFileError(
+                    f"{path} must contain one file, got {len(archive.namelist())}."
+                )
             with archive.open(archive.namelist()[0]) as stream:
                 yield stream  # type: ignore[misc]
     elif ending == ".zst":
@@ -68,20 +70,20 @@ class TableFile(ABC):
     Attributes
     ----------
     path : Path
-        The file.
+        Path of the file.
     columns : list of str
-        Names of the columns, without spaces around them.
+        Names of the columns, without surrounding spaces.
     note : str
-        A sentence on how the file is read, if it is not a plain one; else empty.
+        A sentence on the detected format, if it is unusual; else empty.
     codes : list of str
-        Columns of a CSV file that hold codes with leading zeros, such as 00249, in its first rows.
-        They are read as numbers, unless they are asked for as text.
+        Columns of a CSV file with codes with leading zeros, such as 00249, in its first rows. They
+        are read as numbers, unless `dtype` is ``str``.
 
     Notes
     -----
-    Tables that are read say in their ``attrs`` what a model of them needs to know of the file:
-    ``"decimal"``, the mark before the decimals of a number, "" if the first rows leave it open (CSV
-    only); and ``"numbered"``, what a row is called ("line" or "row") and the number of the first.
+    The ``attrs`` of a table that was read describe its file: ``"decimal"`` is the decimal mark, ""
+    if the first rows do not show it (CSV only); ``"numbered"`` is the word for a row ("line" or
+    "row") and the number of the first row.
     """
 
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
@@ -105,12 +107,12 @@ class TableFile(ABC):
         Parameters
         ----------
         names : collection of str
-            Columns that are needed.
+            Names of the required columns.
 
         Raises
         ------
         TableFileError
-            If one of them does not exist (a similar name is suggested), or holds lists.
+            If a column does not exist (a similar name is suggested), or contains lists.
         """
         for name in names:
             if name not in self.columns:
@@ -127,20 +129,20 @@ class TableFile(ABC):
         Parameters
         ----------
         dtype : mapping of str to dtype, optional
-            Columns to read as ``str`` or ``"category"``, also where they hold numbers.
+            Columns to read as ``str`` or ``"category"``, even if they contain numbers.
         text_columns : bool or collection of str, default=False
-            Columns of a CSV file in which words for missing values, such as "NA", are text; all
-            of them if True. In a Parquet file they are always text.
+            Columns of a CSV file in which words such as "NA" are text instead of missing values;
+            True means all columns. In a Parquet file such words are always text.
 
         Returns
         -------
         DataFrame
-            With at least one row.
+            The table, with at least one row.
 
         Raises
         ------
         TableFileError
-            If the file is damaged, or not a table. It is a `ValueError`.
+            If the file is damaged or not a table. `TableFileError` is a `ValueError`.
         """
         frames = list(self._checked(self._frames(dtype or {}, text_columns, None)))
         return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
@@ -152,18 +154,18 @@ class TableFile(ABC):
         text_columns: TextColumns = False,
         n_rows: int | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Read the table in chunks, of which one at a time is in memory.
+        """Read the table in chunks, holding one chunk in memory at a time.
 
         Parameters
         ----------
         dtype : mapping of str to dtype, optional
-            Columns to read as ``str`` or ``"category"``. Of all others the kind may differ
-            between the chunks of a CSV file, as their values do.
+            Columns to read as ``str`` or ``"category"``. The dtype of other columns of a CSV file
+            may differ between chunks, since it is inferred from the values of each chunk.
         text_columns : bool or collection of str, default=False
-            Columns of a CSV file in which words for missing values, such as "NA", are text; all
-            of them if True. In a Parquet file they are always text.
+            Columns of a CSV file in which words such as "NA" are text instead of missing values;
+            True means all columns. In a Parquet file such words are always text.
         n_rows : int, optional
-            Rows of a chunk. Default: as many as hold two million values.
+            Rows per chunk. By default, a chunk has about two million values.
 
         Yields
         ------
@@ -173,24 +175,24 @@ class TableFile(ABC):
         Raises
         ------
         TableFileError
-            If the file is damaged, or not a table. It is a `ValueError`.
+            If the file is damaged or not a table. `TableFileError` is a `ValueError`.
         """
         n_rows = n_rows or max(1, CHUNK_CELLS // len(self.columns))
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
-        """Return values of a column as they would be read with it, given as ``"category"``.
+        """Convert the categories of a column read as ``"category"`` to their usual dtype.
 
         Parameters
         ----------
         texts : sequence
-            All different values of the column.
+            All distinct values of the column.
 
         Returns
         -------
         list
-            Their values: those of a CSV file are numbers, booleans or text, depending on all
-            of them.
+            The values as `read` would infer them: in a CSV file numbers, booleans or text,
+            depending on all values together.
         """
         return list(texts)
 
@@ -200,7 +202,7 @@ class TableFile(ABC):
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """The same, with errors that say what is wrong with the file, and at least one row."""
+        """Yield the non-empty frames; errors name the file; a file without rows is an error."""
         start = 0
         while True:
             with self._errors():
@@ -222,7 +224,7 @@ class TableFile(ABC):
 
 
 class CsvFile(TableFile):
-    """A CSV file, which may be compressed; ``format`` has no gaps."""
+    """A CSV file, possibly compressed; every attribute of ``format`` is set."""
 
     def __init__(self, path: Path, given: CsvFormat) -> None:
         with _errors(path), opened(path) as stream:
@@ -238,7 +240,7 @@ class CsvFile(TableFile):
         options: dict[str, Any] = {"low_memory": False, "decimal": self.format.decimal}
         column = pd.read_csv(io.StringIO(lines.getvalue()), **options)["values"]
         if not (is_numeric_dtype(column) and column.notna().any()):
-            # Words for missing values are values, unless the others are numbers.
+            # In a text column, words such as "NA" are values, not missing values.
             options |= {"keep_default_na": False, "na_values": [""]}
             column = pd.read_csv(io.StringIO(lines.getvalue()), **options)["values"]
         return column.tolist()
@@ -265,13 +267,14 @@ class CsvFile(TableFile):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         with super()._errors(), warnings.catch_warnings():
-            # Rows with more values than the header has names: pandas drops the rest of them.
+            # pandas would drop the surplus values of rows that are longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             try:
                 yield
             except pd.errors.ParserWarning as error:
                 raise TableFileError(
-                    f"{self.path} has rows with more values than column names."
+                    f"{self.path} has rows with more values than column names; check the separator "
+                    "and quotation marks in these rows."
                 ) from error
             except UnicodeError as error:
                 raise not_encoded(self.path, str(self.format.encoding)) from error
@@ -284,7 +287,7 @@ class ParquetFile(TableFile):
         with self._opened(path) as file:
             if file.metadata.num_rows == 0:
                 raise TableFileError(f"{path} has no rows.")
-            # What pandas wrote of a row index that has no name is not a column.
+            # Skip the columns in which pandas stores an unnamed index.
             names = [n for n in file.schema_arrow.names if not n.startswith("__index_level_")]
         self._stored = names
         super().__init__(path, names)
@@ -298,8 +301,8 @@ class ParquetFile(TableFile):
             kind = schema.field(self._stored[self.columns.index(name)]).type
             if is_nested(kind):
                 raise TableFileError(
-                    f"{self.path}: column {name!r} holds several values in each row ({kind}); "
-                    "a column must hold one."
+                    f"{self.path}: column {name!r} has several values in each row ({kind}); "
+                    "split it into columns with one value each."
                 )
 
     def _frames(
@@ -308,10 +311,9 @@ class ParquetFile(TableFile):
         with self._opened(self.path) as file:
             size = n_rows or file.metadata.num_rows
             for batch in file.iter_batches(size, columns=self._stored):
-                # In the order of the names: a file may be divided otherwise.
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)
                 for name in [n for n, t in dtype.items() if t is str and n in frame]:
-                    # Names may be whole numbers, which floats would round beside a missing one.
+                    # Keep integer ids exact: next to missing values pandas would make them floats.
                     column = batch.column(self.columns.index(name))
                     frame[name] = column.to_pandas(integer_object_nulls=True)
                 yield frame.astype(
@@ -328,7 +330,7 @@ class ParquetFile(TableFile):
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
-    """Errors of whoever reads the file, as sentences on the file."""
+    """Convert errors of parsers and decompressors to `TableFileError` with the path."""
     kind = "Parquet" if path.suffix.lower() in PARQUET else "CSV"
     try:
         yield
@@ -337,7 +339,7 @@ def _errors(path: Path) -> Iterator[None]:
     except DAMAGED as error:
         reason = getattr(error, "strerror", None) or _one_line(error)
         raise TableFileError(f"{path} is damaged or cannot be read: {reason}") from error
-    except ValueError as error:  # those of the parsers are ValueErrors
+    except ValueError as error:  # includes the parsers' own error types
         raise TableFileError(f"{path} cannot be read as {kind}: {_one_line(error)}") from error
 
 
@@ -346,15 +348,15 @@ def _one_line(error: BaseException) -> str:
 
 
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
-    """Open a table in a file: CSV, which may be compressed, or Parquet, by the ending.
+    """Open a CSV file, possibly compressed, or a Parquet file, as its ending tells.
 
     Parameters
     ----------
     path : path-like
-        File that ends with ``.parquet`` or ``.pq``, or else a CSV file with a header, which
-        may end with ``.gz``, ``.bz2``, ``.xz``, ``.zip`` or ``.zst``.
+        Parquet file that ends with ``.parquet`` or ``.pq``, or CSV file with a header, compressed
+        if it ends with ``.gz``, ``.bz2``, ``.xz``, ``.zip`` or ``.zst``.
     format : CsvFormat, optional
-        What is known of how a CSV file is written. The rest is found from its first rows.
+        Known attributes of the CSV format. The other ones are detected from the first rows.
 
     Returns
     -------
@@ -363,10 +365,9 @@ def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableF
     Raises
     ------
     TableFileError
-        If the file is not a table, or its rows leave open how it is written. It is a
-        `ValueError`.
+        If the file is not a table, or its format is ambiguous. `TableFileError` is a `ValueError`.
     ImportError
-        If what the ending asks for needs an extra that is not installed.
+        If the ending requires an extra that is not installed.
 
     Examples
     --------
@@ -385,7 +386,7 @@ def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableF
     path = Path(path)
     if path.exists() and not path.is_file():
         what = "folder" if path.is_dir() else "pipe, which cannot be read more than once"
-        raise TableFileError(f"{path} is a {what}; name a file.")
+        raise TableFileError(f"{path} is a {what}; pass a file.")
     if path.suffix.lower() in PARQUET:
         return ParquetFile(path)
     return CsvFile(path, format)

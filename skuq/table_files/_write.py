@@ -1,4 +1,4 @@
-"""Tables written to files, in chunks."""
+"""Writing tables to CSV and Parquet files, in chunks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class _Writer(Protocol):
 
 
 class WrittenTable(NamedTuple):
-    """Counts of a table that was written.
+    """Numbers of rows and of protected texts in a written table.
 
     Attributes
     ----------
     rows : int
-        Rows.
+        Number of rows.
     marked : int
-        Texts and names of columns that got an apostrophe, so that no spreadsheet runs them.
+        Number of texts, including column names, that were prefixed with an apostrophe, so that
+        spreadsheets do not evaluate them as formulas.
     """
 
     rows: int
@@ -41,40 +42,41 @@ class WrittenTable(NamedTuple):
 
     @property
     def note(self) -> str:
-        """A sentence on the marked texts, empty if there are none."""
+        """A sentence on the marked texts; empty if there are none."""
         if self.marked == 0:
             return ""
         cells = "1 text begins" if self.marked == 1 else f"{self.marked:,} texts begin"
         return (
-            f"{cells} with =, +, -, @ or a control character, which a spreadsheet would run as a "
-            "formula, and got an apostrophe before it; skuq reads them without it."
+            f"{cells} with =, +, -, @ or a control character, which a spreadsheet would evaluate "
+            "as a formula, and got an apostrophe as prefix; skuq removes it when it reads the file."
         )
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Refuse a file that cannot be written as its ending says.
+    """Check that `write_table` supports the ending of a file.
 
     Parameters
     ----------
     path : path-like
-        File that `write_table` is to write, possibly much later.
+        File to write later.
 
     Raises
     ------
     TableFileError
-        If the file ends as a spreadsheet or an archive does. It is a `ValueError`.
+        If the file has the ending of a spreadsheet or an archive. `TableFileError` is a
+        `ValueError`.
     ImportError
-        If the file ends as Parquet does, and the extra 'parquet' is not installed.
+        If the file has the ending of a Parquet file and the extra 'parquet' is not installed.
     """
     if Path(path).suffix.lower() in SPREADSHEETS:
         raise TableFileError(
-            f"{path} would be a spreadsheet, which is not written; name a file that ends with "
-            ".csv, which spreadsheets open, or with .parquet."
+            f"{path}: spreadsheet files cannot be written; use a file that ends with .csv, which "
+            "spreadsheets can open, or with .parquet."
         )
     if Path(path).suffix.lower() in ONLY_READ:
         raise TableFileError(
-            f"{path} would be an archive, which is read but not written; name a file that ends "
-            "with .csv.gz, or with .parquet."
+            f"{path}: archives of this type can be read but not written; use a file that ends with "
+            ".csv.gz or .parquet."
         )
     if Path(path).suffix.lower() in PARQUET:
         import_optional("pyarrow.parquet", extra="parquet")
@@ -83,36 +85,37 @@ def check_writable(path: str | PathLike[str]) -> None:
 def write_table(
     path: str | PathLike[str], chunks: Iterable[pd.DataFrame], *, raw_text: bool = False
 ) -> WrittenTable:
-    """Write a table completely or not at all, one chunk of rows after the other.
+    """Write a table atomically, one chunk of rows at a time.
 
-    In a CSV file, text that a spreadsheet would run as a formula gets an apostrophe before it:
-    text, also in the header, that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage
-    return. Numbers are written as they are, those in columns of text too. `open_table` takes the
-    apostrophe away again.
+    In a CSV file, text that a spreadsheet would evaluate as a formula is prefixed with an
+    apostrophe: text, also in the header, that begins with ``=``, ``+``, ``-``, ``@``, a tab or a
+    carriage return. Numbers are written unchanged, also in text columns. `open_table` removes the
+    apostrophe.
 
     Parameters
     ----------
     path : path-like
-        File in an existing folder, which is replaced: Parquet if it ends with ``.parquet`` or
-        ``.pq``, else CSV in UTF-8, compressed if it ends with ``.gz``, ``.bz2`` or ``.xz``.
+        File in an existing folder; an existing file is replaced. Parquet if it ends with
+        ``.parquet`` or ``.pq``, else CSV in UTF-8, compressed if it ends with ``.gz``, ``.bz2`` or
+        ``.xz``.
     chunks : iterable of DataFrame
-        Consecutive rows, all with the same columns; at least one chunk. They may be computed
-        while the file is written: if that fails, whatever was there before is untouched.
+        Consecutive rows, all with the same columns; at least one chunk. The chunks may be computed
+        during writing; if that fails, an existing file remains unchanged.
     raw_text : bool, default=False
-        Whether text is written to a CSV file as it is.
+        Whether to write text to a CSV file unchanged, without protection against formulas.
 
     Returns
     -------
     WrittenTable
-        The number of ``rows``, and of the texts that were ``marked``; ``note`` is a sentence on
-        the latter.
+        The number of ``rows``, the number of ``marked`` texts, and a ``note`` on the latter.
 
     Raises
     ------
     TableFileError
-        If the file ends as a spreadsheet or an archive does. It is a `ValueError`.
+        If the file has the ending of a spreadsheet or an archive. `TableFileError` is a
+        `ValueError`.
     ImportError
-        If the file ends as Parquet does, and the extra 'parquet' is not installed.
+        If the file has the ending of a Parquet file and the extra 'parquet' is not installed.
 
     Examples
     --------
@@ -153,7 +156,7 @@ def _csv(partial: Path, ending: str, raw_text: bool) -> Iterator[_Writer]:
                     n_marked = sum(new != old for new, old in zip(names, frame, strict=True))
                 frame, in_rows = safe_frame(frame.set_axis(names, axis=1))
                 n_marked += in_rows
-            # The module csv leaves carriage returns bare, which readers take for ends of lines.
+            # The csv module does not quote carriage returns, which readers take for line ends.
             quoting: Any = csv.QUOTE_NONNUMERIC if _has_returns(frame) else csv.QUOTE_MINIMAL
             frame.to_csv(stream, index=False, header=is_first, quoting=quoting)
             is_first = False
@@ -163,7 +166,7 @@ def _csv(partial: Path, ending: str, raw_text: bool) -> Iterator[_Writer]:
 
 
 def _has_returns(frame: pd.DataFrame) -> bool:
-    """Whether a text or the name of a column has a carriage return."""
+    """Whether a text or a column name contains a carriage return."""
     texts = [frame.iloc[:, k].astype(str) for k in text_positions(frame)]
     texts.append(pd.Series([str(name) for name in frame], dtype=object))
     return any(text.str.contains("\r", regex=False).any() for text in texts)

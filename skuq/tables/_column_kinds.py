@@ -1,4 +1,4 @@
-"""Kinds of columns: how pandas stores them, and how they look when clean."""
+"""Column types: detection in pandas, and conversion to and from clean columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skuq.tables._dates import ISO
 from skuq.tables._validation import TableError
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
-# What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
+# pandas parses these as booleans only if the column has no other values.
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEANS = {"True": True, "False": False}
 BITS = {"1": "True", "0": "False"}
@@ -29,7 +29,7 @@ INTEGER, DATE = "integer", "date"
 
 
 def as_bits(column: pd.Series) -> pd.Series:
-    """Yes and no as 1 and 0, where the training table has these."""
+    """Convert booleans to 1 and 0, for columns that are 0 and 1 in the training table."""
     if is_bool_dtype(column):
         return column.astype(object).map({True: 1.0, False: 0.0}).astype(float)
     bits = {text: float(BOOLEANS[word]) for text, word in BOOLEAN_TEXTS.items()}
@@ -42,13 +42,13 @@ def as_bits(column: pd.Series) -> pd.Series:
 def uncategorised(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.CategoricalDtype):
         kind = column.cat.categories.dtype
-        # Whole numbers of numpy cannot be missing.
+        # numpy's integers have no missing value.
         return column.astype(object if is_integer_dtype(kind) else kind)
     return column
 
 
 def categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
-    """A clean column in pandas' category type; other values follow the known ones."""
+    """Return a clean column as pandas categorical; values outside `categories` are appended."""
     known = {as_text(value): value for value in categories}
     meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
     every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
@@ -64,15 +64,15 @@ def kind_of(column: pd.Series) -> str | None:
 
 
 def of_kind(column: pd.Series, kind: str) -> pd.Series:
-    """A clean column as one of a kind."""
+    """Convert a clean column to the kind returned by `kind_of`."""
     if kind == INTEGER:
         return as_integers(column)
     dates = pd.to_datetime(column, format=ISO, errors="coerce", utc=True)
     bad = column[dates.isna() & column.notna()]
     if len(bad):
         raise TableError(
-            f"Column {column.name!r} holds dates in the training table, but {bad.iloc[0]!r} in "
-            "another; write all dates alike."
+            f"Column {column.name!r} contains dates in the training table, but this table has "
+            f"{bad.iloc[0]!r}; write all dates in the same format."
         )
     if "," not in kind:  # no time zone
         dates = dates.dt.tz_localize(None)
@@ -80,13 +80,13 @@ def of_kind(column: pd.Series, kind: str) -> pd.Series:
 
 
 def as_integers(column: pd.Series) -> pd.Series:
-    """A column of floats as integers, if all are, and none is missing."""
+    """Convert a float column to integers if all values are whole and none is missing."""
     whole = (column == column.round()) & (column.abs() < 2**63)
     return column.astype(np.int64) if whole.all() else column
 
 
 def is_number(column: pd.Series) -> bool:
-    """Whether a column is numeric; yes and no count as text."""
+    """Whether a column is numeric; booleans count as text."""
     if is_object_dtype(column):
         return infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
     return is_numeric_dtype(column) and not is_bool_dtype(column)

@@ -1,4 +1,4 @@
-"""Columns of a table as numbers and text, however they were stored."""
+"""Clean columns: every column of a table as floats or as text, regardless of its storage type."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ from skuq.written_numbers import (
     texts_of,
 )
 
-# Why columns are left out.
-EMPTY = "Columns without values were left out"
-NUMBERING = "Columns that number the rows were left out, since new rows have new numbers"
-OF_NAMES = "Columns with another text in nearly every row, such as names, were left out"
-NAMES = 0.9  # of the values of a text column: if more are different, it holds names or free text
-DENSE = 2  # numbers per row up to which whole numbers that never repeat are no coincidence
+# Reasons for dropping a column.
+EMPTY = "Columns without values were dropped"
+NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
+OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
+NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
+DENSE = 2  # distinct integers within a range below this many times the row count are row numbers
 
 
 stored("tables.number-format")(NumberFormat)
 
 
 class Cells(NamedTuple):
-    """Cells of a column that do not hold what the column does."""
+    """Cells of one column whose values do not have the column's type."""
 
     column: str
     rows: IntArray  # positions
-    texts: list[str]  # what they hold
-    held: str  # what they hold, such as "a range", or do not: "not a number"
-    read: bool  # whether they are read all the same, as the middle of a range
+    texts: list[str]  # contents
+    held: str  # description of the contents, such as "a range" or "not a number"
+    read: bool  # whether a value is used nevertheless, as the midpoint of a range
 
 
 class Cleaned(NamedTuple):
-    """Clean rows of a table, and cells that do not hold what their columns do."""
+    """Clean rows of a table, and the cells whose values do not have their column's type."""
 
     X: pd.DataFrame
     cells: list[Cells]
@@ -90,34 +90,34 @@ class Cleaned(NamedTuple):
     },
 )
 class CleanColumns(TransformerMixin, BaseEstimator):
-    """Columns seen in training, in their order and kind: floats, or text as plain objects.
+    """Convert a table to the training columns, in training order: floats, or text as objects.
 
-    The training table decides which columns are numbers. Other columns of a table are left
-    out. Every kind of missing value becomes NaN.
+    The training table decides which columns are numeric. Columns that it lacks are dropped.
+    All kinds of missing values become NaN.
     """
 
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
-        # Dates, and numbers in text, as numbers; and columns that teach nothing left out.
+        # Whether to parse dates and numbers in text, and to drop uninformative columns.
         self.read_text = read_text
-        self.names = names  # in the form of the training table, where these are others
+        self.names = names  # original names by clean name, for `inverse_transform`
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
-        """Learn names and kinds of the columns."""
-        self.decimal_: str | None = X.attrs.get("decimal")  # of the file, as `open_table` says
-        self.dates_: dict[str, DateColumn] = {}  # in whose place several columns of numbers stand
-        self.formats_: dict[str, NumberFormat] = {}  # of text that counts as numbers
-        # Other texts among the numbers and dates of the training table, which count as missing.
+        """Learn the names and types of the columns."""
+        self.decimal_: str | None = X.attrs.get("decimal")  # decimal mark found by `open_table`
+        self.dates_: dict[str, DateColumn] = {}  # each is replaced by several numeric columns
+        self.formats_: dict[str, NumberFormat] = {}  # of text columns parsed as numbers
+        # Unparsable training texts in numeric and date columns; they count as missing.
         self.others_: dict[str, list[str]] = {}
-        self.numbers_: list[str] = []  # of the result
-        self.bits_: list[str] = []  # of these, columns of 0 and 1
-        self.booleans_: list[str] = []  # yes and no, which are text in the result
-        self.none_columns_: list[str] = []  # objects in which what is missing is None, and not NaN
-        # Those that were whole numbers, dates of Python, or a pandas type of dates.
+        self.numbers_: list[str] = []  # numeric columns of the result
+        self.bits_: list[str] = []  # numeric columns with only 0 and 1
+        self.booleans_: list[str] = []  # boolean columns, which are text in the result
+        self.none_columns_: list[str] = []  # object columns that mark missing values by None
+        # Columns of integers, Python dates, or a pandas datetime type.
         self.kinds_: dict[str, str] = {}
-        # Of pandas' category type: their categories, and whether these are ordered.
+        # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
-        self.notes_: list[str] = []  # how text was read
-        self.warnings_: list[str] = []  # what may have been misread
+        self.notes_: list[str] = []  # how text was parsed
+        self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
         kept = []
         for name in X.columns:
@@ -137,11 +137,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         derived = [part for name, dates in self.dates_.items() for part in dates.names(name)]
         for part in derived:
             if part in X.columns:
-                raise TableError(f"Column {part!r} has the name of a part of a date; rename it.")
+                raise TableError(
+                    f"Column {part!r} has the same name as a column derived from a date; rename it."
+                )
         return self
 
     def _fit_column(self, name: str, column: pd.Series) -> str:
-        """Learn the kind of a column; return why it is left out, or ""."""
+        """Learn the type of a column; return the reason for dropping it, or ""."""
         values = column.dropna()
         if self.read_text and values.empty:
             return EMPTY
@@ -164,7 +166,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return ""
 
     def _fit_text(self, name: str, column: pd.Series) -> str:
-        """Read dates and numbers in a column of text; return why it is left out, or ""."""
+        """Detect dates and numbers in a text column; return the reason for dropping it, or ""."""
         values = column.dropna()
         n_values = values.nunique()
         useless = OF_NAMES if len(values) > ALL_DIFFERENT and n_values > NAMES * len(values) else ""
@@ -187,17 +189,17 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return useless
 
     def transform(self, X: pd.DataFrame, which: str = "table to predict") -> pd.DataFrame:
-        """Bring any table into the form of the training table; errors call it `which`."""
+        """Convert a table to the clean training columns; error messages call the table `which`."""
         return self.read(X, which).X
 
     def read(self, X: pd.DataFrame, which: str) -> Cleaned:
-        """The same, with the cells that do not hold what their columns do."""
+        """Convert a table as `transform` does, and list the cells of the wrong type."""
         check_is_fitted(self)
         lacking = [name for name in self.feature_names_in_ if name not in X.columns]
         if lacking:
             raise TableError(
-                f"The {which} lacks {', '.join(lacking)}, which the training table "
-                f"has; add these columns or leave them out of both (`drop={lacking}`)."
+                f"The {which} lacks the training columns {', '.join(lacking)}; add them, or train "
+                f"without them (`drop={lacking}`)."
             )
         columns: dict[str, pd.Series] = {}
         cells: list[Cells] = []
@@ -208,13 +210,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return Cleaned(pd.DataFrame(columns).reset_index(drop=True), cells)
 
     def accept(self, cells: list[Cells]) -> None:
-        """Take other texts of the training table for missing numbers and dates from now on."""
+        """Treat these unparsable texts of the training table as missing values from now on."""
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Bring clean rows into the form of the training table, as its reader saw it.
+        """Convert clean rows back to the column types and names of the training table.
 
-        Only for columns whose text was not read (`read_text`).
+        Requires ``read_text=False``: parsed text cannot be restored.
         """
         stored = {name: of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
@@ -228,7 +230,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def _transformed(
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
     ) -> dict[str, pd.Series]:
-        """Clean columns in place of one; `cells` gets those that do not hold what it does."""
+        """Return the clean columns that replace `column`; append cells of the wrong type."""
         known = self.others_.get(name)
         new = ~column.isin(known).to_numpy() if known else np.ones(len(column), dtype=bool)
         if name in self.dates_:
@@ -257,14 +259,14 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return {name: texts.replace(BOOLEAN_TEXTS | BITS) if name in self.booleans_ else texts}
 
     def _format(self, name: str, decimal: str | None) -> NumberFormat:
-        """How a column writes numbers in a file with a decimal mark."""
+        """Number format of a column in a file with the given decimal mark."""
         if name in self.formats_:
             return self.formats_[name].in_file(decimal, self.decimal_)
         return NumberFormat(decimal=decimal or ".")
 
 
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
-    """The marked cells of a column, if there are any."""
+    """List of the marked cells of a column; empty if none is marked."""
     rows = np.flatnonzero(marks)
     if len(rows) == 0:
         return []
@@ -279,25 +281,26 @@ def _check_single_values(column: pd.Series) -> None:
         for value in column:
             if isinstance(value, list | dict | set | tuple | np.ndarray):
                 raise TableError(
-                    f"Column {column.name!r} holds several values in a cell, such as {value!r}; "
-                    f"give each its own column, or leave it out (`drop=[{column.name!r}]`)."
+                    f"Column {column.name!r} has several values in one cell, such as {value!r}; "
+                    "split them into separate columns, or drop the column "
+                    f"(`drop=[{column.name!r}]`)."
                 )
 
 
 def format_note(column: pd.Series, format: NumberFormat) -> str:
-    """A sentence on text that counts as numbers, with a text that is not simply one."""
+    """Note that a text column is parsed as numbers, with an example that needs parsing."""
     texts = pd.Series(texts_of(column)[0], dtype=object)
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
     shown = f", such as {written.iloc[0]!r}" if len(written) else ""
     missing = f" ({texts[words].iloc[0] or 'blank'} where one is missing)" if words.any() else ""
-    return f"Column {column.name} holds {format.form('s')}{shown}{missing}; it counts as numbers."
+    return f"Column {column.name} contains {format.form('s')}{shown}{missing}; it is numeric."
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether numbers count the rows, or rows of a larger table that this one was taken from.
+    """Whether a column numbers the rows of this table, or of a larger table it was drawn from.
 
-    An index that was stored without a name does, whatever part of it is here.
+    A stored index without a name always does, however sparse.
     """
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
@@ -305,11 +308,11 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
 
 
 def _word_note(values: pd.Series) -> str | None:
-    """A sentence on a column of which most, but too few, values are numbers."""
+    """Warning that a column has mostly numbers, but too few of them to be numeric."""
     word = word_among_numbers(values)
     if word is None:
         return None
     return (
-        f"Most values of column {values.name} are numbers, but it counts as text because of others "
-        f"such as {word!r}; if they stand for missing ones, leave them empty."
+        f"Most values of column {values.name} are numbers, but it counts as text because of values "
+        f"such as {word!r}; if these mark missing numbers, leave the cells empty."
     )

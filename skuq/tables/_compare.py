@@ -1,12 +1,11 @@
-"""Two models of tables on the same labelled rows: which is better, where, and beyond chance?
+"""Paired comparison of two table models on the same labelled rows, overall and by subgroup.
 
-Each row gives a difference of losses, first model minus second, so that what is hard about a row
-for both cancels. Means of differences are compared with 0 by their standard errors (a paired t
-test), yes-or-no outcomes by the exact test of McNemar ("Note on the Sampling Error of the
-Difference between Correlated Proportions or Percentages", Psychometrika 12, 1947), and areas under
-risk-coverage curves by a bootstrap of rows. P-values of parts are corrected for their number (Holm,
-"A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6,
-1979).
+The comparison uses the difference of losses on each row, first model minus second, which cancels
+the difficulty that the row has for both models. Mean differences are tested against 0 by a paired t
+test, binary outcomes by McNemar's exact test ("Note on the Sampling Error of the Difference between
+Correlated Proportions or Percentages", Psychometrika 12, 1947), and areas under risk-coverage
+curves by a bootstrap of rows. P-values of subgroups are corrected for multiple testing (Holm, "A
+Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979).
 """
 
 from __future__ import annotations
@@ -27,31 +26,33 @@ from skuq.tables._model import TableModel
 from skuq.tables._target import rows_with_target, target_format, target_values
 from skuq.tables._validation import TableError, check_share
 
-LEVEL = 0.05  # p-value up to which a difference is called beyond chance
-INTERVAL = 0.95  # level of the intervals of differences
+LEVEL = 0.05  # significance level
+INTERVAL = 0.95  # confidence level of the intervals of differences
 N_RESAMPLES = 400
-FEWEST = 10  # rows of a part that is compared
-MOST_VALUES = 20  # of a column by whose values rows are divided
-MOST_NAMED = 5  # parts, in a sentence
+FEWEST = 10  # smallest number of rows, overall and per subgroup
+MOST_VALUES = 20  # distinct values of a column up to which each is a subgroup
+MOST_NAMED = 5  # subgroups in a sentence
 QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 
 
 class ModelComparison(NamedTuple):
-    """Two models on the same labelled rows.
+    """Comparison of two models on the same labelled rows.
 
     Attributes
     ----------
     n_rows : int
         Labelled rows.
     measures : DataFrame
-        One row per measure, the deciding one first: ``a`` and ``b``, its values; ``difference``,
-        a minus b; ``low`` and ``high``, a 95 % interval of it; ``p_value`` of no difference; and
-        ``better``: "A", "B", or "" where chance explains the difference.
+        One row per measure, the primary one first: ``a`` and ``b``, its values for the two models;
+        ``difference``, a minus b; ``low`` and ``high``, a 95 % confidence interval of the
+        difference; ``p_value`` of the hypothesis of no difference; and ``better``: "A", "B", or ""
+        if the difference is not significant.
     parts : DataFrame
-        The same of the deciding measure for parts of the rows: ``by`` and ``part`` name each, and
-        ``rows`` counts it. P-values are corrected for the number of parts.
+        The same columns for the primary measure on subgroups of the rows: ``by`` is the criterion,
+        ``part`` the subgroup, ``rows`` its size. P-values are corrected for the number of
+        subgroups.
     notes : list of str
-        What was left out.
+        Rows that were dropped, and why.
     """
 
     n_rows: int
@@ -61,10 +62,10 @@ class ModelComparison(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """The result in sentences, the verdict first."""
+        """The result in sentences; the first one states which model is better."""
         name, first = self.measures.index[0], self.measures.iloc[0]
         better = first["better"]
-        verdict = f"{better} is better" if better else "Neither is better beyond chance"
+        verdict = f"{better} is better" if better else "Neither is significantly better"
         told = [
             f"{verdict} on {self.n_rows} rows: {name} {_number(first['a'])} for A and "
             f"{_number(first['b'])} for B (p {_p(first['p_value'])})."
@@ -76,18 +77,18 @@ class ModelComparison(NamedTuple):
                     f"{by} {part}" for by, part in where[["by", "part"]].to_numpy()[:MOST_NAMED]
                 ]
                 more = len(where) - len(shown)
-                shown += [f"and {more} more of {len(self.parts)} parts"] if more else []
-                told.append(f"{better} is better where: {', '.join(shown)}.")
+                shown += [f"and {more} more of {len(self.parts)} subgroups"] if more else []
+                told.append(f"{better} is better for: {', '.join(shown)}.")
         if not self.parts["better"].any():
-            told.append("In no part of the rows do they differ beyond chance.")
+            told.append("They do not differ significantly on any subgroup of the rows.")
         return [*told, *self.notes]
 
 
 class _Outcome(NamedTuple):
-    """Losses of one model, (n_rows,) each."""
+    """Losses and outcomes of one model, (n_rows,) each."""
 
-    loss: FloatArray  # of the deciding measure
-    hit: NDArray[np.bool_]  # right predictions, or covered targets
+    loss: FloatArray  # of the primary measure
+    hit: NDArray[np.bool_]  # correct predictions, or covered targets
     uncertainty: FloatArray
     prediction: NDArray[Any]
     interval_score: FloatArray | None
@@ -103,21 +104,22 @@ def compare_models(
 ) -> ModelComparison:
     """Compare two models on the same labelled rows.
 
-    Classes are compared by log loss, accuracy and the area under the risk-coverage curve of the
-    total uncertainty; quantities by squared error, interval score and coverage. The first of each
-    decides which model is better. The rows must not have trained either model.
+    Classifiers are compared by log loss, accuracy and the area under the risk-coverage curve of the
+    total uncertainty; regressors by squared error, interval score and coverage. The primary
+    measure, log loss or squared error, decides which model is better. The rows must not have been
+    used to train either model.
 
     Parameters
     ----------
     a, b : TableModel
         Fitted models of the same target.
     table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-        Rows with the target, shape (n_rows, n_columns). Those without it are left out.
+        Rows with the target, shape (n_rows, n_columns). Rows whose target is missing are dropped.
     coverage : float, default=0.9
-        Probability that intervals hold the true value.
+        Coverage of the prediction intervals.
     groups : sequence of str, default=()
-        Columns by whose values the rows are divided, besides the true class, or the size of the
-        prediction, and the uncertainty.
+        Columns whose values define further subgroups, in addition to those by uncertainty and by
+        true class (classification) or predicted value (regression).
 
     Returns
     -------
@@ -145,7 +147,7 @@ def compare_models(
     if (a.target_, a.task_) != (b.target_, b.task_):
         raise TableError(
             f"The models predict different targets, {a.target_!r} ({a.task_}) and {b.target_!r} "
-            f"({b.task_}); compare two models of one target."
+            f"({b.task_}); compare two models of the same target."
         )
     absent = [name for name in (a.target_, *groups) if name not in table]
     if absent:
@@ -156,12 +158,13 @@ def compare_models(
     table = table.reset_index(drop=True)
     if len(table) < FEWEST:
         raise TableError(
-            f"The labelled table has {len(table)} rows with {a.target_!r}; {FEWEST} are needed."
+            f"The labelled table has {len(table)} rows with a value of {a.target_!r}; at least "
+            f"{FEWEST} are needed."
         )
     predicted = [model.predict(table, coverage=coverage, n_explained=0) for model in (a, b)]
     scored = np.logical_and(*(rows["prediction"].notna().to_numpy() for rows in predicted))
     if not scored.all():
-        notes.append(f"{(~scored).sum()} rows that cannot be scored were left out.")
+        notes.append(f"{(~scored).sum()} rows that cannot be scored were dropped.")
     table, *predicted = (each[scored].reset_index(drop=True) for each in (table, *predicted))
     if regression:
         y = target_values(table, a.target_, True, "labelled table")
@@ -208,7 +211,7 @@ def _of_quantities(rows: pd.DataFrame, truth: FloatArray, coverage: float) -> _O
 def interval_scores_of_rows(
     y: FloatArray, low: FloatArray, high: FloatArray, coverage: float
 ) -> FloatArray:
-    """Width of each interval plus a penalty for a target outside; (n_rows,).
+    """Interval width plus a penalty for targets outside the interval; (n_rows,).
 
     Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the
     American Statistical Association 102, 2007, Eq. 43.
@@ -218,11 +221,11 @@ def interval_scores_of_rows(
     return score
 
 
-# --- differences and their chance ----------------------------------------------------------------
+# --- differences and significance tests ----------------------------------------------------------
 
 
 def _row(a: float, b: float, low: float, high: float, p: float, *, small: bool) -> dict[str, Any]:
-    """One line of a table; `small` is whether small values are good."""
+    """One row of the measures; `small` tells whether smaller values are better."""
     better = ""
     if p <= LEVEL and a != b:
         better = "A" if (a < b) == small else "B"
@@ -238,7 +241,7 @@ def _row(a: float, b: float, low: float, high: float, p: float, *, small: bool) 
 
 
 def _paired(a: FloatArray, b: FloatArray) -> dict[str, Any]:
-    """Mean losses, by a paired t test; infinite ones differ in no measurable way."""
+    """Compare mean losses by a paired t test; NaN if a loss is infinite."""
     mean = float((a - b).mean())
     if not np.isfinite(mean):
         return _row(float(a.mean()), float(b.mean()), np.nan, np.nan, np.nan, small=True)
@@ -249,7 +252,7 @@ def _paired(a: FloatArray, b: FloatArray) -> dict[str, Any]:
 
 
 def _mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, Any]:
-    """Shares, by the exact test of McNemar on the rows in which the models differ."""
+    """Compare shares of hits by McNemar's exact test on the rows where the models differ."""
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     differ = only_a + only_b
     p = float(stats.binomtest(only_a, differ).pvalue) if differ else 1.0
@@ -259,7 +262,7 @@ def _mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _areas(a: _Outcome, b: _Outcome) -> dict[str, Any]:
-    """Areas under the risk-coverage curves, by a bootstrap of rows."""
+    """Compare areas under the risk-coverage curves by a bootstrap of rows."""
     rng, n = np.random.default_rng(0), len(a.hit)
 
     def area(outcome: _Outcome, rows: IntArray) -> float:
@@ -290,7 +293,7 @@ def _measures_of_classes(a: _Outcome, b: _Outcome, truth: NDArray[Any]) -> pd.Da
 def _measures_of_quantities(a: _Outcome, b: _Outcome) -> pd.DataFrame:
     assert a.interval_score is not None
     assert b.interval_score is not None
-    # More coverage than was asked for is not better: the interval score says what it costs.
+    # Coverage above the nominal level is not better: the interval score charges for its width.
     covered = _mcnemar(a.hit, b.hit) | {"better": ""}
     return pd.DataFrame.from_dict(
         {
@@ -302,18 +305,18 @@ def _measures_of_quantities(a: _Outcome, b: _Outcome) -> pd.DataFrame:
     )
 
 
-# --- parts of the rows ---------------------------------------------------------------------------
+# --- subgroups of the rows -----------------------------------------------------------------------
 
 
 def _divisions(
     a: _Outcome, b: _Outcome, truth: NDArray[Any], groups: pd.DataFrame
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Names of divisions, and the part of each row; at most `MOST_VALUES` parts of each."""
+    """Yield each criterion and the subgroup of every row, (n_rows,), under that criterion."""
     if a.interval_score is None:
         yield "true class", truth
     else:
         yield "prediction", _quarters(np.asarray(a.prediction + b.prediction, dtype=float))
-    # The scales of two models may differ, and their ranks do not.
+    # Ranks, since the uncertainties of the two models may be on different scales.
     ranks = stats.rankdata(a.uncertainty) + stats.rankdata(b.uncertainty)
     yield "uncertainty", _quarters(ranks)
     for name, column in groups.items():
@@ -323,7 +326,7 @@ def _divisions(
 
 
 def _quarters(values: FloatArray) -> NDArray[Any]:
-    """The quarter that each value is in; (n_rows,)."""
+    """Name of the quartile group of each value; (n_rows,)."""
     edges = np.nanquantile(values, [0.25, 0.5, 0.75])
     names = np.array([*QUARTERS, "missing"], dtype=object)
     quarter = np.where(np.isnan(values), len(QUARTERS), np.searchsorted(edges, values))
@@ -353,7 +356,7 @@ def _parts(a: _Outcome, b: _Outcome, divisions: dict[str, NDArray[Any]]) -> pd.D
 
 
 def _holm(p_values: FloatArray) -> FloatArray:
-    """P-values that hold for all tests together; (n_tests,)."""
+    """P-values corrected for multiple testing by Holm's procedure; (n_tests,)."""
     order = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)
     corrected = np.empty(len(p_values))

@@ -1,7 +1,7 @@
-"""Columns of dates, and sentences on text that may be dates or numbers and was not read.
+"""Date columns, and notes on text that may be dates or numbers but was not parsed.
 
-Dates are recognised in the training table, from all its values, and only where these leave no
-doubt; a few cells that hold something else do not make a text of the others.
+A column is recognised as dates from all its values in the training table, and only if their format
+is unambiguous. A few cells with other contents do not turn the column into text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from skuq.tables._validation import TableError
 from skuq.written_numbers import CODE, DIGITS, FEW, SIGN, WORDS
 
 ISO = "ISO8601"
-# What values look like, and how they are parsed. Points divide dates where one begins with the day;
-# of dates with slashes the values themselves must say what comes first.
+# Patterns of dates, and their possible formats. Dates with dots start with the day; for slashes
+# and hyphens the values decide whether the day or the month comes first.
 DAYS = {
     r"\d{4}-\d\d?-\d\d?": ("%Y-%m-%d",),
     r"\d{4}/\d\d?/\d\d?": ("%Y/%m/%d",),
@@ -45,8 +45,8 @@ FORMS = {
         for time, clock in TIMES.items()
     },
 }
-MONTH = r"([A-Za-z]{3})[a-z]*"  # of whose name the first three letters are enough
-# Dates whose century is not said, times of the day, and durations.
+MONTH = r"([A-Za-z]{3})[a-z]*"  # month name; pandas' %b needs its first three letters
+# Dates with two-digit years, times of day, and durations.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 ORDERS = {"%d": "the day first", "%m": "the month first"}
 
@@ -54,19 +54,19 @@ ORDERS = {"%d": "the day first", "%m": "the month first"}
 @stored("tables.date-column")
 @dataclass(frozen=True)
 class DateColumn:
-    """A column of dates, and the numbers that stand for it."""
+    """Conversion of a column of dates to numeric columns."""
 
-    format: str  # as `pandas.to_datetime` takes it
+    format: str  # for `pandas.to_datetime`
     first: str  # earliest training date
-    has_time: bool  # whether times of the day differ
+    has_time: bool  # whether any training date has a time other than midnight
 
     def names(self, name: str) -> list[str]:
-        """Names of the columns that take its place."""
+        """Names of the numeric columns that replace the date column."""
         parts = [f"days since {self.first}", "month", "weekday", *["hour"][: self.has_time]]
         return [f"{name} ({part})" for part in parts]
 
     def numbers(self, column: pd.Series) -> tuple[dict[str, pd.Series], BoolArray]:
-        """Columns of numbers, NaN where the date is missing; and which cells hold no date."""
+        """Numeric columns, NaN for missing dates; and a mask of the cells that are not dates."""
         dates = _parsed(column, self.format)
         no_date = (dates.isna() & column.notna() & ~_is_word(column)).to_numpy(dtype=bool)
         days = (dates - pd.Timestamp(self.first)) / pd.Timedelta(days=1)
@@ -77,17 +77,17 @@ class DateColumn:
         return numbers, no_date
 
     def note(self, name: str) -> str:
-        """Sentence that says what was done."""
+        """Note that the column was replaced by numeric columns."""
         order = ORDERS.get(self.format[:2])
         return (
-            f"Column {name} holds dates{f' with {order}' if order else ''}; it counts as "
+            f"Column {name} contains dates{f' with {order}' if order else ''}; it is replaced by "
             f"{', '.join(self.names(name))}."
         )
 
 
 def date_column(column: pd.Series) -> DateColumn | None:
-    """Recognise dates; refuse those whose day and month cannot be told apart."""
-    counts = column.value_counts()  # of the different values
+    """Detect a column of dates; refuse dates with an ambiguous order of day and month."""
+    counts = column.value_counts()  # of the distinct values
     values = pd.Series(counts.index)
     if is_datetime64_any_dtype(values) or _holds(values, "date", "datetime"):
         formats: tuple[str, ...] = (ISO,) if len(values) else ()
@@ -115,13 +115,13 @@ def date_column(column: pd.Series) -> DateColumn | None:
 
 
 def _nearly_all(fits: pd.Series, counts: pd.Series) -> bool:
-    """Whether different values fit that nearly all cells have."""
+    """Whether the distinct values that fit account for nearly all cells."""
     n_fit = int(counts.to_numpy()[fits.to_numpy(dtype=bool)].sum())
     return n_fit > 0 and n_fit >= (1 - FEW) * int(counts.sum())
 
 
 def _is_word(column: pd.Series) -> pd.Series:
-    """Which cells hold a word for a missing value."""
+    """Mask of the cells with a word for a missing value, such as NA."""
     if not _holds(column.dropna(), "string"):
         return pd.Series(False, index=column.index)
     return column.astype(object).str.strip().str.lower().isin(WORDS)
@@ -129,13 +129,13 @@ def _is_word(column: pd.Series) -> pd.Series:
 
 def _ambiguous(name: object, values: pd.Series, why: str) -> TableError:
     return TableError(
-        f"Column {name!r} holds dates {why}, such as {values.iloc[0]!r}; write them as "
-        f"2020-12-31, or leave the column out (`drop=[{str(name)!r}]`)."
+        f"Column {name!r} contains dates {why}, such as {values.iloc[0]!r}; write them as "
+        f"2020-12-31, or drop the column (`drop=[{str(name)!r}]`)."
     )
 
 
 def code_note(values: pd.Series) -> str | None:
-    """A sentence on a column of codes with leading zeros."""
+    """Note that a column contains codes with leading zeros; None if it does not."""
     if not _holds(values, "string"):
         return None
     values = values.drop_duplicates().str.strip()
@@ -143,35 +143,35 @@ def code_note(values: pd.Series) -> str | None:
     if len(codes) == 0 or not values.str.fullmatch(r"\d+").all():
         return None
     return (
-        f"Column {values.name} holds codes with leading zeros, such as {codes.iloc[0]!r}, and "
-        "counts as text; write them without zeros to have them count as numbers."
+        f"Column {values.name} contains codes with leading zeros, such as {codes.iloc[0]!r}, and "
+        "counts as text; remove the leading zeros if the column is numeric."
     )
 
 
 def unread_note(values: pd.Series) -> str | None:
-    """A sentence on numbers with units, dates or times that could not be read."""
+    """Warning that a column may contain dates, times or numbers with units that were not parsed."""
     if not _holds(values, "string"):
         return None
     values = values.drop_duplicates().str.strip()
     if values.str.fullmatch(UNREAD_TIME).all():
         return (
-            f"Column {values.name} may hold dates without a century, or times, such as "
-            f"{values.iloc[0]!r}, and counts as text; write dates as 2020-12-31, and times as "
-            "numbers, to have it count as numbers."
+            f"Column {values.name} may contain dates with two-digit years, or times, such as "
+            f"{values.iloc[0]!r}, but counts as text; to use it, write dates as 2020-12-31 and "
+            "times as numbers."
         )
-    # Such as 5kg or 1.200 EUR, but neither 12A nor 12.
+    # Matches 5kg and 1.200 EUR, but not 12A or 12.
     form = rf"{SIGN}?\s*[+-]?{DIGITS}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
     if not values.str.fullmatch(form).all() or values.str.fullmatch(r"[\d.]+").all():
         return None
     return (
-        f"Column {values.name} holds numbers with different units, or with marks that may divide "
-        f"thousands, such as {values.iloc[0]!r}, and counts as text; write plain numbers in one "
-        "unit to have it count as numbers."
+        f"Column {values.name} contains numbers with different units, or with marks that may "
+        f"separate thousands, such as {values.iloc[0]!r}, but counts as text; to use it as "
+        "numeric, write plain numbers in one unit."
     )
 
 
 def is_date_in_digits(values: pd.Series) -> bool:
-    """Whether numbers may be dates of the last or this century, such as 20201231."""
+    """Whether all numbers are dates from 1900 to 2099 written as digits, such as 20201231."""
     distinct = values.drop_duplicates()
     if len(distinct) < 3 or not distinct.between(19000101, 20991231).all():
         return False
@@ -186,16 +186,16 @@ def _holds(values: pd.Series, *kinds: str) -> bool:
 
 
 def _parsed(column: pd.Series, format: str) -> pd.Series:
-    """Dates without time zones (those with one in UTC), NaT where a value is none."""
+    """Parse dates without time zone, after conversion to UTC; NaT for values that are not dates."""
     if is_object_dtype(column) and not _holds(column.dropna(), "string"):
-        format = ISO  # dates as Python has them
+        format = ISO  # Python's date objects
     texts = column if is_datetime64_any_dtype(column) else _plainly_written(column, format)
     dates = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
     return dates.dt.tz_localize(None)
 
 
 def _plainly_written(column: pd.Series, format: str) -> pd.Series:
-    """Texts of dates without what a format of pandas has no sign for."""
+    """Rewrite dates so that pandas can parse them: short month names, AM/PM, no comma."""
     texts = column.astype("str").str.strip()
     if "%b" in format:
         texts = texts.str.replace(MONTH, r"\1", regex=True)

@@ -1,4 +1,4 @@
-"""Clean columns as learners take them: scaled numbers and indicators, or numbers and codes."""
+"""Encoders of clean columns: scaled numbers and one-hot indicators, or numbers and codes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.unusual_rows import MISSING_TEXT
 
-MAX_CATEGORIES = 50  # of a text column; rarer values share one column
-FEW_NUMBERS = 20  # fewer cannot be told from missing ones by a leaf of boosted trees
+MAX_CATEGORIES = 50  # per text column; rarer values share one indicator
+FEW_NUMBERS = 20  # a leaf of boosted trees cannot separate fewer numbers from missing values
 
 
 def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer of training rows into scaled numbers and indicators of categories.
+    """Return a transformer to scaled numbers and one-hot indicators of categories.
 
-    Missing numbers are replaced by the median and marked. Categories that the training rows lack
-    are marked in a column that is 0 for all of these: what it means is left open by the data.
+    Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
+    unseen categories; it is 0 in all training rows, so training does not determine its effect.
     """
-    # A number that only held-out rows have stands as 0, so that it needs no case of its own.
+    # keep_empty_features: a column without training values is imputed with 0.
     numeric = make_pipeline(
         SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
         StandardScaler(),
@@ -38,10 +38,10 @@ def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
 
 
 def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer of training rows for trees: numbers as they are, categories as codes.
+    """Return a transformer for trees: numbers unchanged, categories as integer codes.
 
-    Missing numbers, and categories that the training rows lack, are NaN. Columns of so few numbers
-    that a part of the rows may have none, which trees refuse, are filled up.
+    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed,
+    since trees refuse a column that has no values at all in a subset of the rows.
     """
     filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
     sparse = [name for name in numbers if name not in filled]

@@ -1,4 +1,4 @@
-"""A model of a table as scikit-learn's tools see it: tags, probabilities, score, uncertainty."""
+"""The scikit-learn interface of a table model: tags, probabilities, score, uncertainty."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def _may_classify(model: BaseEstimator) -> bool:
 
 
 class TableEstimator(UncertaintyMixin, BaseEstimator):
-    """Protocol of scikit-learn and skuq for a model whose inputs are tables."""
+    """Interface of scikit-learn and skuq for a model whose inputs are tables."""
 
-    # The usual arguments X and y, which have other names here, are no metadata to be routed.
+    # `table` and `target` are this class's names of X and y, not metadata to be routed.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__score: ClassVar[dict[str, str]] = {"table": UNUSED, "target": UNUSED}
 
-    # Tables are read column by column, and give the usual columns where they have no rows.
+    # `predict` itself handles tables without rows: it returns its usual columns.
     _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(
         ("predict", "predict_interval", "predict_uncertainty")
     )
@@ -67,14 +67,14 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_rows,): of classes in the unit of
-            `estimator_`, of a quantity variances in squared units of the target; with the index of
-            a pandas table.
+            Total, aleatoric and epistemic part, each of shape (n_rows,): in a classification in the
+            unit of `estimator_`, in a regression variances in squared units of the target. A pandas
+            table keeps its index.
 
         Raises
         ------
         TableError
-            If a column is missing or of the wrong kind.
+            If a column is missing or has the wrong type.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
@@ -83,7 +83,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
 
     @available_if(_may_classify)
     def predict_proba(self, table: Any) -> FloatArray:
-        """Predict the probabilities of the classes; a regression has no such method.
+        """Predict class probabilities; not available in a regression.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         TableError
-            If a column is missing or of the wrong kind.
+            If a column is missing or has the wrong type.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
@@ -107,7 +107,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         return rows[names].to_numpy(dtype=np.float64)
 
     def score(self, table: Any, target: Any) -> float:
-        """Accuracy of the predicted classes, or R² of the predicted quantities.
+        """Return the accuracy of the predicted classes, or R² in a regression.
 
         Parameters
         ----------
@@ -119,12 +119,12 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         float
-            Larger is better, at most 1.
+            Accuracy or R², at most 1.
 
         Raises
         ------
         TableError
-            If a column is missing or of the wrong kind.
+            If a column is missing or has the wrong type.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
@@ -133,6 +133,6 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         predicted = self.predict(frame, n_explained=0)["prediction"]
         if self.classes_ is None:
             return float(r2_score(truth.to_numpy(dtype=float), predicted))
-        # By their text, as classes of two tables are compared.
+        # Compare as text: the same class may be stored with different types in the two tables.
         right = [as_text(a) == as_text(b) for a, b in zip(predicted, truth, strict=True)]
         return float(np.mean(right))

@@ -1,4 +1,4 @@
-"""Held-out rows in groups, whose predictions are measured apart."""
+"""Groups of held-out rows, and coverage and size of prediction sets per group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREDICTION = "prediction"
 
 
 def groups_in(X: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
-    """Columns of clean rows that divide them into up to 20 groups."""
+    """Return the text columns with 2 to 20 categories, each of which can define groups of rows."""
     names = [n for n in X if n not in numbers and 1 < X[n].nunique(dropna=False) <= MOST_GROUPS]
     return X[names].fillna("(missing)").reset_index(drop=True)
 
@@ -28,12 +28,12 @@ def by_group(
     by: str,
     regression: bool,
 ) -> pd.DataFrame:
-    """Coverage and size of sets or intervals in each group of held-out rows."""
+    """Coverage and size of prediction sets or intervals in each group of held-out rows."""
     if by not in (PREDICTION, *groups.columns):
         names = ", ".join(map(repr, (PREDICTION, *groups.columns)))
         raise ValueError(
-            f"Held-out rows cannot be measured by={by!r}; there are {names}. (Groups are columns "
-            f"of text with up to {MOST_GROUPS} categories.)"
+            f"`by` must be one of {names}, got {by!r}. (Only text columns with up to {MOST_GROUPS} "
+            "categories define groups.)"
         )
     predicted = held_out[PREDICTION].to_numpy()
     labels = groups[by].to_numpy() if by != PREDICTION else predicted

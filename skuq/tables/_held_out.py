@@ -18,29 +18,29 @@ from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
-MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
+MAX_HELD_OUT = 2000  # rows held out for calibration; also at most a fifth of the training table
 # Equal rows count as duplicates only if at least this share of the rows are distinct, and if equal
 # pairs exceed this many times their number under independent columns.
 FEWEST_DIFFERENT = 0.25
 OFTEN = 3
-FEWEST_TO_SUSPECT = 100  # held-out rows on which a model may be too good to be true
-SURE = 0.05  # of the log loss of guessing
-MOST_TO_SUSPECT = 10_000  # training rows from which a column is learnt alone
+FEWEST_TO_SUSPECT = 100  # held-out rows needed to check for leakage
+SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies
+MOST_TO_SUSPECT = 10_000  # training rows for a model of a single column
 
-WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")  # as ids are written beside missing ones, too
+WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")  # pandas stores ids as floats if some are missing
 
 Hashes = NDArray[np.uint64]
 
 
 class Parts(NamedTuple):
-    """Clean rows with their targets: those that train, and those that are held out."""
+    """Clean training rows and held-out rows, with their targets."""
 
     X: pd.DataFrame
     y: NDArray[Any]
     X_held: pd.DataFrame
     y_held: NDArray[Any]
-    notes: list[str]  # what was done
-    labels: pd.Index[Any]  # of the held-out rows in their table
+    notes: list[str]
+    labels: pd.Index[Any]  # index of the held-out rows in their table
 
 
 def hold_out_part(
@@ -51,7 +51,7 @@ def hold_out_part(
     random_state: int,
     id_column: str | None,
 ) -> Parts:
-    """Hold out a part of the rows of a table, `X` and `y` when clean."""
+    """Split a table into training and held-out rows; `X` and `y` are its clean rows and targets."""
     copies = copies_in(table)
     fit, held = hold_out(y, regression, random_state, copies)
     found = [notes.split_note(len(fit), len(held))]
@@ -68,7 +68,10 @@ def drop_overlap(
     ids: tuple[pd.Series, pd.Series] | None,
     labels: pd.Index[Any],
 ) -> Parts:
-    """Leave out of given held-out rows those that train; `ids` name the rows of both."""
+    """Drop from the held-out table the rows that are also in the training table.
+
+    `ids` are the ids of the rows of both tables, in this order: training, held-out.
+    """
     new = ~overlapping_rows(_with_target(X, y), _with_target(X_held, y_held), ids)
     found = [notes.given_note(int(new.sum()))]
     if not new.all():
@@ -92,16 +95,16 @@ def hold_out(
     y: NDArray[Any],
     regression: bool,
     random_state: int,
-    copies: Hashes | None = None,  # equal for equal rows; a copy goes where its first one goes
+    copies: Hashes | None = None,  # hashes of rows; duplicates stay on one side of the split
 ) -> Split:
-    """Rows to train on, with at least one of each class, and rows to hold out."""
+    """Split rows into training rows, with at least one of each class, and held-out rows."""
     split = _drawn(y, regression, random_state)
     if copies is None:
         return split
     _, first, kind = np.unique(copies, return_index=True, return_inverse=True)
     held = np.isin(np.arange(len(y)), split.held)[first[kind]]
     if not regression:
-        held &= np.isin(y, y[~held])  # every class trains
+        held &= np.isin(y, y[~held])  # every class keeps training rows
     if held.all() or not held.any():
         return split
     return Split(*(np.concatenate([part[held[part] == side] for part in split]) for side in (0, 1)))
@@ -113,14 +116,14 @@ def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
         return Split(
             *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
         )
-    # At most half of the rows of any class come first, since classes have two rows at least.
+    # The first n_held rows of this order contain at most half of each class (of two rows or more).
     random = np.random.RandomState(random_state)
     order = proportional_order(y, random.permutation(len(y)), random)
     return Split(order[n_held:], order[:n_held])
 
 
 def copies_in(frame: pd.DataFrame) -> Hashes | None:
-    """Return a number for each row, the same one for copies of it; None if there are no copies."""
+    """Return a hash of each row, equal for duplicates; None without duplicates."""
     rows = _hashes(frame)
     counts = np.unique(rows, return_counts=True)[1]
     if len(counts) == len(rows) or len(counts) < FEWEST_DIFFERENT * len(rows):
@@ -135,7 +138,7 @@ def _hashes(frame: pd.DataFrame | pd.Series) -> Hashes:
 
 
 def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
-    """Probability that two different rows of a table were equal if its columns were independent."""
+    """Probability that two distinct rows would be equal if the columns were independent."""
     different = frame[~pd.Series(rows).duplicated().to_numpy()]
     n_pairs, probability = max(1, len(different) * (len(different) - 1)), 1.0
     for name in different.columns:
@@ -145,19 +148,19 @@ def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
 
 
 def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None) -> list[str]:
-    """Say how many rows, and values of the id column, occur more than once."""
+    """Notes on rows and ids that occur more than once."""
     notes = []
     if copies is not None:
         n_copied = int(pd.Series(copies).duplicated(keep=False).sum())
         notes.append(
             f"{n_copied} rows of the training table occur more than once. Equal rows were kept "
-            "together, so that no row is measured whose copy trained the model."
+            "on one side of the split, so that no held-out row has a copy among the training rows."
         )
     elif (n_different := len(np.unique(_hashes(frame)))) < len(frame):
         notes.append(
-            f"Only {n_different} of the {len(frame)} rows of the training table are different. If "
-            "rows were copied, remove the copies, since they make the held-out rows flatter the "
-            "model; if equal rows stand for different cases, all is well."
+            f"Only {n_different} of the {len(frame)} rows of the training table are distinct. If "
+            "equal rows are copies, remove them: they make the measured quality too good. If they "
+            "are different cases with equal values, nothing needs to be done."
         )
     if ids is None:
         return notes
@@ -170,8 +173,8 @@ def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None
         different = frame.loc[~pd.Series(_hashes(frame)).duplicated().to_numpy(), ids].dropna()
         if different.duplicated().any():
             note += (
-                " If different rows of one id belong together, some of them may train the model "
-                "and others measure it, and the figures flatter it."
+                " If the rows of an id belong together, for example to one person, some of them "
+                "may train the model while others measure it, and the measured quality is too good."
             )
         notes.append(note)
     return notes
@@ -180,9 +183,9 @@ def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None
 def overlapping_rows(
     train: pd.DataFrame,
     held_out: pd.DataFrame,
-    ids: tuple[pd.Series, pd.Series] | None = None,  # of the rows of both
+    ids: tuple[pd.Series, pd.Series] | None = None,  # training, held-out
 ) -> BoolArray:  # (n_held_out,)
-    """Mark held-out rows that are in the training table too; refuse them if all are."""
+    """Mask of held-out rows that are also in the training table; an error if all of them are."""
     rows = _hashes(train)
     known = np.isin(_hashes(held_out), rows)
     n_different = len(np.unique(rows))
@@ -193,16 +196,16 @@ def overlapping_rows(
         known |= _named_alike(*ids)
     if known.all():
         raise TableError(
-            "All rows of the held-out table are in the training table too (with equal values or "
-            "equal ids), so they measure nothing; give rows that did not train the model, or leave "
-            "`held_out` away: a fifth of the training table is then held out."
+            "All rows of the held-out table are also in the training table (with equal values or "
+            "equal ids), so they cannot measure the model; pass rows that did not train it, or "
+            "omit `held_out` to hold out a fifth of the training table."
         )
     return known
 
 
 def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
-    """Which rows of the second table have an id of the first; missing ones are none."""
-    # As text: one id that is no number makes text of all of its file.
+    """Mask of rows of the second table whose id occurs in the first; missing ids never match."""
+    # Compare as text: one id that is not a number makes pandas read the whole column as text.
     names = [[None if pd.isna(v) else as_text(v) for v in each] for each in (first, second)]
     if all(name is None or WHOLE.fullmatch(name) for each in names for name in each):
         names = [[name and str(int(float(name))) for name in each] for each in names]
@@ -211,22 +214,22 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 
 
 def overlap_note(n_known: int, n_rows: int) -> str:
-    """State how many rows of a held-out table were left out."""
+    """Note how many rows were dropped from a held-out table."""
     were = "row is" if n_known == 1 else "rows are"
     return (
-        f"{n_known} of the {n_rows} {were} in the training table too (with equal values or equal "
-        "ids), and neither calibrate nor measure."
+        f"{n_known} of the {n_rows} held-out {were} also in the training table (with equal values "
+        "or equal ids), and used neither to calibrate nor to measure."
     )
 
 
 def leakage_warnings(
     train: tuple[pd.DataFrame, NDArray[Any]],
     held_out: tuple[pd.DataFrame, NDArray[Any]],
-    scores: FloatArray,  # one minus the probability of the class, (n_held_out,)
-    right: BoolArray,  # whether the model predicts it, (n_held_out,)
+    scores: FloatArray,  # one minus the probability of the true class, (n_held_out,)
+    right: BoolArray,  # whether the prediction is correct, (n_held_out,)
     numbers: Sequence[str],
 ) -> list[str]:
-    """Name columns that alone predict the class, if the model is too good to be true."""
+    """Warn of columns that predict the class on their own, if the log loss is suspiciously low."""
     share = np.unique(held_out[1], return_counts=True)[1] / len(right)
     loss = -np.log(np.maximum(1 - scores, 1e-12)).mean()
     if len(right) < FEWEST_TO_SUSPECT or loss > SURE * -(share * np.log(share)).sum():
@@ -240,7 +243,7 @@ def leakage_warnings(
         return []
     return [
         f"One column alone predicts the target as well as the model: {' or '.join(names)}. Is it "
-        "known before the outcome? If not, leave it out (`drop`): of new rows it will not be known."
+        "known before the outcome? If not, drop it (`drop`): it will be unknown for new rows."
     ]
 
 
@@ -250,11 +253,11 @@ def _accuracy_alone(
     held_out: tuple[pd.DataFrame, NDArray[Any]],
     numbers: Sequence[str],
 ) -> float:
-    """Accuracy of a small tree on one column, on held-out rows."""
+    """Accuracy on held-out rows of a small tree trained on one column."""
     some = np.random.default_rng(0).permutation(len(train[1]))[:MOST_TO_SUSPECT]
     X, y = train[0][[name]].iloc[some], train[1][some]
     encoder = as_codes(X, [name] if name in numbers else []).fit(X)
-    # As simple as a column is that was written down after the outcome.
+    # A leaked column determines the class by a simple rule, so a small tree is enough.
     tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)
     codes, new = (encoder.transform(part[[name]]) for part in (X, held_out[0]))
     return float((tree.fit(codes, y).predict(new) == held_out[1]).mean())

@@ -1,4 +1,4 @@
-"""Quality of a model of a table on the rows that it held out."""
+"""Quality of a table model, measured on its held-out rows."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from skuq.tables._validation import check_share
 
 
 class HeldOutMixin:
-    """Mixin for `TableModel`: measures on held-out rows, and the limits that these set."""
+    """Mixin for `TableModel`: quality on held-out rows, and the conformal limits from them."""
 
-    classes_: Any  # None in a regression, as the next one
+    classes_: Any  # None in a regression, like held_out_proba_
     held_out_proba_: Any
-    quantities_: Any  # None in a classification, as the next one
+    quantities_: Any  # None in a classification, like _held_out_quantiles
     _held_out_quantiles: Any
     _held_out_groups: pd.DataFrame
     held_out_: pd.DataFrame
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Measure predictions on the held-out rows, and those of somebody who guesses.
+        """Return the loss on the held-out rows, and that of a constant baseline.
 
         Returns
         -------
         loss : float
-            Log loss of the probabilities, in nats, or mean squared error of quantities.
+            Log loss of the probabilities, in nats, or mean squared error in a regression.
         guessing : float
-            That of the frequencies of the classes, or of the mean.
+            Loss of always predicting the class frequencies, or the mean.
         """
         label = self.held_out_["label"]
         if self.classes_ is None:
@@ -50,34 +50,37 @@ class HeldOutMixin:
         return loss, float(-(share * np.log(share)).sum())
 
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
-        """Measure prediction sets or intervals on held-out rows that did not calibrate them.
+        """Measure coverage and size of prediction sets or intervals on held-out rows.
 
-        Each half of the held-out rows is measured with the limit of the other. Both are NaN if
-        a half has too few rows to limit anything, fewer than ``coverage / (1 - coverage)``.
+        The sets or intervals of each half of the held-out rows are calibrated on the other half.
+        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows, which
+        are too few to exclude any value.
 
         Parameters
         ----------
         coverage : float, default=0.9
-            Probability that sets or intervals are meant to hold the true value.
+            Nominal coverage of the sets or intervals.
         by : str, default=None
-            Whom to measure apart: "prediction" takes tenths of the rows by the size of a predicted
-            quantity, or predicted classes; the name of a column of up to 20 categories takes these.
-            They are covered with the probability `coverage` on average, not each.
+            Groups to measure separately. "prediction" groups rows by predicted class or, in a
+            regression, by tenths of the predicted values; the name of a text column with up to 20
+            categories groups by its categories. Sets and intervals have the nominal coverage on
+            average over all rows, not in each group.
 
         Returns
         -------
         coverage : float
-            Share of the rows whose true value is covered.
+            Share of the rows whose set or interval contains the true value.
         size : float
             Mean number of classes in a set, or median width of the intervals.
 
-        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and of
-        quantities ``lowest`` and ``highest`` prediction.
+        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and in a
+        regression the ``lowest`` and ``highest`` prediction.
 
         Raises
         ------
         ValueError
-            If `coverage` is not between 0 and 1, or rows cannot be grouped so.
+            If `coverage` is not between 0 and 1, or `by` is not in `held_out_groups_` or
+            "prediction".
         """
         covered, size = self._measured(coverage)
         middle = np.median if self.classes_ is None else np.mean
@@ -88,26 +91,26 @@ class HeldOutMixin:
 
     @property
     def held_out_groups_(self) -> list[str]:
-        """Columns by which `measured_coverage` can group the held-out rows."""
+        """Columns that `measured_coverage` accepts as `by`."""
         return [*self._held_out_groups.columns]
 
     def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
-        """Measure predictions and prediction sets on the held-out rows of each true class.
+        """Measure accuracy and coverage on the held-out rows of each true class.
 
-        Prediction sets hold the true class with the probability `coverage` on average over all
-        rows, not over those of each class: a rare class may be held far less often.
+        Prediction sets have their nominal coverage on average over all rows, not within each class:
+        the coverage of a rare class may be much lower.
 
         Returns
         -------
         DataFrame
-            One row per class that is held out, in order: ``rows``, their number; ``accuracy``, the
-            share that is predicted right; ``coverage``, the share whose set holds the class,
-            measured as by `measured_coverage`, and NaN where that is.
+            One row per class among the held-out rows, in sorted order: ``rows``, their number;
+            ``accuracy``, the share predicted correctly; ``coverage``, the share whose set contains
+            the true class, measured as in `measured_coverage` (and NaN in the same cases).
 
         Raises
         ------
         ValueError
-            In a regression, which has no classes.
+            In a regression.
         """
         if self.classes_ is None:
             raise ValueError("A regression has no classes; use `measured_coverage`.")
@@ -124,12 +127,12 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Intervals of the held-out rows, each half of them calibrated by the other.
+        """Return intervals of the held-out rows, each half calibrated on the other half.
 
         Parameters
         ----------
         coverage : float, default=0.9
-            Probability that intervals are meant to hold the true value.
+            Nominal coverage of the intervals.
 
         Returns
         -------
@@ -140,11 +143,11 @@ class HeldOutMixin:
         Raises
         ------
         ValueError
-            In a classification, which has no intervals, and if `coverage` is not between 0 and 1.
+            In a classification, or if `coverage` is not between 0 and 1.
         """
         check_share(coverage)
         if self.quantities_ is None:
-            raise ValueError("Classes have no intervals; use `measured_by_class`.")
+            raise ValueError("A classification has no intervals; use `measured_by_class`.")
         lower, upper = np.full((2, len(self.held_out_)), np.nan)
         for calibrate, measure in self._halves(coverage):
             limit = self._limit(coverage, calibrate)
@@ -153,15 +156,15 @@ class HeldOutMixin:
         return PredictionInterval(lower, upper)
 
     def _halves(self, coverage: float) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """Held-out rows that calibrate, and those that are measured; none if there are too few."""
+        """Pairs of rows to calibrate on and rows to measure; empty if there are too few rows."""
         n_rows = len(self.held_out_)
-        if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
+        if n_rows // 2 < notes.fewest_held_out(coverage):  # the conformal limit would be infinite
             return []
         first, second = halves(n_rows, self.random_state)
         return [(first, second), (second, first)]
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Whether each held-out row is covered, and the size of its set or interval, or NaN."""
+        """Whether each held-out row is covered, and the size of its set or interval; or NaN."""
         check_share(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:

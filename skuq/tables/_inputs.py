@@ -1,4 +1,4 @@
-"""Tables of several libraries as DataFrames, results in the library of a table, and targets."""
+"""Conversion of tables between pandas, Polars and pyarrow, and access to the target."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pandas as pd
 from skuq.tables._validation import TableError, check_names
 from skuq.validation import as_pandas, as_table_of
 
-TARGET = "target"  # name of a target that is given as values without a name
+TARGET = "target"  # column name of a target passed as values without a name
 
 
 def as_frame(table: Any, which: str) -> pd.DataFrame:
-    """A table of pandas, Polars or pyarrow, or an array with columns x0, x1, ..., as a DataFrame.
+    """Convert a table of pandas, Polars or pyarrow, or an array, to a DataFrame.
 
-    Errors call it `which`.
+    Columns of an array are named x0, x1, ... Error messages call the table `which`.
     """
     if isinstance(table, pd.DataFrame):
         return table
     if _is_table(table):
-        # A name that two columns of pyarrow have cannot be looked up.
+        # Check first: pyarrow cannot look up a column name that occurs twice.
         names = getattr(table, "column_names", table.columns)
         check_names(pd.DataFrame(columns=list(names)), which)
         frame: pd.DataFrame = as_pandas(table)
@@ -30,22 +30,26 @@ def as_frame(table: Any, which: str) -> pd.DataFrame:
     if isinstance(table, np.ndarray) and table.ndim == 2:
         return pd.DataFrame(table).add_prefix("x").infer_objects()
     of_rows = isinstance(table, pd.Series | np.ndarray)
-    hint = "table[:1] is a table of one row" if of_rows else "pandas.DataFrame(...) makes one"
+    hint = (
+        "for a single row, select it as table[:1]"
+        if of_rows
+        else "convert it with pandas.DataFrame(...)"
+    )
     raise TableError(
-        f"The {which} must be a DataFrame of pandas or Polars, a pyarrow Table or an array of "
-        f"two dimensions, got {_described(table)}; {hint}."
+        f"The {which} must be a DataFrame of pandas or Polars, a pyarrow Table or a "
+        f"two-dimensional array, got {_described(table)}; {hint}."
     )
 
 
 def in_library_of(table: Any, frame: pd.DataFrame, same: Sequence[str]) -> Any:
-    """A DataFrame as a table of the library of another; columns `same` keep their type there."""
+    """Convert a DataFrame to the library of `table`, whose types the columns `same` keep."""
     return as_table_of(table.select([*same]), frame) if _is_table(table) else frame
 
 
 def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFrame, str]:
-    """A table that has the target as a column, and the column's name.
+    """Return the table with the target as a column, and the name of that column.
 
-    `target` is the name, or the values in the order of the rows, as scikit-learn passes them.
+    `target` is a column name, or the target values in row order.
     """
     if isinstance(target, str):
         return table, target
@@ -54,19 +58,19 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     name = name if isinstance(name, str) and name else TARGET
     if name in table and table[name].equals(column):
         raise TableError(
-            f"The target that was given as values is also the column {name!r} of the {which}; give "
-            "its name instead of the values, or leave the column out."
+            f"The target values are also the column {name!r} of the {which}; pass its name instead "
+            "of the values, or remove the column."
         )
-    name = name if name not in table else TARGET  # a Series that was made of a column has its name
+    name = name if name not in table else TARGET  # a Series derived from a column keeps its name
     if name in table:
         raise TableError(
-            f"The {which} has a column {name!r} that is not the target given as values; rename it."
+            f"The {which} has a column {name!r} that differs from the target values; rename it."
         )
     return table.assign(**{name: column}), name
 
 
 def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
-    """The target of each row of a table, by its name or as values."""
+    """Return the target of each row, looked up by column name or passed as values."""
     if isinstance(target, str):
         if target not in table:
             raise TableError(f"The {which} has no column {target!r}.")
@@ -74,16 +78,19 @@ def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
     values: Any = target.array if isinstance(target, pd.Series) else np.asarray(target)
     if np.ndim(values) != 1:
         raise TableError(
-            f"The target must be the name of a column of the {which}, or one value for each row, "
+            f"The target must be a column name of the {which}, or one value per row, "
             f"got {_described(target)}."
         )
     if len(values) != len(table):
-        raise TableError(f"There are {len(values)} targets for {len(table)} rows of the {which}.")
+        raise TableError(
+            f"The target has {len(values)} values, but the {which} has {len(table)} rows; pass one "
+            "value per row."
+        )
     return pd.Series(values, index=table.index)
 
 
 def _is_table(table: Any) -> bool:
-    """Whether this is a table of Polars or pyarrow, which is not imported for it."""
+    """Whether this is a table of Polars or pyarrow, checked without importing either."""
     kind = type(table)
     library = kind.__module__.partition(".")[0]
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"))

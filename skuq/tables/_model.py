@@ -1,4 +1,4 @@
-"""A model of a table: trained on one, it quantifies the uncertainty of the rows of others."""
+"""Table model: trains on a table and predicts the rows of other tables with their uncertainty."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from skuq.tables._validation import (
 )
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 
-N_TYPICAL = 20  # training rows whose values replace a row's to explain it
+N_TYPICAL = 20  # training rows whose values are substituted to explain a row
 OUTPUTS = (
     "prediction",
     "confidence",
@@ -115,66 +115,67 @@ OUTPUTS = (
     },
 )
 class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
-    """A model of the rows of a table that says how uncertain each of its predictions is.
+    """Model of a table that quantifies the uncertainty of each of its predictions.
 
-    Columns of numbers and text are prepared, a learner is chosen and trained, adversarial models
-    are searched around it (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`), and a part of the training
-    rows is held out to calibrate p-values, prediction sets and intervals, and to measure quality.
+    `fit` encodes the columns, selects and trains a learner, and searches adversarial models around
+    it (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held out to
+    calibrate p-values, prediction sets and intervals, and to measure quality.
 
-    It is a scikit-learn estimator: `clone`, ``GridSearchCV`` and ``cross_val_score`` take it, with
-    its own `score` or a scorer of probabilities. But `predict` returns a table with all that is
-    known of each row, so a scorer of predictions, such as "accuracy", needs a function around it.
+    `TableModel` is a scikit-learn estimator: it works with `clone`, ``GridSearchCV`` and
+    ``cross_val_score``, with its own `score` or with a scorer of probabilities. Since `predict`
+    returns a table with several columns, a scorer of predictions such as "accuracy" must be wrapped
+    in a function that selects the column ``prediction``.
 
     Parameters
     ----------
     estimator : str or estimator, default="auto"
-        "auto" takes the best of boosted trees, a linear model and a network in cross-validation.
-        "hgb", "logistic" (for a regression: linear), "network" and "forest" name a learner. A
-        fitted scikit-learn classifier, regressor or pipeline is never trained again, and gets the
-        columns of the table by name; in a `FrozenEstimator` it survives `clone` too. An estimator
-        with `predict_uncertainty` is cloned and trained on scaled numbers and indicators of
-        categories.
+        "auto" selects the best of boosted trees, a linear model and a network (in a regression also
+        a forest) by cross-validation. "hgb", "logistic" (in a regression: linear), "network" and
+        "forest" select a learner. A fitted scikit-learn classifier, regressor or pipeline is used
+        without further training and receives the columns of the table by name; inside a
+        `FrozenEstimator` it also stays fitted in a `clone`. An estimator with `predict_uncertainty`
+        is cloned and trained on scaled numbers and one-hot indicators of categories.
     task : {"auto", "classification", "regression"}, default="auto"
-        Whether the target is a class or a quantity. "auto" takes text, yes and no, and whole
-        numbers of up to 20 values for classes, and all other numbers for quantities.
+        Whether to predict classes or quantities. "auto" treats text, booleans, and integers with up
+        to 20 distinct values as classes, and all other numbers as quantities.
     missing : {"impute", "refuse"}, default="impute"
-        What to do about missing values.
+        Whether missing values are imputed or raise an error.
     random_state : int, default=0
-        Choice of the held-out rows, training and search.
+        Seed of the held-out split, training and search.
     n_jobs : int, default=None
-        Processes of the search.
+        Number of processes for the search.
     progress : callable, default=None
-        Gets a sentence on each step as it begins.
+        Called with a sentence at the start of each step.
 
     Attributes
     ----------
     task_ : {"classification", "regression"}
-        What was predicted.
+        Task that the model was trained for.
     target_ : str
         Name of the target.
     id_ : str or None
         Name of the column that identifies rows.
     feature_names_in_ : ndarray of shape (n_features,)
-        Columns that predictions are made from.
+        Names of the feature columns.
     classes_ : ndarray of shape (n_classes,) or None
         Sorted labels; None in a regression.
     name_ : str
-        The learner, or what was given.
+        Name of the learner or of the estimator passed.
     comparison_ : Comparison
-        Losses of the learners that were compared.
+        Cross-validation losses of the compared learners.
     estimator_ : estimator
-        The fitted estimator, which takes encoded columns.
+        The fitted estimator; its inputs are encoded columns.
     held_out_ : DataFrame
-        The held-out rows: prediction, confidence, parts of the uncertainty, and the true ``label``,
-        with the index that they have in their table. A model that `load` returns numbers them.
+        Results of the held-out rows: prediction, confidence, parts of the uncertainty, and the true
+        ``label``, with their index in the original table (after `load`: numbered from 0).
     combination_ : skuq.ood.Combination
-        What makes rows unusual, compared with the held-out ones.
+        Combined score of how unusual a row is, calibrated on the held-out rows.
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
-        Their predicted probabilities; None in a regression.
+        Predicted probabilities of the held-out rows; None in a regression.
     notes_ : list of str
-        What was done to the training table, in sentences; the warnings come first.
+        Sentences on how the training table was processed; warnings come first.
     warnings_ : list of str
-        Those of the notes that say what may have been misread or was set aside.
+        The notes on data that may have been misread or were dropped.
 
     References
     ----------
@@ -193,7 +194,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "estimator": "no_validation",  # by `fit`: a loaded model has the name of what was given
+        "estimator": "no_validation",  # checked in `fit`; in a loaded model it is only a name
         "task": [StrOptions({"auto", "classification", "regression"})],
         "missing": [StrOptions({"impute", "refuse"})],
         "random_state": [Interval(Integral, 0, 2**32 - 1, closed="both")],
@@ -229,24 +230,24 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ) -> Self:
         """Train on a table.
 
-        Rows without a target are left out, and so are columns that teach nothing: those without
-        values, texts that hardly repeat, and numbers of the rows. ``notes_`` name them.
+        Rows without a target are dropped, and so are uninformative columns: columns without values,
+        text columns whose values hardly repeat, and row numbers. ``notes_`` lists them.
 
         Parameters
         ----------
         train : DataFrame of pandas or Polars, pyarrow Table, or ndarray
             Training table, shape (n_rows, n_columns). Columns of an array are called x0, x1, ...
         target : str or array-like of shape (n_rows,)
-            Name of its column with what is to be predicted; or the values, in the order of the
-            rows, of which a Series may say the name, else "target".
+            Name of the target column; or the target values in row order, named by the Series, or
+            "target".
         drop : sequence of str, default=()
-            Columns to leave out.
+            Columns not to use as features.
         id_column : str, default=None
-            Column that identifies rows: not learnt from, but kept in the results.
+            Column that identifies rows; not a feature, but included in the results.
         held_out : table as `train`, with the target as a column; default=None
-            Rows with the target that calibrate and measure instead of a part of `train`. A given
-            model that was trained on `train` needs such rows for honest figures. Rows that are in
-            `train` too are left out of them.
+            Labelled rows for calibration and measurement, instead of a part of `train`. Pass them
+            for a fitted estimator that was trained on `train`: its own training rows would make it
+            look better than it is. Rows that are also in `train` are dropped from `held_out`.
 
         Returns
         -------
@@ -256,9 +257,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing or has several values in a cell, none is left to learn from,
-            the target does not suit the task, all held-out rows are in `train`, or a given model
-            is not fitted. It is a `ValueError`.
+            If a column is missing or has several values in a cell, no feature column is left,
+            the target does not suit the task, all held-out rows are in `train`, or an estimator
+            passed as fitted is not. `TableError` is a `ValueError`.
         """
         self._validate_params()
         self._check_estimator()
@@ -270,20 +271,22 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         given = is_given(self.estimator)
         wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
-            raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
+            raise TableError(
+                f"The id column {id_column!r} has the name of a column of the results; rename it."
+            )
         train, held_out, found, warned = self._with_targets(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         if not len(columns.feature_names_in_):
-            raise TableError("The training table has no column left to learn from.")
+            raise TableError("The training table has no feature column left.")
         cleaned = self._clean(columns, train, "training table")
         X = cleaned.X
         refuse_many(cleaned.cells, len(X), given)
         columns.accept(cleaned.cells)
         warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
         found += notes.missing_notes(X, "training table", self.missing)
-        if given:  # such a model has read its columns already, whatever they hold
+        if given:  # a fitted estimator parses its raw columns itself
             check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
         else:
             found += columns.notes_
@@ -332,49 +335,54 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def predict(
         self, table: Any, *, coverage: float = 0.9, n_explained: int = 100, strict: bool = False
     ) -> Any:
-        """Predict the rows of a table, or of a part of it, and quantify the uncertainty of each.
+        """Predict each row of a table, with its uncertainty.
 
-        A row gets the same numbers whatever rows are predicted with it; only the choice of the
-        rows that get reasons depends on the others. A row with a cell that cannot be read, such as
-        a word in a column of numbers, is not scored: its outputs are missing, and its ``reasons``
-        say why, after "not scored".
+        The numbers of a row do not depend on the other rows in the table; only the selection of the
+        rows that are explained does. A row with an unreadable cell, such as a word in a numeric
+        column, is not scored: its outputs are missing, and its ``reasons`` are "not scored: ...".
 
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
             Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
         coverage : float, default=0.9
-            Probability that prediction sets or intervals hold the true value.
+            Coverage of the prediction sets or intervals.
         n_explained : int, default=100
-            Number of rows that get reasons, the most unusual ones.
+            Number of rows, the most unusual ones, for which ``reasons`` are computed.
         strict : bool, default=False
-            Whether a table is refused of which a row cannot be scored.
+            Whether to raise an error if any row cannot be scored.
 
         Returns
         -------
         DataFrame or pyarrow Table
-            One row per row, in order, in the library of `table`, with the index of a pandas table;
-            of pandas for an array. The id column, if there is one; ``prediction``;
-            ``confidence``, the largest probability (classification); ``total``, ``aleatoric`` and
-            ``epistemic``, in a regression variances, in squared units of the target, with
-            ``std``, the root of the total; ``conformal_p_value``, the share of rows that are at
-            least as unusual, among the held-out ones and the row itself: of rows from the
-            distribution of the training rows, at most a share p is expected to have a p-value of p
-            or less;
-            ``prediction_set``, or ``lower`` and ``upper``; ``unseen``, columns with a category (or
-            a missing number) that no training row has; ``out_of_range``, columns with numbers
-            beyond those of the training rows; ``reasons``, up to three columns with their values:
-            unseen ones, and those that most of the epistemic uncertainty comes from. Lists are
-            separated by "; ". In a classification the probability of each class follows, in
-            columns such as ``p(yes)``, which `skuq.audit.audit_files` finds. How unusual a row is,
-            is combined as by `skuq.OODDetector`, of its epistemic part and of the number of its
-            columns with unseen values or with numbers that are out of range by more than half the
-            width of the range.
+            One row per input row, in order, in the library of `table` (pandas for an array), with
+            the index of a pandas table. Lists in a cell are separated by "; ". Columns:
+
+            - the id column, if there is one;
+            - ``prediction``;
+            - ``confidence``, the largest probability (classification);
+            - ``total``, ``aleatoric`` and ``epistemic`` uncertainty: in a regression variances, in
+              squared units of the target, with ``std``, the square root of the total;
+            - ``conformal_p_value``, the share of rows that are at least as unusual, among the
+              held-out rows and the row itself. Of rows from the training distribution, at most a
+              share p is expected to have a p-value of p or less;
+            - ``prediction_set``, or ``lower`` and ``upper``;
+            - ``unseen``, columns whose category (or missing number) no training row has;
+            - ``out_of_range``, columns with numbers outside the range of the training rows;
+            - ``reasons``, up to three columns with their values: columns with unseen values, and
+              columns that contribute most to the epistemic uncertainty;
+            - in a classification the probability of each class, in columns such as ``p(yes)``,
+              which `skuq.audit.audit_files` recognises.
+
+            How unusual a row is combines two scores as `skuq.OODDetector` does: its epistemic
+            uncertainty, and the number of its columns with unseen values or with numbers outside
+            the training range by more than half the width of that range.
 
         Raises
         ------
         TableError
-            If a column is missing, or no row of several can be scored, or not all, if `strict`.
+            If a column is missing, if there are several rows and none can be scored, or, with
+            `strict`, if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
@@ -383,7 +391,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         X, unscored, _ = self._rows(table)
         if unscored and (strict or 1 < len(unscored) == len(table)):
             refuse_unread_rows(unscored, NEW, len(table))
-        if X.empty:  # any row, for the columns of the results
+        if X.empty:  # score any row, to obtain the columns of the results
             X = self._typical_rows.head(1)
         scored, outputs, disagreement = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
@@ -407,15 +415,15 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return in_library_of(given, scored.set_axis(table.index), same)
 
     def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
-        """Predict quantiles of a quantity, which are calibrated only where `predict` returns them.
+        """Predict quantiles of the target in a regression; without conformal calibration.
 
         Parameters
         ----------
         table : DataFrame of shape (n_rows, n_columns)
             Rows; columns that were not trained on are ignored.
         levels : array-like of shape (n_levels,), default=None
-            Levels between 0 and 1; None takes 25 from 0.005 to 0.995, beyond which the outermost
-            quantiles are returned.
+            Levels between 0 and 1; None means 25 levels from 0.005 to 0.995. Levels beyond these
+            two return the outermost quantiles.
 
         Returns
         -------
@@ -425,10 +433,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         ValueError
-            In a classification, which has no quantiles, and for other levels.
+            In a classification, or if a level is not between 0 and 1.
         """
         if self.quantities_ is None:
-            raise ValueError("Classes have no quantiles; use `predict`.")
+            raise ValueError("A classification has no quantiles; use `predict`.")
         wanted = LEVELS if levels is None else checked_levels(levels)
         frame = as_frame(table, NEW)
         X, unread, _ = self._rows(frame)
@@ -439,14 +447,14 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return quantiles
 
     def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
-        """Predict the intervals of a quantity, as in the columns ``lower`` and ``upper``.
+        """Predict intervals in a regression: the columns ``lower`` and ``upper`` of `predict`.
 
         Parameters
         ----------
         table : DataFrame of shape (n_rows, n_columns)
             Rows; columns that were not trained on are ignored.
         coverage : float, default=0.9
-            Probability that an interval holds the true value.
+            Coverage of the intervals.
 
         Returns
         -------
@@ -456,28 +464,28 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         ValueError
-            In a classification, which has no intervals, and if `coverage` is not between 0 and 1.
+            In a classification, or if `coverage` is not between 0 and 1.
         """
         check_share(coverage)
         if self.quantities_ is None:
-            raise ValueError("Classes have no intervals; use `predict`.")
+            raise ValueError("A classification has no intervals; use `predict`.")
         rows = self.predict(as_frame(table, NEW), coverage=coverage, n_explained=0)
         return PredictionInterval(rows["lower"].to_numpy(), rows["upper"].to_numpy())
 
     def count(self, table: Any) -> pd.DataFrame:
-        """Count what is special about each column of a table; counts of parts can be added up.
+        """Count special values by column; the counts of parts of a table can be added up.
 
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, as `predict` takes them.
+            Rows to predict.
 
         Returns
         -------
         pandas.DataFrame of int
-            One row per column; ``missing``, ``unseen`` and ``out_of_range``, of the rows that can
-            be scored; ``ranges``, cells such as "10 - 20" that are read as their middle; and
-            ``unread``, cells for which a row cannot be scored.
+            One row per column, with the number of ``missing``, ``unseen`` and ``out_of_range``
+            values in the rows that can be scored; ``ranges``, cells such as "10 - 20" that are read
+            as their midpoint; and ``unread``, cells because of which a row cannot be scored.
         """
         X, _, cells = self._rows(as_frame(table, NEW))
         counts = {
@@ -505,19 +513,21 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         known = hasattr(self.estimator, "__sklearn_tags__")
         if not known or not (is_classifier(self.estimator) or is_regressor(self.estimator)):
             raise TableError(
-                f"{type(self.estimator).__name__} is neither a classifier nor a regressor."
+                f"`estimator` must be a classifier or a regressor, got "
+                f"{type(self.estimator).__name__}."
             )
         regression = bool(is_regressor(self.estimator))
         if self.task not in ("auto", "regression" if regression else "classification"):
             raise TableError(
-                f"{type(self.estimator).__name__} cannot do a {self.task} (`task={self.task!r}`)."
+                f"{type(self.estimator).__name__} does not support `task={self.task!r}`; leave "
+                '`task` at "auto", or pass an estimator for this task.'
             )
         return regression
 
     def _with_targets(
         self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
     ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str], list[str]]:
-        """Rows whose target is known, and read if it is text; notes and warnings."""
+        """Training and held-out rows with a target, parsed if it is text; notes and warnings."""
         task = self.task
         if not isinstance(self.estimator, str):
             task = "regression" if self._is_regression(train, target) else "classification"
@@ -533,7 +543,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
     ) -> tuple[Parts, list[str]]:
-        """Training rows and those of another table, without the ones that are in both."""
+        """Training rows, and the rows of a held-out table that are not among them; and warnings."""
         which = "held-out table"
         check_names(table, which)
         cleaned = self._clean(self.columns_, table, which)
@@ -588,7 +598,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return cleaned
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str], list[Cells]]:
-        """Clean rows of a table to predict, those that cannot be read, and the cells."""
+        """Clean rows of a table to predict, reasons of unreadable rows, and cells of wrong type."""
         check_is_fitted(self)
         which = NEW
         check_names(table, which)
@@ -605,9 +615,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return encoded(self.encoder_, self.columns_, X)
 
     def _disagreement(self, X: pd.DataFrame) -> FloatArray:
-        """Measure that columns are explained by: the epistemic part, or the spread of regressors.
+        """Uncertainty that `reasons` explain: the spread of the models, or the epistemic part.
 
-        The former grows with the latter, and costs a quadrature for each row.
+        Regressors use the spread, because the epistemic part increases with the spread but needs
+        a quadrature for each row.
         """
         inputs = self._encoded(X)
         if hasattr(self.estimator_, "predict_model_std"):
@@ -618,7 +629,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _scored(
         self, X: pd.DataFrame, *, held_out: bool = False
     ) -> tuple[pd.DataFrame, FloatArray, FloatArray]:
-        """Predictions and uncertainty; probabilities or quantiles; and what ranks unusual rows."""
+        """Predictions with uncertainty; probabilities or quantiles; and disagreement by row."""
         inputs = self._encoded(X)
         with table_errors(self.name_, X):
             if self.quantities_ is not None:
@@ -631,18 +642,18 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return frame, proba, uncertainty.part_or_total("epistemic")
 
     def _regions(self, outputs: FloatArray, coverage: float) -> dict[str, Any]:
-        """Columns with prediction sets or intervals."""
+        """Result columns with prediction sets or intervals."""
         limit = self._limit(coverage)
         if self.quantities_ is not None:
             lower, upper = self.quantities_.interval(outputs, coverage, limit)
             return {"lower": lower, "upper": upper}
-        names = [str(label) for label in pd.Index(self.classes_)]  # as files show predictions
+        names = [str(label) for label in pd.Index(self.classes_)]  # same text as in written files
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 
 
 def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, FloatArray]:
-    """What makes rows unusual, larger for more unusual ones; (n_rows,) each."""
+    """Scores of each row by name, larger for more unusual rows; (n_rows,) each."""
     return {
         "support": n_unsupported.to_numpy(dtype=np.float64),
         "epistemic": np.asarray(disagreement, np.float64),

@@ -1,9 +1,9 @@
-"""Contents that a model from a file may have: nothing that reads files, hangs or fills the memory.
+"""Checks of a model loaded from a file: nothing may read files, run forever or exhaust memory.
 
-Skops makes no objects but those of types that it knows. Some of these estimators do as much as a
-program all the same: a vectorizer of texts reads the files that they name, a cache loads pickles,
-and a pattern can search for ever. Whatever is not listed here is as harmless as what it computes,
-or as slow.
+Skops only creates objects of types on its list of trusted types. Some of these estimators are
+dangerous nevertheless: a text vectorizer can read the files that its input names, a cache loads
+pickles, and a regular expression can backtrack forever. These checks refuse such parameters. All
+other parameters only affect the results and the running time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import re
 from functools import partial
 from pathlib import Path
-from re import _parser  # type: ignore[attr-defined]  # what compiles patterns
+from re import _parser  # type: ignore[attr-defined]  # parser of regular expressions
 from string import Formatter
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -28,20 +28,20 @@ from skuq.stored import MARK
 from skuq.tables._model_trees import is_damaged
 from skuq.tables._validation import TableError
 
-# Attributes by their names without underscores, which many get when a model is fitted: the only
-# value that is allowed, and the reason against others.
+# Attributes, named without leading and trailing underscores (fitted ones have them): the only
+# allowed value, and the reason to refuse others.
 ALLOWED = {
-    "in_fit": (False, "which passes over the checks of rows"),
-    "input": ("content", "which reads the files that texts of the table name"),
-    "memory": (None, "which writes a cache, and loads its files as pickles"),
-    "preprocessor": (None, "which hands rows on that are not checked"),
+    "in_fit": (False, "which skips the checks of input rows"),
+    "input": ("content", "which reads the files named in the table"),
+    "memory": (None, "which writes a cache and loads pickles from it"),
+    "preprocessor": (None, "which passes on rows that are not checked"),
 }
-# Numbers of repetitions, of processes or of columns.
+# Largest numbers of iterations, processes or columns.
 LARGEST = {
     "max_doc_update_iter": 100_000,
     "max_iter": 100_000,
     "n_estimators": 100_000,
-    "n_features": 2**22,  # of hashes of words
+    "n_features": 2**22,  # of hashing vectorizers
     "n_features_out": 2**22,
     "n_features_outs": 2**22,
     "n_jobs": 256,
@@ -52,9 +52,9 @@ LARGEST = {
     "sample_steps": 1_000,
     "transform_max_iter": 100_000,
 }
-LARGEST_INTEGER = 10**7  # of an estimator, where nothing else is said
-# Integers that do not decide how much is computed: seeds, values that stand for others,
-# limits of fitting, numbers of rows, and a place in memory.
+LARGEST_INTEGER = 10**7  # for integer attributes without a limit of their own
+# Integers that do not affect the cost of prediction: seeds, replacement values, limits used in
+# fitting, numbers of rows, and an object id.
 UNLIMITED = re.compile(
     r"categories|classes|random_state|(random_)?seed|fill_value|missing_values"
     r"|encoded_missing_value|unknown_value|(pos|neg)_label|constant"
@@ -62,34 +62,34 @@ UNLIMITED = re.compile(
     r"|n_samples\w*|stop_words_id|t"
 )
 LARGEST_POLYNOMIAL = 10**6  # terms
-LARGEST_MODEL = 10**7  # objects, each counted as often as it is used
-LARGEST_EXPANSION = 100  # bytes in memory for each in the file
-LARGEST_SCHEMA = 2**26  # bytes of JSON, which take some twenty times as much memory as objects
-SMALL_MODEL = 2**28  # bytes that need no comparison with the size of the file
-LARGEST_PATTERN = 1_000  # characters, and ways to match other than by the unbounded repetition
-UNBOUNDED = 64  # repetitions
+LARGEST_MODEL = 10**7  # objects, counted once per reference
+LARGEST_EXPANSION = 100  # bytes in memory per byte of the file
+LARGEST_SCHEMA = 2**26  # bytes of JSON; as objects they need about twenty times as much memory
+SMALL_MODEL = 2**28  # bytes; smaller models may exceed LARGEST_EXPANSION
+LARGEST_PATTERN = 1_000  # characters, and ways to match apart from the unbounded repetition
+UNBOUNDED = 64  # repetitions from which a repetition counts as unbounded
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 
 
 class _Refused(Exception):
-    """Reason why a model is not used without trust."""
+    """Reason to refuse an untrusted model."""
 
 
 def check_contents(path: Path, model: Any) -> None:
-    """Refuse a model from a file with parts that do more than compute.
+    """Refuse a model from a file if a part of it may read files, call functions or run forever.
 
     Parameters
     ----------
     path : Path
         The file.
     model : object
-        Estimator, or containers of estimators, that skops has made from types that it knows.
+        Estimator, or container of estimators, loaded by skops from trusted types only.
 
     Raises
     ------
     TableError
-        It names the step and its parameter.
+        The message names the step and its parameter.
     """
     try:
         _Contents().visit(model, (), None)
@@ -100,7 +100,7 @@ def check_contents(path: Path, model: Any) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Refuse a file of skops that takes much more memory than space on the disk."""
+    """Refuse a skops file whose contents need much more memory than the file has bytes."""
     largest = max(SMALL_MODEL, LARGEST_EXPANSION * path.stat().st_size)
     with ZipFile(path) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
@@ -109,10 +109,10 @@ def check_archive(path: Path) -> None:
             raise _error(path, f"The description of the model (schema.json) takes {n_bytes}")
         _check_size(path, sum(sizes.values()), largest)
         for name in sizes:
-            if name.endswith(".npz"):  # an archive itself
+            if name.endswith(".npz"):  # a nested archive
                 with ZipFile(io.BytesIO(archive.read(name))) as inner:
                     sizes[name] += sum(info.file_size for info in inner.infolist())
-        used: list[int] = []  # a file may be named many times, and is then loaded as often
+        used: list[int] = []  # one entry per reference, since each reference loads the file again
 
         def count(record: dict[str, Any]) -> None:
             used.append(sizes.get(str(record.get("file")), 0))
@@ -128,22 +128,22 @@ def _check_size(path: Path, n_bytes: int, largest: int) -> None:
 
 def _error(path: Path, reason: str) -> TableError:
     return TableError(
-        f"{path}: {reason}. A model is a program; if you trust whoever made it, say so "
-        "(`trust=True`)."
+        f"{path}: {reason}. Loading a model can run code; if you trust its source, pass "
+        "`trust=True`."
     )
 
 
 class _Contents:
-    """The objects of a model, each of which is looked at once for each width of its rows."""
+    """Visitor that checks each object of a model once per number of columns."""
 
     def __init__(self) -> None:
-        # With the objects themselves, so that no other one gets the same identity.
+        # Keep the objects alive, so that no new object can reuse an id.
         self._sizes: dict[tuple[int, int | None], tuple[Any, int]] = {}
 
     def visit(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
-        """Check an object in these steps, and return how many objects it uses.
+        """Check an object within pipeline `steps`; return the number of objects it refers to.
 
-        `width` is the number of columns that trees get, where another estimator calls them.
+        `width` is the number of columns passed to trees by an enclosing estimator.
         """
         if value is None or isinstance(value, bool | int | float | str | bytes | type | np.ufunc):
             return 0
@@ -153,23 +153,23 @@ class _Contents:
             self._sizes[key] = value, 1 + self._visit_parts(value, steps, width)
         size = self._sizes[key][1]
         if size > LARGEST_MODEL:
-            raise _Refused("The model uses its parts so many times that it would never end")
+            raise _Refused("The model refers to its parts so often that it would run forever")
         return size
 
     def _visit_parts(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
         if isinstance(value, FunctionType | BuiltinFunctionType | partial):
-            raise _Refused(f"A function of somebody else{_within(steps)} would be called")
+            raise _Refused(f"A custom function{_within(steps)} would be called")
         if isinstance(value, MethodType):
             if not (isinstance(value.__self__, Pipeline) and value.__name__ == "transform"):
                 raise _Refused(f"The method {value.__name__}{_within(steps)} would be called")
             return self.visit(value.__self__, steps, width)
         if isinstance(value, np.ndarray):
-            if type(value) is not np.ndarray:  # of which checks see other values than compiled code
+            if type(value) is not np.ndarray:  # a subclass could show the checks other values
                 raise _Refused(f"An array{_within(steps)} is a {type(value).__name__}")
             parts = value.ravel().tolist() if value.dtype.hasobject else []
             return sum(self.visit(part, steps, width) for part in parts)
         if isinstance(value, list | tuple | set):
-            # As pipelines name their steps.
+            # A (name, estimator) pair of a pipeline.
             if len(value) > 1 and isinstance(value, tuple) and isinstance(value[0], str):
                 steps = (*steps, value[0]) if hasattr(value[1], "get_params") else steps
             return sum(self.visit(part, steps, width) for part in value)
@@ -192,7 +192,7 @@ class _Contents:
                 value.check_format(full_check=True)
             except ValueError as error:
                 raise _Refused(f"An array{_within(steps)} is damaged: {error}") from error
-        # Gradient boosting gives its rows to trees that do not check them; others check their own.
+        # Trees of gradient boosting do not check the rows they receive; other estimators do.
         has_trees = name.startswith("GradientBoosting") or {"tree_", "_predictors"} & {*attributes}
         passed = width if has_trees else None
         return sum(self.visit(part, steps, passed) for part in attributes.values())
@@ -201,7 +201,7 @@ class _Contents:
 def _check_attributes(
     attributes: dict[str, Any], owner: str, steps: tuple[str, ...], default: float = math.inf
 ) -> None:
-    """Refuse attributes of an owner; integers without a limit of their own have the default."""
+    """Refuse an attribute with a dangerous value; `default` limits integers not in `LARGEST`."""
     for name, value in attributes.items():
         reason = _problem(name.strip("_"), value, attributes, default)
         if reason:
@@ -214,18 +214,18 @@ def _within(steps: tuple[str, ...]) -> str:
 
 
 def _problem(name: str, value: Any, attributes: dict[str, Any], default: float) -> str:
-    """Reason against the value of an attribute, named without underscores at its ends; or empty."""
+    """Return the reason to refuse an attribute's value, or ""; `name` has no outer underscores."""
     if name in ALLOWED:
         allowed, reason = ALLOWED[name]
         return "" if type(value) is type(allowed) and value == allowed else reason
-    # Other arrays may hold names of classes, which are numbers of any size.
+    # Arrays under other names may contain class labels, which are integers of any size.
     largest = _largest(value, of_arrays=name in LARGEST)
     limit = LARGEST.get(name, math.inf if UNLIMITED.fullmatch(name) else default)
     if largest > limit:
         return f"more than {limit:,}"
     if name in ("degree", "max_degree") and "interaction_only" in attributes:
         width = attributes.get("n_features_in_", 1)
-        n_terms = math.comb(width + largest, min(width, largest, 20))  # 20 of 40 are enough
+        n_terms = math.comb(width + largest, min(width, largest, 20))  # comb(40, 20) > the limit
         if n_terms > LARGEST_POLYNOMIAL:
             return f"which makes more than {LARGEST_POLYNOMIAL:,} columns"
     if name.endswith("pattern") and value is not None:
@@ -233,12 +233,12 @@ def _problem(name: str, value: Any, attributes: dict[str, Any], default: float) 
     if name == "verbose_feature_names_out" and isinstance(value, str):
         fields = [field[1:] for field in Formatter().parse(value) if field[1] is not None]
         plain = all(field == (field[0], "", None) for field in fields)
-        return "" if plain else "which may take any memory"
+        return "" if plain else "a format that may need unlimited memory"
     return ""
 
 
 def _largest(value: Any, *, of_arrays: bool) -> int:
-    """Largest integer in a number or a list of numbers, and in arrays of more than one; else 0."""
+    """Largest integer in a number or list, or (if `of_arrays`) in a longer array; else 0."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if of_arrays or value.size == 1 else 0
     if isinstance(value, list | tuple):
@@ -246,14 +246,14 @@ def _largest(value: Any, *, of_arrays: bool) -> int:
     return int(value) if isinstance(value, int | np.integer) else 0
 
 
-# --- patterns ------------------------------------------------------------------------------------
+# --- regular expressions -------------------------------------------------------------------------
 
 
 def pattern_problem(pattern: Any) -> str:
-    """Reason why a search for a pattern may take for ever; empty if it cannot.
+    """Return the reason why a regular expression may backtrack forever, or "".
 
-    A search tries all ways to match. Their number stays small if one repetition alone is unbounded
-    and no group is repeated.
+    A search tries all ways to match. Their number stays small if at most one repetition is
+    unbounded and no group is repeated.
     """
     try:
         if len(pattern) > LARGEST_PATTERN:
@@ -264,21 +264,21 @@ def pattern_problem(pattern: Any) -> str:
     except _Refused as refused:
         return str(refused)
     if n_unbounded > 1:
-        return f"a pattern with {n_unbounded} unbounded repetitions, which can search for ever"
+        return f"a pattern with {n_unbounded} unbounded repetitions, which can search forever"
     if n_ways > LARGEST_PATTERN:
-        return "a pattern with so many alternatives that it can search for ever"
+        return "a pattern with so many alternatives that it can search forever"
     return ""
 
 
 def _ways(pattern: Any) -> tuple[int, int]:
-    """Number of unbounded repetitions, and of ways to match by all others."""
+    """Number of unbounded repetitions, and number of ways to match all other parts."""
     n_unbounded, n_ways = 0, 1
     for operation, argument in pattern:
         name = str(operation)
         if name in _REPEATS:
             low, high, repeated = argument
             if high > 1 and [str(each[0]) in _ONE_CHARACTER for each in repeated] != [True]:
-                raise _Refused("a pattern that repeats a group, which can search for ever")
+                raise _Refused("a pattern that repeats a group, which can search forever")
             is_bounded = high <= UNBOUNDED
             n_unbounded += not is_bounded
             n_ways *= high - low + 1 if is_bounded else 1
@@ -291,7 +291,7 @@ def _ways(pattern: Any) -> tuple[int, int]:
 
 
 def _inner(argument: Any) -> list[Any]:
-    """Patterns within the argument of an operation."""
+    """Subpatterns in the argument of an operation."""
     if isinstance(argument, _parser.SubPattern):
         return [argument]
     if isinstance(argument, list | tuple):

@@ -1,7 +1,7 @@
-"""Trees in a model from a file, which lead to no memory but that of their arrays and of the rows.
+"""Bounds checks of the trees in a model from a file.
 
-Compiled code follows the nodes of a tree, and adds up the trees of gradient boosting, without a
-look at the sizes of arrays: a forged tree would read or write what belongs to others.
+Compiled code follows the nodes of a tree, and adds up the trees of gradient boosting, without
+checking array bounds. A forged tree could read or write memory outside its arrays.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.dummy import DummyClassifier
 
-N_WORDS = 8  # of 32 bits each, for 256 categories
+N_WORDS = 8  # 32-bit words of a bitset for 256 categories
 
 
 def is_damaged(value: Any, width: int) -> bool:
-    """Whether an object is a tree, or consists of trees, that lead astray in rows of that width."""
+    """Whether an object contains a tree with out-of-bounds accesses for rows of `width` columns."""
     name, attributes = type(value).__name__, getattr(value, "__dict__", {})
     if name == "Tree":
         return value.value.size < value.node_count or not _lead_on(
@@ -31,7 +31,7 @@ def is_damaged(value: Any, width: int) -> bool:
 
 
 def _lead_on(left: Any, right: Any, feature: Any, width: int) -> bool:
-    """Whether nodes lead to later ones only, and use columns that there are."""
+    """Whether all children come after their parent, and all column indices are valid."""
     inner = np.flatnonzero(left != -1)
     children, used = np.stack([left[inner], right[inner]]), feature[inner]
     leads_on = (children > inner) & (children < len(left))
@@ -53,14 +53,14 @@ def _is_predictor(tree: Any, width: int) -> bool:
 
 
 def _by_category(nodes: Any) -> Any:
-    """Whether each node compares categories; what a leaf says of them is not used."""
+    """Mask of inner nodes with a categorical split; the flag of a leaf is unused."""
     return (nodes["is_categorical"] != 0) & (nodes["is_leaf"] == 0)
 
 
 def _knows_categories(model: Any, width: int) -> bool:
-    """Whether boosting by histograms has the known categories that its trees look up.
+    """Whether every column with a categorical split is categorical in the bin mapper.
 
-    They have a row for each column that is categorical in the bins.
+    Histogram boosting stores one row of known categories for each such column.
     """
     is_categorical = np.asarray(model._bin_mapper.is_categorical_)
     if is_categorical.shape != (width,):
@@ -74,7 +74,7 @@ def _knows_categories(model: Any, width: int) -> bool:
 
 
 def _has_columns(model: Any) -> bool:
-    """Whether gradient boosting sums its trees in as many columns as it has trees in a stage."""
+    """Whether the initial predictions have one column for each tree of a boosting stage."""
     trees = np.asarray(model.estimators_)
     if trees.ndim != 2 or any(
         type(getattr(each, "tree_", None)).__name__ != "Tree" for each in trees.ravel().tolist()
@@ -85,7 +85,7 @@ def _has_columns(model: Any) -> bool:
         return True
     if isinstance(start, str):
         return start == "zero" and model.n_trees_per_iteration_ == n_columns
-    # The sums begin with what this returns, in its shape.
+    # The sums start from the predictions of `init_` and keep their shape.
     return (
         type(start) is DummyClassifier
         and model._loss.is_multiclass

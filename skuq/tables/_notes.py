@@ -1,4 +1,4 @@
-"""Notes on how a table was treated, in sentences."""
+"""Sentences for the user on how a table was processed."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ if TYPE_CHECKING:
     from skuq.tables._model import TableModel
 
 HELD_OUT_MAY_HAVE_TRAINED = (
-    "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
-    "and coverage would be worse on others. Calibrate on rows that it has not seen (`held_out`)."
+    "If the given model was trained on the held-out rows, accuracy, calibration and coverage look "
+    "better here than on new rows. Calibrate on rows that it has not seen (`held_out`)."
 )
 
 
 def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
-    """Count missing values by column, or refuse them."""
+    """Note the number of missing values by column, or refuse them."""
     counts = frame.isna().sum()
     if missing == "refuse" and counts.any():
         raise TableError(
-            f"The {which} has missing values: {_listed(counts)}. Fill them in, or let them be "
-            'imputed (`missing="impute"`).'
+            f"The {which} has missing values: {_listed(counts)}. Fill them in, or impute them "
+            '(`missing="impute"`).'
         )
     return _missing(counts, which)
 
 
 def table_notes(counts: pd.DataFrame) -> list[str]:
-    """Say what is special about a table that was predicted.
+    """Describe missing, unreadable, unseen and out-of-range values in a predicted table.
 
     Parameters
     ----------
     counts : DataFrame
-        What `TableModel.count` returns, or a sum of such counts.
+        Result of `TableModel.count`, or a sum of such results.
 
     Returns
     -------
     list of str
-        Sentences; empty if there is nothing to say.
+        Sentences; empty if the table has no such values.
     """
     notes = []
     if counts["unread"].any():
         notes.append(
-            "Rows were not scored because of cells that cannot be read; their reasons say which: "
+            "Some rows were not scored because of unreadable cells, which their reasons name: "
             f"{_listed(counts['unread'])}."
         )
     notes += _missing(counts["missing"], "table to predict")
     if counts["ranges"].any():
-        notes.append(f"Ranges that are read as their middle: {_listed(counts['ranges'])}.")
+        notes.append(f"Ranges read as their midpoint: {_listed(counts['ranges'])}.")
     if counts["unseen"].any():
         notes.append(
-            "Rows with values that the model was not trained on (unseen categories, or missing "
-            f"numbers in columns that had none missing): {_listed(counts['unseen'])}."
+            "Rows with values that were absent in training (unseen categories, or missing numbers "
+            f"in columns without missing numbers in training): {_listed(counts['unseen'])}."
         )
     if counts["out_of_range"].any():
         notes.append(
-            "Rows with numbers outside the range of the rows that trained the model: "
-            f"{_listed(counts['out_of_range'])}. There the model extrapolates, and low uncertainty "
-            "only means that other models extrapolate alike."
+            "Rows with numbers outside the range of the training rows: "
+            f"{_listed(counts['out_of_range'])}. The model extrapolates there, and low uncertainty "
+            "only means that alternative models extrapolate in the same way."
         )
     return notes
 
@@ -80,12 +80,15 @@ def _listed(counts: pd.Series) -> str:
 
 
 def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
-    """Say which cells of a table do not hold what their columns do, and what became of them."""
+    """Note which cells do not have their column's type, and how they were treated."""
     notes = []
     for each in cells:
         n_cells = len(each.rows)
-        hold, count, are = ("holds", "counts", "is") if n_cells == 1 else ("hold", "count", "are")
-        became = f"{are} read as its middle" if each.read else f"{count} as missing"
+        if n_cells == 1:
+            hold, count, read = "holds", "counts", "is read as its midpoint"
+        else:
+            hold, count, read = "hold", "count", "are read as their midpoints"
+        became = read if each.read else f"{count} as missing"
         held = each.held.replace("not ", "other than ")
         held = held if each.read else f"something {held}"
         notes.append(
@@ -96,18 +99,18 @@ def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
 
 
 def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
-    """Say how many rows were left out because a cell cannot be read."""
+    """Note how many rows were dropped because of an unreadable cell."""
     if not unread:
         return []
     return [
         f"{counted(len(unread), 'row')} of the {which} {'was' if len(unread) == 1 else 'were'} "
-        "left out, because a cell cannot be read, the first one in "
+        "dropped because of an unreadable cell; the first is in "
         f"{next(iter(unread.values()))}."
     ]
 
 
 def guessing_note(model: TableModel) -> str:
-    """Say so if a model is no better than guessing, on the held-out rows.
+    """Warn if a model is not better than a constant prediction on the held-out rows.
 
     Parameters
     ----------
@@ -117,32 +120,32 @@ def guessing_note(model: TableModel) -> str:
     Returns
     -------
     str
-        A sentence; empty if the model is better.
+        A sentence, or "" if the model is better.
     """
     loss, guessing = model.measured_loss()
-    # Where all targets are equal, as that of a single row, guessing is always right.
+    # If all held-out targets are equal, as with a single row, the constant has no loss at all.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:
         return "The model is no better than always predicting the mean: do not use it."
     return (
-        "The model is no better than guessing the classes by their frequency: do not use it "
-        f"(log loss {loss:.3f}, and {guessing:.3f} by guessing)."
+        "The model is no better than always predicting the class frequencies: do not use it "
+        f"(log loss {loss:.3f}; of the class frequencies {guessing:.3f})."
     )
 
 
 def date_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Name columns of numbers that may be dates in digits."""
+    """Note numeric columns that may contain dates written as digits."""
     return [
-        f"Column {name} may hold dates such as {values.iloc[0]:.0f}, and counts as numbers; write "
-        "them as 2020-12-31 to have them count as dates."
+        f"Column {name} may contain dates such as {values.iloc[0]:.0f}, but is numeric; write "
+        "dates as 2020-12-31 to have them recognised."
         for name in train.columns
         if name in numbers and is_date_in_digits(values := train[name].dropna())
     ]
 
 
 def split_note(n_fit: int, n_held: int) -> str:
-    """State how many rows trained the model and how many were held out."""
+    """Note how many rows trained the model and how many were held out."""
     were = "row was" if n_held == 1 else "rows were"
     return (
         f"{n_fit} rows trained the model; {n_held} {were} held out to calibrate and to measure. "
@@ -151,15 +154,15 @@ def split_note(n_fit: int, n_held: int) -> str:
 
 
 def given_note(n_held: int) -> str:
-    """State how many rows of another table calibrate."""
+    """Note how many rows of a separate held-out table are used."""
     return (
-        f"{n_held} rows of another table calibrate and measure. The smallest possible p-value is "
-        f"{1 / (1 + n_held):.2g}."
+        f"{n_held} rows of the held-out table calibrate and measure. The smallest possible p-value "
+        f"is {1 / (1 + n_held):.2g}."
     )
 
 
 def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
-    """Name the columns whose values are new in most of the held-out rows."""
+    """Warn if most held-out rows have values absent from training, and name the columns."""
     n_rows = int(unsupported.any(axis=1).sum())
     if 2 * n_rows <= len(unsupported):
         return []
@@ -171,49 +174,49 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
 
 
 def coverage_notes(n_held: int, coverage: float) -> list[str]:
-    """Say so if the held-out rows are too few for prediction sets or intervals to exclude anything.
+    """Warn if the held-out rows are too few for prediction sets or intervals to exclude anything.
 
     Parameters
     ----------
     n_held : int
-        Held-out rows.
+        Number of held-out rows.
     coverage : float
-        Probability that sets or intervals hold the true value.
+        Nominal coverage of the sets or intervals.
     """
     needed = fewest_held_out(coverage)
     if n_held >= needed:
         return []
     return [
-        f"Nothing can be excluded with a coverage of {coverage:.4g} on {n_held} held-out rows, so "
-        f"prediction sets hold all classes, and intervals all numbers. That takes {needed} rows."
+        f"{n_held} held-out rows are too few for a coverage of {coverage:.4g}: prediction sets "
+        f"contain all classes, and intervals all numbers. At least {needed} rows are needed."
     ]
 
 
 def fewest_held_out(coverage: float) -> int:
-    """Held-out rows from which on conformal limits of a coverage are finite."""
+    """Smallest number of held-out rows for which the conformal limit is finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
 def class_notes(classes: Any) -> list[str]:
-    """Warn of classes whose names cannot be told apart in a prediction set."""
+    """Warn of class names that contain the separator of prediction sets."""
     names = [] if classes is None else [str(c) for c in classes if SEPARATOR in str(c)]
     if not names:
         return []
     return [
-        f"Prediction sets divide classes by {SEPARATOR!r}, which the name of a class holds, "
-        f"{names[0]!r}; rename it to have them told apart."
+        f"Prediction sets separate classes by {SEPARATOR!r}, which the class name {names[0]!r} "
+        "contains; rename the class to keep the sets unambiguous."
     ]
 
 
 def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
-    """Say which model predicts, and why."""
+    """Note which learner was selected, and the losses of all compared learners."""
     if not comparison.losses:
         label = LEARNERS[name].label if name in LEARNERS else name
         return [f"The model is {label}."]
     ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
     listed = ", ".join(f"{LEARNERS[other].label} {loss:.3f}" for other, loss in ranked)
-    measure = "mean squared error, relative to guessing," if regression else "log loss"
-    guessing = "" if regression else f"; guessing costs {comparison.guessing:.3f}"
+    measure = "mean squared error (relative to the mean)" if regression else "log loss"
+    guessing = "" if regression else f"; of the class frequencies {comparison.guessing:.3f}"
     return [
         f"The model is {LEARNERS[name].label}, which had the smallest {measure} in "
         f"{comparison.n_folds}-fold cross-validation on {comparison.n_rows} rows: "

@@ -1,9 +1,9 @@
-"""Conformal prediction sets, from the scores of held-out rows of a table.
+"""Conformal prediction sets from the scores of held-out rows.
 
-Held-out rows and new rows of the same distribution are exchangeable, so that a quantile of the
-scores of the former bounds that of the latter, whatever the model (Vovk, Gammerman, Shafer,
-"Algorithmic Learning in a Random World", Springer 2005). Functions take scores only, so that what
-a saved model needs is one array.
+Held-out rows and new rows from the same distribution are exchangeable. A quantile of the held-out
+scores therefore bounds the score of a new row with known probability, whatever the model (Vovk,
+Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005). The functions need only
+the scores, so a saved model stores a single array.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from skuq.base import BoolArray, FloatArray, IntArray
 
 
 def set_scores(proba: FloatArray, codes: IntArray) -> FloatArray:
-    """One minus the probability of each row's class; (n_rows,)."""
+    """One minus the predicted probability of each row's true class; (n_rows,)."""
     scores: FloatArray = 1 - proba[np.arange(len(codes)), codes]
     return scores
 
 
 def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
-    """Classes not excluded at a limit, and the most probable one; (n_rows, n_classes).
+    """Mask of the classes with a score up to `limit`, plus the most probable; (n_rows, n_classes).
 
     Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels",
     Journal of the American Statistical Association 114, 2019.
@@ -34,6 +34,6 @@ def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
 
 
 def halves(n: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two random halves of rows: what one calibrates is measured on the other."""
+    """Two random halves of the row positions, to calibrate on one and measure on the other."""
     order = np.random.default_rng(seed).permutation(n)
     return order[: n // 2], order[n // 2 :]

@@ -1,4 +1,4 @@
-"""Predictions of quantities: each with a distribution of its own."""
+"""Predictive distributions of a regression, one for each row."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])
 
 
 class Forecast(NamedTuple):
-    """Predictions of some rows."""
+    """Predictions of a batch of rows."""
 
-    frame: pd.DataFrame  # prediction, parts of the uncertainty and their root
+    frame: pd.DataFrame  # prediction, parts of the uncertainty, and std
     quantiles: FloatArray  # at `LEVELS`, (n_rows, n_levels), in units of the target
-    disagreement: FloatArray  # epistemic part as a deviation, on the scale of the target
+    disagreement: FloatArray  # epistemic standard deviation, on the scale of training
 
 
 @stored("tables.quantities")
 @dataclass(frozen=True, eq=False)
 class Quantities:
-    """How a fitted regressor predicts distributions of the target.
+    """Distributions of the target from the outputs of a fitted regressor.
 
     Attributes
     ----------
     scale : TargetScale
-        The scale that the regressor was trained on.
+        Scale on which the regressor was trained.
     noise : RowNoise or None
-        Noise about its predictions, learnt from held-out rows; None if the regressor itself
+        Distribution of the residuals, learnt from held-out rows; None if the regressor itself
         predicts quantiles.
     """
 
@@ -54,21 +54,21 @@ class Quantities:
     def of_held_out(
         cls, estimator: Any, inputs: Any, y: FloatArray, scale: TargetScale, seed: int
     ) -> Quantities:
-        """Learn the noise of a regressor that predicts no quantiles from held-out rows."""
+        """Learn the residuals of a regressor without quantile predictions from held-out rows."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         work: dict[str, Any] = {"seed": seed, "n_jobs": None}
         weight = np.ones(len(y))
         return cls(scale, RowNoise.fit(inputs, predicted, y - predicted, weight, **work))
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
-        """Predict rows; of the held-out ones that noise was learnt from, out of bag."""
+        """Predict rows; `held_out` rows, from which the noise was learnt, use out-of-bag noise."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         own = None
         if hasattr(estimator, "predict_model_std"):
             std = estimator.predict_model_std(inputs)
         else:
             own = predict_uncertainty(estimator, inputs)
-            # Those that predict quantiles give variances; of others the unit is not known.
+            # Only regressors with quantiles return a variance; the unit of others is unknown.
             std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
         noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
         together = widened(noise, noise[:, _MEDIAN], LEVELS, std)
@@ -92,7 +92,7 @@ class Quantities:
     def _noise_quantiles(
         self, estimator: Any, inputs: Any, predicted: FloatArray, held_out: bool
     ) -> FloatArray:
-        """Quantiles of targets without the disagreement of models, (n_rows, n_levels)."""
+        """Quantiles of the target given the noise alone; (n_rows, n_levels)."""
         if self.noise is None:
             alone = {"model_std": np.zeros(len(predicted))}
             options = alone if hasattr(estimator, "predict_model_std") else {}
@@ -109,17 +109,17 @@ class Quantities:
     def interval(
         self, quantiles: FloatArray, coverage: float, limit: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Intervals of predicted rows, without what cannot be, (n_rows,)."""
+        """Lower and upper ends of the intervals, clipped to possible values; (n_rows,) each."""
         ends = stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)
 
     def limit(self, y: FloatArray, quantiles: FloatArray, coverage: float) -> float:
-        """Limit of the scores of held-out rows; that of new ones exceeds it with 1 - coverage."""
+        """Conformal limit, exceeded by the score of a new row with probability 1 - coverage."""
         lower, upper = central_interval(quantiles, LEVELS, coverage)
         return conformal_limit(interval_scores(y, lower, upper), coverage)
 
 
 def _levels(estimator: Any) -> FloatArray:
-    """The levels of quantiles, as far as an estimator has learnt them."""
+    """Quantile levels, clipped to the range that the estimator was trained on."""
     known = getattr(estimator, "quantile_levels_", LEVELS)
     return np.clip(LEVELS, known[0], known[-1])

@@ -1,4 +1,4 @@
-"""Models of tables in folders, and models of others in files, loaded without running their code."""
+"""Saving and loading: table models in folders, and external estimators in files, without pickle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from skuq.stored import StoredError, from_stored, to_stored
 from skuq.tables._model_contents import check_archive, check_contents
 from skuq.tables._validation import TableError
 
-FORMAT = 9  # of the folder
+FORMAT = 9  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
-# What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
-# not tell it what to do), the preprocessing of a pipeline, and patterns and (in scikit-learn 1.6)
-# lists of column names.
+# Types that skops does not trust but that cannot run code: parts of trees (arrays, whose forgery
+# may crash the process at worst), bound `transform` methods of pipelines, column selectors, and (in
+# scikit-learn 1.6) lists of column names.
 HARMLESS = frozenset(
     {
         "numpy.dtype",
@@ -43,16 +43,17 @@ HARMLESS = frozenset(
 
 
 def _skops() -> Any:
-    """Skops, which stores estimators without code; an error names the extra."""
+    """Import skops.io; if skops is missing, the error names the extra to install."""
     with _NotImported("torch", "dask", "pytest"):
         return import_optional("skops.io", extra="skops")
 
 
 class _NotImported(MetaPathFinder):
-    """A context in which this thread does not import certain packages for the first time.
+    """Context manager in which importing certain packages fails in this thread.
 
-    To list the estimators of scikit-learn, skops imports all its modules. Those that adapt arrays
-    of other packages are not needed and take seconds; without these packages they are passed over.
+    To list all estimators, skops imports all modules of scikit-learn, including adapters for arrays
+    of these packages. The adapters are not needed, and importing the packages takes seconds; if the
+    import fails, the adapters are skipped.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -70,12 +71,12 @@ class _NotImported(MetaPathFinder):
 
 
 def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
-    """Load a fitted estimator from a file, to be given to `TableModel`.
+    """Load a fitted estimator from a file, for use as `TableModel(estimator)`.
 
     Parameters
     ----------
     path : path-like
-        File of skops; with `trust`, also of joblib or pickle.
+        skops file; with `trust`, also a joblib or pickle file.
     trust : bool, default=False
         Whether the file may run code.
 
@@ -86,7 +87,7 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     Raises
     ------
     TableError
-        If the file is not such a file, or can only be loaded with `trust`.
+        If the file cannot be loaded, or only with `trust`.
     ImportError
         If skops is missing (extra ``skops``).
     """
@@ -94,30 +95,32 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     if _is_zip(path):
         return _read_skops(path, trust=trust)
     if not trust:
-        raise TableError(untrusted(path, "Files of skops need no trust: see skops.io.dump."))
+        raise TableError(
+            untrusted(path, "A file written by skops.io.dump can be loaded without trust.")
+        )
     return _read_code(path)
 
 
 class StorageMixin:
-    """Mixin for `TableModel`: folders with a fitted model."""
+    """Mixin for `TableModel`: saves and loads a fitted model."""
 
     estimator_: Any
 
     def save(self, folder: str | os.PathLike[str], *, trust: bool = False) -> None:
-        """Keep the fitted model in a new folder; see `load`.
+        """Save the fitted model in a new folder; see `load`.
 
         Parameters
         ----------
         folder : path-like
-            New folder in an existing one.
+            Folder to create; its parent must exist.
         trust : bool, default=False
-            Whether a model that cannot be written without code, such as one with classes of
-            another package, may be pickled. Loading such a folder needs ``trust=True`` too.
+            Whether a model that skops cannot store, such as one with classes of another package,
+            may be pickled. Loading such a folder then requires ``trust=True``.
 
         Raises
         ------
         TableError
-            If the folder exists, or the model cannot be written without code.
+            If the folder exists, or the model can only be stored as a pickle.
         ImportError
             If skops is missing (extra ``skops``).
         sklearn.exceptions.NotFittedError
@@ -128,25 +131,25 @@ class StorageMixin:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> Self:
-        """Load a model that `save` has kept.
+        """Load a model written by `save`.
 
         Parameters
         ----------
         folder : path-like
-            The folder.
+            Folder that `save` has written.
         trust : bool, default=False
-            Whether a folder is loaded that can run code of whoever made it.
+            Whether to load a pickled model, which can run arbitrary code.
 
         Returns
         -------
         TableModel
-            Its predictions are those of the model that was saved.
+            A model with the same predictions as the saved one.
 
         Raises
         ------
         TableError
-            If the folder holds no model, was written by an incompatible version, or can only be
-            loaded with `trust`.
+            If the folder does not contain a model, was written by an incompatible version, or can
+            only be loaded with `trust`.
         """
         model: Self = _load(cls, folder, trust=trust)
         return model
@@ -165,8 +168,8 @@ def _save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
             unknown = [str(error)]
         if unknown and not trust:
             raise TableError(
-                f"The model holds what cannot be stored without code: {', '.join(unknown)}. To "
-                "store it as a pickle, which runs code when it is loaded, say so (`trust=True`)."
+                f"The model has parts that skops cannot store: {', '.join(unknown)}. Pass "
+                "`trust=True` to store it as a pickle, which can run code when it is loaded."
             )
         if unknown:
             (partial / MODEL).unlink(missing_ok=True)
@@ -176,24 +179,24 @@ def _save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
 
 
 def check_savable(folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder that `TableModel.save` cannot write, before a model is trained for it.
+    """Check before training that `TableModel.save` can create a folder.
 
     Parameters
     ----------
     folder : path-like
-        Folder that is to be written.
+        Folder to create.
 
     Raises
     ------
     TableError
-        If it exists, or the folder around it does not. It is a `ValueError`.
+        If the folder exists, or its parent does not. `TableError` is a `ValueError`.
     ImportError
         If skops is missing (extra ``skops``).
     """
     _skops()
     path = Path(folder)
     if path.exists():
-        raise TableError(f"{path} exists already; choose a new folder for the model.")
+        raise TableError(f"{path} already exists; choose a new folder for the model.")
     if not path.parent.is_dir():
         raise TableError(f"The folder {path.parent} does not exist; create it first.")
 
@@ -206,21 +209,21 @@ def _load(kind: type[StorageMixin], folder: str | os.PathLike[str], *, trust: bo
         if not trust:
             raise TableError(untrusted(folder / CODE))
         return _read_code(folder / CODE)
-    import skuq.quam  # noqa: F401  (which names the classes of the models found)
+    import skuq.quam  # noqa: F401  (registers the stored classes)
 
     try:
         kept = from_stored(_read_skops(folder / MODEL, trust=False))
     except StoredError as error:
-        raise TableError(f"{folder / MODEL} holds no model that skuq has saved: {error}") from error
+        raise TableError(f"{folder / MODEL} is not a model saved by skuq: {error}") from error
     if not isinstance(kept, StorageMixin) or not hasattr(kept.estimator_, "predict_uncertainty"):
-        raise TableError(f"{folder / MODEL} holds no model of a table.")
+        raise TableError(f"{folder / MODEL} is not a saved TableModel.")
     model = kind()
     vars(model).update(vars(kept))
     return model
 
 
 def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
-    """Facts that a reader of the folder should know, without loading the model."""
+    """Metadata of the saved model, readable without loading it."""
     return {
         "format": FORMAT,
         "skuq": __version__,
@@ -239,35 +242,35 @@ def _read_about(folder: Path) -> dict[str, Any]:
         found = {name: about[name] for name in ("format", "skuq", "scikit-learn", "runs_code")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TableError(
-            f"{folder} holds no model that skuq has saved (`TableModel.save`)."
+            f"{folder} does not contain a model saved by skuq (`TableModel.save`)."
         ) from error
     here = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
     for name, version in here.items():
         if _series(found[name]) != _series(version):
             raise TableError(
-                f"The model in {folder} was saved with {name} {found[name]}, and this is {name} "
-                f"{version}; load it with that version, or train it again."
+                f"The model in {folder} was saved with {name} {found[name]}, but {version} is "
+                f"installed; install {name} {found[name]}, or train the model again."
             )
     return about
 
 
 def _series(version: Any) -> list[str]:
-    """The part of a version within which models can be exchanged."""
+    """Major and minor version; models are compatible between versions that share both."""
     return str(version).split(".")[:2]
 
 
 def _kept(model: Any) -> Any:
-    """A copy that holds what is saved, and nothing else."""
+    """Copy of the model with only the attributes to save."""
     kept = _copied(model)
     if not isinstance(kept.estimator, str):
-        kept.estimator = kept.name_  # the fitted one is there
+        kept.estimator = kept.name_  # the fitted estimator is in estimator_
     if hasattr(kept.estimator_, "without_training_data"):
         kept.estimator_ = kept.estimator_.without_training_data()
     return kept
 
 
 def _copied(model: Any) -> Any:
-    """A copy without the callable that reports progress and the labels of held-out rows."""
+    """Copy of the model without its progress callback and the index of its held-out rows."""
     model = copy(model)
     model.progress = None
     model.held_out_ = model.held_out_.reset_index(drop=True)
@@ -289,7 +292,7 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
     try:
         if not trust:
             check_archive(path)
-        try:  # which looks at all types before it makes anything
+        try:  # skops checks all types before it creates any object
             model = skops.load(path, trusted=sorted(HARMLESS))
             if not trust:
                 check_contents(path, model)
@@ -298,18 +301,18 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
             unknown = _unknown_types(skops, path)
             if not trust:
                 raise TableError(
-                    f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
-                    f"code: {', '.join(unknown)}. If you trust the file, say so (`trust=True`)."
+                    f"{path} contains types from outside scikit-learn, numpy and scipy, which may "
+                    f"run code: {', '.join(unknown)}. If you trust the file, pass `trust=True`."
                 ) from error
             return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
     except TableError:
         raise
-    except Exception as error:  # whatever a damaged file leads to
+    except Exception as error:  # a damaged file can raise any exception
         raise TableError(f"{path} cannot be loaded ({type(error).__name__}: {error}).") from error
 
 
 def _read_code(path: Path) -> Any:
     try:
         return joblib.load(path)
-    except Exception as error:  # whatever the code in the file raises
+    except Exception as error:  # code in the file can raise any exception
         raise TableError(f"{path} cannot be loaded ({type(error).__name__}: {error}).") from error

@@ -15,12 +15,12 @@ from skuq.tables._column_kinds import is_number
 from skuq.tables._validation import TableError, place
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
-MAX_CLASSES = 20  # values of whole numbers that are taken for classes unasked
-OFTEN = 10  # rows of each of more values from which on these may be classes after all
+MAX_CLASSES = 20  # distinct integers up to which task="auto" selects classification
+OFTEN = 10  # mean rows per distinct integer from which a regression is doubtful
 
 
 def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
-    """Decide whether a target is a quantity: numbers with fractions, or of many values."""
+    """Whether the task is a regression; "auto" selects it for fractions or many distinct values."""
     if task != "auto":
         return task == "regression"
     column = train[target].dropna().infer_objects()
@@ -31,19 +31,19 @@ def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
 
 
 def quantity_notes(y: FloatArray, target: str) -> tuple[list[str], list[str]]:
-    """Notes and warnings on whole numbers that were taken for quantities unasked."""
+    """Notes and warnings on integer targets that task="auto" treats as quantities."""
     n_values = len(np.unique(y))
     if not (y == np.round(y)).all():
         return [], []
     note = (
-        f"The target {target} holds whole numbers of {n_values} values, which were taken for "
-        'quantities; if they are classes, say so (`task="classification"`).'
+        f"The target {target} has {n_values} distinct whole numbers, which were treated as "
+        'quantities; if they are classes, pass `task="classification"`.'
     )
     return ([], [note]) if len(y) >= OFTEN * n_values else ([note], [])
 
 
 def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFormat | None:
-    """How the text of a target writes quantities; None if it does not, or is a class."""
+    """Number format of a quantity stored as text; None if the target is numeric or a class."""
     if task == "classification" or is_number(column):
         return None
     format = number_format(column, decimal)
@@ -56,9 +56,9 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
 def rows_with_target(
     table: pd.DataFrame, target: str, format: NumberFormat | None, which: str, decimal: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The rows whose target is known, and warnings of the others.
+    """Return the rows with a target, and warnings about the other rows.
 
-    A target in text is read by its `format`, which is that in a file with the mark `decimal`.
+    A target stored as text is parsed with `format`, as found in a file with decimal mark `decimal`.
     """
     if target not in table.columns:
         raise TableError(f"The {which} has no column {target!r}.")
@@ -71,7 +71,7 @@ def rows_with_target(
         bad = np.flatnonzero(kinds == OTHER)
         if len(bad):
             warned.append(
-                f"The target {target} holds something other than a {format.form()} in "
+                f"The target {target} is not a {format.form()} in "
                 f"{counted(len(bad), 'row')} of the {which}, such as "
                 f"{as_text(column.iloc[bad[0]])!r} ({place(table, int(bad[0]))})."
             )
@@ -82,11 +82,11 @@ def rows_with_target(
     if n_missing == len(table):
         raise TableError(
             f"The target {target!r} is missing in all rows of the {which}. (Words such as None and "
-            "NA count as missing: rename a class of such a name.)"
+            "NA count as missing: rename classes with such names.)"
         )
     warned.append(
         f"{counted(n_missing, 'row')} of the {which} without a target "
-        f"{'was' if n_missing == 1 else 'were'} left out, the first one "
+        f"{'was' if n_missing == 1 else 'were'} dropped; the first is "
         f"{place(table, int(missing.argmax()))}."
     )
     return table[~missing], warned
@@ -98,9 +98,9 @@ def target_values(
     regression: bool,
     which: str,
     *,
-    known: NDArray[Any] | None = None,  # training targets, whose classes are all there are
+    known: NDArray[Any] | None = None,  # training targets; other classes are refused
 ) -> NDArray[Any]:
-    """The target of every row, checked: floats; or booleans, numbers or text."""
+    """Return the checked target of each row: floats in a regression, else class labels."""
     column = frame[target].infer_objects()
     if regression:
         return _quantities(column, target, which)
@@ -108,9 +108,9 @@ def target_values(
     if known is None:
         _check_classes(labels, target)
         return labels
-    # By their text: what one table stores as whole numbers may be floats or text in the other.
+    # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
-    # Then by what two files may write differently, as 007 and 7, where one class alone has it.
+    # Then ignore leading zeros and capitals (007 and 7), if that identifies a single class.
     forms = [_form(text) for text in meaning]
     alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]
@@ -120,14 +120,14 @@ def target_values(
     unknown = next((text for text in texts if text not in meaning), None)
     if unknown is not None:
         raise TableError(
-            f"The target {target!r} of the {which} has the class {unknown!r}, which the training "
-            "table lacks."
+            f"The target {target!r} of the {which} has the class {unknown!r}, which is not in the "
+            "training table; remove its rows, or train with this class."
         )
     return np.array([meaning[text] for text in texts], dtype=known.dtype)
 
 
 def _form(text: str) -> str:
-    """A class without leading zeros, and yes and no in small letters."""
+    """Normalise a class label: strip leading zeros, and write booleans in lower case."""
     if text.isdigit():
         return text.lstrip("0") or "0"
     return text.lower() if text.lower() in ("true", "false") else text
@@ -137,16 +137,17 @@ def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
     if not is_number(column) or is_bool_dtype(column):
         value = next((value for value in column if not isinstance(value, float)), column.iloc[0])
         raise TableError(
-            f"The target {target!r} does not hold numbers, but values such as {str(value)!r}; "
+            f"The target {target!r} must be numeric, got values such as {str(value)!r}; "
             'write plain numbers in one unit, or predict classes (`task="classification"`).'
         )
     values: FloatArray = column.to_numpy(dtype=float)
     if not np.isfinite(values).all():
-        raise TableError(f"The target {target!r} of the {which} holds infinite numbers.")
+        raise TableError(
+            f"The target {target!r} of the {which} has infinite values; correct or remove them."
+        )
     if values.min() == values.max():
         raise TableError(
-            f"The target {target!r} of the {which} is {values[0]:g} in every row; there is nothing "
-            "to predict."
+            f"The target {target!r} of the {which} must vary, got {values[0]:g} in every row."
         )
     return values
 
@@ -154,23 +155,23 @@ def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
 def _check_classes(labels: NDArray[Any], target: str) -> None:
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == labels.round())).all():
         raise TableError(
-            f"The target {target!r} holds continuous numbers, not classes; group it into "
-            'classes first, or predict the numbers (`task="regression"`).'
+            f"The target {target!r} has continuous numbers, not classes; bin them into "
+            'classes, or predict the numbers (`task="regression"`).'
         )
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
-        raise TableError(f"The target {target!r} must hold at least 2 classes, got {len(classes)}.")
+        raise TableError(f"The target {target!r} must have at least 2 classes, got {len(classes)}.")
     if counts.min() < 2:
         raise TableError(
             f"{(counts < 2).sum()} of the {len(classes)} classes of the target {target!r} have "
             f"a single row, such as {as_text(classes[counts.argmin()])!r}; at least 2 are "
-            "needed. Merge or remove rare classes; a name is not a class, and a quantity needs "
-            '`task="regression"`.'
+            "needed. Merge or remove rare classes, or predict a quantity "
+            '(`task="regression"`).'
         )
 
 
 def classes_as_given(values: NDArray[Any], column: pd.Series) -> NDArray[Any]:
-    """Classes, dates among them, which learners take as text, as the training table has them."""
+    """Convert predicted classes back to the type of the training column; dates are text inside."""
     dates = is_datetime64_dtype(column) or infer_dtype(column, skipna=True) == "date"
     return values.astype("datetime64[ns]") if dates else values
 

@@ -1,4 +1,4 @@
-"""The scale that a quantity is learnt on, and the values that it can have."""
+"""Scale on which a regression target is learnt, and its possible values."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from scipy.stats import skew
 from skuq.base import FloatArray
 from skuq.stored import stored
 
-SKEWED = 1.0  # skewness from which on other scales are tried
-SMALLEST_GAIN = 0.01  # of the interval score, for which another scale is taken
-# A smallest or largest value that this share of the rows have, and so many, is a limit.
+SKEWED = 1.0  # smallest skewness for which other scales are tried
+SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
+# The minimum or maximum is a bound if at least this share and number of rows have that value.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
-NAMES = {1.0: "as it is", 0.5: "its square root", 0.0: "its logarithm"}
+NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
 
 
 @stored("tables.target-scale")
 @dataclass(frozen=True)
 class TargetScale:
-    """A power of a target, and its limits.
+    """Power transform of a target, and the bounds of the target.
 
     Attributes
     ----------
     power : float
         1, 0.5, or 0 for the logarithm.
     low, high : float
-        Smallest and largest value that can be, or infinite.
+        Smallest and largest possible value; may be infinite.
     whole : bool
         Whether all values are whole numbers.
     smallest, largest : float
-        Range of the training rows.
+        Range of the training targets.
     """
 
     power: float
@@ -44,7 +44,7 @@ class TargetScale:
 
     @classmethod
     def of(cls, y: FloatArray) -> Self:
-        """The limits of a target, as it is."""
+        """Infer the bounds of a target; the scale is untransformed."""
         smallest, largest = float(y.min()), float(y.max())
         enough = max(PILED_UP * len(y), FEWEST_PILED_UP)
         low = smallest if (y == smallest).sum() >= enough else -np.inf
@@ -54,23 +54,23 @@ class TargetScale:
         return cls(1.0, low, high, whole, smallest, largest)
 
     def others(self, y: FloatArray) -> list[TargetScale]:
-        """Other scales that a skewed target without negative values may be learnt on."""
+        """Candidate scales for a skewed, non-negative target; else an empty list."""
         if self.smallest < 0 or skew(y) < SKEWED:
             return []
         powers = [0.5] if self.smallest == 0 else [0.5, 0.0]
         return [replace(self, power=power) for power in powers]
 
     def transformed(self, y: FloatArray) -> FloatArray:
-        """Targets on this scale."""
+        """Transform targets to this scale."""
         if self.power == 1:
             return y
         transformed: FloatArray = np.log(y) if self.power == 0 else y**self.power
         return transformed
 
     def inverse(self, z: FloatArray) -> FloatArray:
-        """Values of this scale in units of the target, within its limits."""
+        """Transform values back to units of the target, clipped to its bounds."""
         if self.power != 1:
-            # Beyond what was seen by more than its width, a power says nothing any more.
+            # Clip to the training range plus its width on each side: powers extrapolate badly.
             ends = self.transformed(np.array([self.smallest, self.largest]))
             z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
             z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)
@@ -78,14 +78,14 @@ class TargetScale:
         return bounded
 
     def slope(self, y: FloatArray) -> FloatArray:
-        """Change of a target, in its unit, per unit of this scale."""
+        """Derivative of the target with respect to its transformed value."""
         if self.power == 1:
             return np.ones_like(y)
         slope: FloatArray = y if self.power == 0 else 2 * np.sqrt(np.maximum(y, 0))
         return slope
 
     def possible(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Intervals without what cannot be; they hold the same possible values."""
+        """Shrink intervals to their possible values: clip to the bounds, round if all are whole."""
         lower, upper = np.clip(lower, self.low, self.high), np.clip(upper, self.low, self.high)
         if not self.whole:
             return lower, upper
@@ -95,10 +95,10 @@ class TargetScale:
         return np.where(empty, middle, first), np.where(empty, middle, last)
 
     def note(self, target: str) -> str:
-        """What was done, in a sentence; empty if nothing was."""
+        """Note on the transform, or "" if there is none."""
         if self.power == 1:
             return ""
         return (
-            f"Of {target!r}, {NAMES[self.power]} was learnt, which gave the narrower intervals in "
-            "cross-validation; all figures are in the unit of the target."
+            f"The model was trained on the {NAMES[self.power]} {target!r}, which gave narrower "
+            "intervals in cross-validation; all figures are in the unit of the target."
         )

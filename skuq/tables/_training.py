@@ -1,4 +1,4 @@
-"""Training on the clean rows of a table: the choice of a learner, or a model that is given."""
+"""Training on the clean rows of a table: selection of a learner, or use of a given estimator."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from skuq.tables._validation import TableError
 
 N_FOLDS = 3
 MAX_COMPARED = 3000  # rows on which learners are compared
-ENOUGH_TO_STOP = 500  # rows of which boosting may hold out some to know when to stop
+ENOUGH_TO_STOP = 500  # rows from which boosting uses early stopping
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
-MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
-LONG = 60.0  # seconds from which an estimate is worth a sentence
-GIVEN = "the given "  # before the name of a model that is given
+MANY = 20_000  # rows from which a learner that was not compared is timed on a subset
+LONG = 60.0  # seconds from which the estimated time is reported
+GIVEN = "the given "  # prefix of the name of a given estimator
 
 
 class Learner(NamedTuple):
-    """A learner that a table can be given to."""
+    """A learner that can be selected by name."""
 
-    label: str  # its name in sentences
-    encoder: Callable[[pd.DataFrame, Sequence[str]], Any]  # of training rows and columns of numbers
-    make: Callable[[bool, NDArray[Any], int], Any]  # of (regression, y, seed)
+    label: str  # name in sentences
+    encoder: Callable[[pd.DataFrame, Sequence[str]], Any]  # (training rows, numeric columns)
+    make: Callable[[bool, NDArray[Any], int], Any]  # (regression, y, seed)
 
 
 def _boosting(regression: bool, y: NDArray[Any], seed: int) -> Any:
     fewest = len(y) if regression else np.unique(y, return_counts=True)[1].min()
     stops = len(y) >= ENOUGH_TO_STOP and fewest >= 10
-    if regression:  # whose errors go on falling for long
+    if regression:  # needs many more iterations than classification
         return HistGradientBoostingRegressor(
             learning_rate=0.05,
             max_iter=1500 if stops else 150,
@@ -90,9 +90,8 @@ LEARNERS = {
 }
 COMPARED = ("hgb", "logistic", "network")
 COMPARED_QUANTITIES = (*COMPARED, "forest")
-COVERAGE = 0.9  # of the intervals by which scales of a target are compared
-# Where there are too few rows to compare learners.
-SAFEST = "logistic"
+COVERAGE = 0.9  # of the intervals used to compare scales of a target
+SAFEST = "logistic"  # used if there are too few rows to compare learners
 
 
 @stored("tables.comparison")
@@ -103,13 +102,13 @@ class Comparison:
     Attributes
     ----------
     losses : dict of str to float
-        Of each learner: log loss in nats, or mean squared error as a share of the variance.
+        Loss of each learner: log loss in nats, or mean squared error divided by the variance.
     guessing : float
-        Loss of the class frequencies, or 1.
+        Log loss of predicting the class frequencies; 1 in a regression.
     n_rows, n_folds : int
-        Rows that took part, and folds.
+        Numbers of rows and of folds.
     seconds : dict of str to float
-        Time to train each learner on a row.
+        Training time of each learner, per row.
     """
 
     losses: dict[str, float] = field(default_factory=dict)
@@ -120,26 +119,26 @@ class Comparison:
 
     @property
     def best(self) -> str:
-        """Learner of the smallest loss."""
+        """Learner with the smallest loss."""
         return min(self.losses, key=self.losses.__getitem__, default=SAFEST)
 
 
 @dataclass(frozen=True)
 class Folds:
-    """Some rows of a table, and how they are divided for cross-validation."""
+    """Sample of rows of a table, with its cross-validation folds."""
 
     X: pd.DataFrame
     y: NDArray[Any]
     numbers: Sequence[str]
     regression: bool
     seed: int
-    parts: list[tuple[NDArray[Any], NDArray[Any]]]  # training and test rows; none if too few
+    parts: list[tuple[NDArray[Any], NDArray[Any]]]  # (training, test) rows; empty if too few
 
     @classmethod
     def of(
         cls, X: pd.DataFrame, y: NDArray[Any], numbers: Sequence[str], regression: bool, seed: int
     ) -> Folds:
-        """Divide 3,000 rows at most."""
+        """Sample at most `MAX_COMPARED` rows, and split them into folds."""
         rows = _rows_to_compare(y, regression, seed)
         X, y = X.iloc[rows].reset_index(drop=True), y[rows]
         n_folds = N_FOLDS if regression else min(N_FOLDS, _fewest(y))
@@ -152,7 +151,7 @@ class Folds:
         )
 
     def compare(self, names: Sequence[str]) -> Comparison:
-        """Losses of learners; empty if there are too few rows."""
+        """Cross-validate the named learners; an empty comparison if there are too few rows."""
         if not self.parts:
             return Comparison()
         losses, seconds, n_rows = {}, {}, len(self.y)
@@ -166,17 +165,17 @@ class Folds:
         return Comparison(losses, guessing, n_rows, len(self.parts), seconds)
 
     def best_scale(self, name: str) -> TargetScale:
-        """The scale of a quantity whose intervals have the smallest interval score."""
-        as_it_is = TargetScale.of(self.y)
-        scales = [as_it_is, *as_it_is.others(self.y)]
+        """Scale of the target with the smallest interval score in cross-validation."""
+        original = TargetScale.of(self.y)
+        scales = [original, *original.others(self.y)]
         if len(scales) == 1 or not self.parts:
-            return as_it_is
+            return original
         scores = {scale: self._interval_score(name, scale) for scale in scales}
         best = min(scores, key=scores.__getitem__)
-        return best if scores[best] < (1 - SMALLEST_GAIN) * scores[as_it_is] else as_it_is
+        return best if scores[best] < (1 - SMALLEST_GAIN) * scores[original] else original
 
     def _interval_score(self, name: str, scale: TargetScale) -> float:
-        """Mean interval score of a learner on a scale, in units of the target."""
+        """Mean interval score of a learner trained on a scale, in units of the target."""
         z = scale.transformed(self.y)
         predicted = np.empty(len(z))
         for train, test in self.parts:
@@ -193,7 +192,7 @@ class Folds:
     def _outputs(
         self, name: str, train: NDArray[Any], test: NDArray[Any], y: NDArray[Any]
     ) -> tuple[FloatArray, NDArray[Any] | None]:
-        """Predictions or outputs of a learner for test rows, and its classes."""
+        """Predictions or class probabilities of a learner for test rows; and its classes."""
         known = self.X.iloc[train]
         encoder = LEARNERS[name].encoder(known, self.numbers)
         inputs = encoder.fit_transform(known)
@@ -219,7 +218,7 @@ class Folds:
 
 
 def _rows_to_compare(y: NDArray[Any], regression: bool, seed: int) -> NDArray[np.intp]:
-    """No more rows than are needed, of classes that have two at least."""
+    """Sample up to `MAX_COMPARED` rows, without classes that have a single row in the sample."""
     rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:MAX_COMPARED])
     if regression:
         return rows
@@ -251,7 +250,7 @@ def _network_outputs(
 
 
 def _makes_pool(estimator: Any) -> bool:
-    """Whether QUAM would make a pool of the encoded rows."""
+    """Whether QUAM generates its own candidate pool, for which it would use encoded rows."""
     from skuq.quam import QUAMClassifier, QUAMRegressor
 
     if not isinstance(estimator, QUAMClassifier | QUAMRegressor):
@@ -260,18 +259,18 @@ def _makes_pool(estimator: Any) -> bool:
     return search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto"
 
 
-# --- models that are given ---------------------------------------------------------------------
+# --- given estimators --------------------------------------------------------------------------
 
 
 def is_given(estimator: Any) -> bool:
-    """Whether a model is somebody else's, who gave it the columns as they are."""
+    """Whether an estimator is an external one, fitted on raw columns."""
     return not (isinstance(estimator, str) or hasattr(estimator, "predict_uncertainty"))
 
 
 def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
-    """Columns that a given model was trained on, else all, and the names it knows them by.
+    """Map column names of the table to the feature names of the estimator; all if it has none.
 
-    Spaces around its names do not count: they are not in those of tables read from files.
+    Spaces around the estimator's names are ignored, since names read from files have none.
     """
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -280,32 +279,28 @@ def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
     lacking = [name for name in known if name not in features]
     if lacking:
         raise TableError(
-            f"The given {type(estimator).__name__} needs the columns "
-            f"{', '.join(lacking)}, which the training table lacks."
+            f"The given {type(estimator).__name__} was fitted on the columns "
+            f"{', '.join(lacking)}, which the training table lacks; add them."
         )
     return known
 
 
 def check_fitted(estimator: Any, row: pd.DataFrame) -> None:
-    """Refuse a given model that was not fitted, before anything takes long."""
+    """Refuse a given estimator that is not fitted, before any long computation."""
     try:
         estimator.predict(row)
     except NotFittedError as error:
         raise TableError(
-            f"{type(estimator).__name__} cannot serve this table: it is not fitted. Fit it before "
-            "you save or give it; in a FrozenEstimator it stays fitted in a clone, such as "
-            "cross-validation makes."
+            f"{type(estimator).__name__} is not fitted. Fit it before you save or pass it; inside "
+            "a FrozenEstimator it stays fitted when it is cloned, as in cross-validation."
         ) from error
-    except Exception:  # told when all rows are predicted
+    except Exception:  # reported when all rows are predicted
         return
 
 
 @contextmanager
 def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
-    """Errors of an estimator of somebody else about rows, as errors of the table.
-
-    A kept model has the name of the estimator in the place of what was given.
-    """
+    """Re-raise errors of an external estimator as `TableError`; `name` is `TableModel.name_`."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -313,7 +308,7 @@ def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
             raise
         holes = [str(column) for column in X.columns[X.isna().any()]]
         raise TableError(
-            f"{name.removeprefix(GIVEN)} cannot serve this table: {error}"
+            f"{name.removeprefix(GIVEN)} cannot be used with this table: {error}"
             + (f" (Columns with missing values: {', '.join(holes)}.)" if holes else "")
         ) from error
 
@@ -322,26 +317,26 @@ def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
 
 
 class Trained(NamedTuple):
-    """A trained model of clean rows."""
+    """An estimator trained on clean rows."""
 
-    encoder: Any  # makes inputs of clean rows; None for a given model, which takes columns
+    encoder: Any  # None for a given estimator, which uses raw columns
     estimator: Any
-    name: str  # of the learner, or what was given
+    name: str  # of the learner or of the given estimator
     comparison: Comparison
-    scale: TargetScale | None  # of a quantity
+    scale: TargetScale | None  # None in a classification
 
 
 def encoded(encoder: Any, columns: CleanColumns, X: pd.DataFrame) -> Any:
-    """Inputs of a model for clean rows."""
+    """Inputs of the estimator for clean rows."""
     if encoder is not None:
         return encoder.transform(X)
-    # As a model of somebody else saw them, who read the same file.
+    # An external estimator expects the columns as they were stored.
     return columns.inverse_transform(X)
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a model of clean rows is trained; parameters as of `skuq.tables.TableModel`."""
+    """Settings of a training run; parameters as in `skuq.tables.TableModel`."""
 
     estimator: Any
     columns: CleanColumns
@@ -351,13 +346,13 @@ class Training:
     progress: Callable[[str], None] | None
 
     def tell(self, step: int, text: str) -> None:
-        """Report one of three steps as it begins."""
+        """Report the start of one of three steps."""
         if self.progress is not None:
-            skipped = 0 if self.estimator == "auto" else 1  # nothing is compared
+            skipped = 0 if self.estimator == "auto" else 1  # no comparison of learners
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def run(self, X: pd.DataFrame, y: NDArray[Any]) -> Trained:
-        """Choose a learner, train it, and search around it."""
+        """Select and train a learner, and search adversarial models around it."""
         given, numbers = self.estimator, self.columns.numbers_
         comparison, name = Comparison(), given
         folds = Folds.of(X, y, numbers, self.regression, self.random_state)
@@ -374,7 +369,7 @@ class Training:
             learner = LEARNERS[name]
             encoder = learner.encoder(X, numbers)
             estimator = self._quam(learner.make(self.regression, y, self.random_state))
-            action = f"training {learner.label} and searching models that contradict it"
+            action = f"training {learner.label} and searching adversarial models"
         elif hasattr(given, "predict_uncertainty"):
             encoder = as_indicators(X, numbers)
             estimator = clone(given)
@@ -384,7 +379,7 @@ class Training:
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
             estimator = self._quam(frozen)
             name = f"{GIVEN}{type(frozen.estimator).__name__}"
-            action = f"searching models that contradict {name}"
+            action = f"searching adversarial models for {name}"
         self.tell(2, f"{action}.{self._estimate(folds, X, y, name, comparison)}")
         if encoder is not None:
             encoder.fit(X)
@@ -396,7 +391,7 @@ class Training:
         return Trained(encoder, estimator, name, comparison, scale)
 
     def _pool(self, encoder: Any, X: pd.DataFrame) -> Any:
-        """A pool of rows, not of what an encoder makes of them."""
+        """Candidate pool, made from raw rows and then encoded."""
         from skuq.models import category_columns
         from skuq.quam import make_pool
 
@@ -415,7 +410,7 @@ class Training:
         pool = made()
         try:
             self.estimator.predict(pool)
-        except Exception:  # whatever a model raises that refuses unknown categories
+        except Exception:  # a model that refuses unknown categories can raise any exception
             pool = made(KNOWN_VALUES)
         return pool
 
@@ -430,13 +425,13 @@ class Training:
     def _estimate(
         self, folds: Folds, X: pd.DataFrame, y: NDArray[Any], name: str, comparison: Comparison
     ) -> str:
-        """How long it takes, if that is long: a fit of the learner, and two for each search."""
-        if self.progress is None:  # the learner would be timed for nobody
+        """Sentence with the expected time, if it is long: one fit, and two for each search."""
+        if self.progress is None:  # skip the timing run if nobody sees the result
             return ""
         n_rows, seconds = len(X), comparison.seconds
         if not seconds and name in LEARNERS and n_rows > MANY:
             seconds = folds.compare([name]).seconds
-        n_searches = 2 if self.regression else min(len(np.unique(y)), 10)  # as QUAM asks for
-        n_copies = 5 if self.regression else 0  # of the learner, whose errors tell the noise
+        n_searches = 2 if self.regression else min(len(np.unique(y)), 10)  # QUAM's default
+        n_copies = 5 if self.regression else 0  # cross-validated copies to estimate the noise
         expected = seconds.get(name, 0.0) * n_rows * (2 + 2 * n_searches + n_copies)
         return f" This takes about {expected / 60:.0f} minutes." if expected > LONG else ""

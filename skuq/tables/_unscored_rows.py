@@ -1,4 +1,4 @@
-"""Rows that cannot be scored, because a cell does not hold what its column does."""
+"""Rows that cannot be scored because a cell does not have its column's type."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from skuq.tables._validation import TOO_LARGE, TableError, place
 from skuq.unusual_rows import SEPARATOR
 from skuq.written_numbers import FEW
 
-TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # outputs that are never missing
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # empty instead of missing
 
 
 def unread_rows(cells: Sequence[Cells], table: pd.DataFrame) -> dict[int, str]:
-    """Positions of the rows with a cell that cannot be read, and what is wrong with each."""
+    """Map the positions of rows with unreadable cells to a description of these cells."""
     reasons: dict[int, list[str]] = {}
     for each in cells:
         if not each.read:
@@ -26,7 +26,7 @@ def unread_rows(cells: Sequence[Cells], table: pd.DataFrame) -> dict[int, str]:
 
 
 def sum_by_column(cells: Iterable[Cells]) -> pd.Series:
-    """Number of the cells of each column."""
+    """Number of listed cells by column."""
     counts: dict[str, int] = {}
     for each in cells:
         counts[each.column] = counts.get(each.column, 0) + len(each.rows)
@@ -34,37 +34,37 @@ def sum_by_column(cells: Iterable[Cells]) -> pd.Series:
 
 
 def refuse_many(cells: Sequence[Cells], n_rows: int, given: bool) -> None:
-    """Refuse training columns with infinite numbers in more than a few rows.
+    """Refuse training columns with infinite or too large numbers in more than a few rows.
 
-    A model of somebody else has no use for columns other than they are.
+    For a given (external) estimator a single one is too many, since its inputs are not changed.
     """
     for each in cells:
         if not each.read and len(each.rows) > (0 if given else FEW * n_rows):
             raise TableError(
-                f"Column {each.column!r} of the training table holds numbers that are infinite or "
+                f"Column {each.column!r} of the training table has numbers that are infinite or "
                 f"beyond {TOO_LARGE:g}, such as {each.texts[0]}; correct them or leave them empty."
             )
 
 
 def without_rows(cleaned: Cleaned, rows: Mapping[int, str]) -> pd.DataFrame:
-    """The clean rows but some, numbered anew."""
+    """Drop these rows from the clean rows, and renumber the remaining ones."""
     return cleaned.X.drop(index=[*rows]).reset_index(drop=True) if rows else cleaned.X
 
 
 def refuse_unread_rows(rows: Mapping[int, str], which: str, n_rows: int) -> None:
-    """Refuse a table of which rows cannot be scored."""
+    """Raise an error for a table with rows that cannot be scored."""
     first = next(iter(rows.values()))
     raise TableError(
-        f"{len(rows)} of the {n_rows} rows of the {which} cannot be scored, the first one in "
-        f"{first}; correct these cells, or leave them empty."
+        f"{len(rows)} of the {n_rows} rows of the {which} cannot be scored; the first is in "
+        f"{first}. Correct these cells, or leave them empty."
     )
 
 
 def with_unscored(scored: pd.DataFrame, rows: Mapping[int, str], n_rows: int) -> pd.DataFrame:
-    """Results of all rows, empty but for the reason where a row was not scored."""
+    """Insert unscored rows into the results; they are empty except for their reasons."""
     if not rows:
         return scored
-    if is_integer_dtype(scored["prediction"]):  # which numpy cannot have missing
+    if is_integer_dtype(scored["prediction"]):  # numpy's integers have no missing value
         scored = scored.astype({"prediction": "Int64"})
     elif is_bool_dtype(scored["prediction"]):
         scored = scored.astype({"prediction": "boolean"})

@@ -12,7 +12,7 @@ TOO_LARGE = 1e38  # trees compute in single precision
 
 
 class TableError(ValueError):
-    """The table cannot be used as it is; the message says what to change."""
+    """A table or model file cannot be used; the message says what to change."""
 
 
 def check_names(frame: pd.DataFrame, which: str) -> None:
@@ -36,7 +36,9 @@ def feature_names(
     """Columns to learn from; target, dropped columns and the id column must exist."""
     for role, others in ((f"drop=[{target!r}]", drop), (f"id_column={target!r}", [id_column])):
         if target in others:
-            raise TableError(f"The target {target!r} cannot be left out (`{role}`).")
+            raise TableError(
+                f"The target {target!r} cannot be dropped or used as the id column (`{role}`)."
+            )
     set_apart = [*drop] if id_column is None else [*drop, id_column]
     for name in (target, *set_apart):
         if name not in train.columns:
@@ -48,14 +50,14 @@ def feature_names(
             )
     features = [name for name in train.columns if name != target and name not in set_apart]
     if not features:
-        raise TableError("The training table has no column left to learn from.")
+        raise TableError("The training table has no feature column left.")
     return features
 
 
 def place(table: pd.DataFrame, position: int) -> str:
-    """Name a row: by its line in the file, as spreadsheets count them, or by its label.
+    """Describe a row by its line in the file, as spreadsheets count lines, or by its index label.
 
-    `open_table` says in the attributes of a table how its file numbers the rows.
+    `open_table` stores the line numbering of a file in ``table.attrs["numbered"]``.
     """
     label, numbered = table.index[position], table.attrs.get("numbered")
     if numbered is None or not is_integer(label):
@@ -64,7 +66,7 @@ def place(table: pd.DataFrame, position: int) -> str:
 
 
 def word_among_numbers(values: pd.Series) -> str | None:
-    """A value that is not a number, in a column of text of which at least half are numbers."""
+    """Return a non-numeric value of a text column with at least half numbers, or None."""
     no_number = pd.to_numeric(values, errors="coerce").isna()
     if not 0 < no_number.sum() <= len(values) / 2:
         return None
@@ -72,6 +74,6 @@ def word_among_numbers(values: pd.Series) -> str | None:
 
 
 def check_share(coverage: float) -> None:
-    """Refuse a coverage that is not a share."""
+    """Refuse a coverage that is not between 0 and 1."""
     if not 0 < coverage < 1:
         raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")

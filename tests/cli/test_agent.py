@@ -125,7 +125,7 @@ def test_without_matplotlib_there_is_a_note_instead_of_a_picture(rl, monkeypatch
     monkeypatch.setattr(extras, "import_module", absent)
     result = train()
     assert result.exit_code == 0
-    assert "No picture: matplotlib is needed" in result.stdout
+    assert "No plot: matplotlib is needed" in result.stdout
     assert "pip install 'skuq[plot]'" in result.stdout
     assert {path.name for path in (rl / "run").iterdir()} == FILES
 
@@ -135,7 +135,7 @@ def test_the_same_command_again_changes_nothing(rl):
     before = contents(rl)
     result = train()
     assert result.exit_code == 0
-    assert result.stdout == "The run in run is finished: 120 steps. Nothing to do.\n"
+    assert result.stdout == "The run in run is already finished (120 steps).\n"
     assert contents(rl) == before
 
 
@@ -200,7 +200,7 @@ def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
     assert train().exit_code == 0
     assert "run contains a single run" in refused(train("--seeds", 2))
     assert "contains other files" in refused(train(out="."))
-    assert "give their number with --seeds" in train("--jobs", 2).stderr
+    assert "--jobs requires --seeds" in train("--jobs", 2).stderr
     assert "and 4294967295" in refused(train("--seed", 2**32 - 1, "--seeds", 2, out="new"))
     assert not (rl / "new").exists()
 
@@ -209,7 +209,7 @@ def test_a_run_without_a_finished_episode_is_a_run(rl):
     result = train(steps=3)
     assert result.exit_code == 0, result.output
     assert "No episode has ended." in result.stdout
-    assert "No picture: " in result.stdout
+    assert "No plot: " in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_an_episode_without_end_is_cut(rl):
     train(env="Endless-v0", steps=50)
     result = run("play", "--trust", "run", "--episodes", 2, "--max-steps", 13)
     assert result.exit_code == 0
-    assert result.stdout.count("13 steps (cut)") == 2
+    assert result.stdout.count("13 steps (truncated)") == 2
 
 
 @pytest.mark.parametrize(
@@ -453,8 +453,7 @@ def test_of_several_seeds_one_is_to_be_named(rl):
         (rl / "many" / f"seed-{seed}" / "config.json").touch()
     message = refused(run("play", "--trust", "many"))
     assert message == (
-        "many holds a run for each of several seeds; name one of its folders: seed-2, seed-9, "
-        "seed-10."
+        "many contains one run per seed; pass one of its folders: seed-2, seed-9, seed-10."
     )
 
 
@@ -540,7 +539,7 @@ def test_what_cannot_be_drawn_can_be_played(rl, options, message):
     train(env=name, steps=45)
     message_seen = refused(run("play", "--trust", "run", "--gif", "film.gif"))
     assert message in message_seen
-    assert message_seen.endswith("; leave out --gif.")
+    assert message_seen.endswith("; omit --gif.")
     assert not (rl / "film.gif").exists()
     assert run("play", "--trust", "run").exit_code == 0
 

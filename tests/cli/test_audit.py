@@ -185,13 +185,13 @@ def test_how_files_were_read_is_said(folder):
 @pytest.mark.parametrize(
     ("predictions", "options", "message"),
     [
-        ("absent.csv", [], "--predictions: there is no file that is absent.csv."),
-        ("part-*.csv", [], "--predictions: there is no file that matches part-*.csv."),
+        ("absent.csv", [], "--predictions: cannot find absent.csv."),
+        ("part-*.csv", [], "--predictions: no file matches part-*.csv."),
         ("*.csv", ["--predictions", "honest.csv"], "--predictions: honest.csv is named twice."),
         (".", [], "--predictions: . is not a file"),
-        ("", [], "--predictions: there is no file that is ''."),
+        ("", [], "--predictions: cannot find ''."),
         ("honest.csv", ["--sep", ";"], "honest.csv has a single column"),
-        ("honest.csv", ["--encoding", "utf-9"], "There is no encoding 'utf-9'"),
+        ("honest.csv", ["--encoding", "utf-9"], "Unknown encoding 'utf-9'"),
     ],
 )
 def test_files_that_cannot_be_audited_are_named(folder, predictions, options, message):
@@ -248,7 +248,7 @@ def refused(result, folder, before):
         ([], {"label": "Y"}, "honest.csv has no column 'Y'. It has y, p0, p1, sex."),
         (["--groups", "p0"], {}, "--groups: 'p0' is the label or a probability"),
         (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
-        (["--json", "-"], {}, "Results are written to files"),
+        (["--json", "-"], {}, "Results cannot be written to '-'"),
         (["--jobs", "0"], {}, "--jobs must be a number of processes"),
         (["--alpha", "nan"], {}, "--alpha must be a finite number"),
         (["--confidence-level", "nan"], {}, "--confidence-level must be a finite number"),
@@ -261,7 +261,7 @@ def refused(result, folder, before):
         ([], {"label": "sex", "proba": ","}, "At least one probability column must be named"),
         ([], {"proba": "sex"}, "Column 'sex' must hold probabilities in [0, 1], got "),
         ([], {"label": "p0"}, "Column 'p0' is named twice"),
-        (["--json", "honest.csv"], {}, "honest.csv would overwrite another file of this call."),
+        (["--json", "honest.csv"], {}, "honest.csv is already an input or output of this command"),
         (["--json", "n" * 300], {}, "Cannot write:"),
     ],
 )
@@ -406,7 +406,7 @@ def test_regions_are_searched_in_the_named_columns(folder):
     ("options", "words"),
     [
         (["--features", "p0"], "--features: 'p0' is the label or a probability"),
-        (["--region-alpha", "0.1"], "--region-alpha: name the columns"),
+        (["--region-alpha", "0.1"], "--region-alpha requires --features"),
         (["--features", "nobody"], "nobody"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_column_of_one_value_is_held_fixed(folder):
     options = ["--train", "known.csv", "--target", "species", "--predict", "new.csv"]
     options += ["--id", "number", "--out", "out.csv", "--max-radius", "0.1"]
     result = CliRunner().invoke(main, ["certify", *options])
-    assert "One value in all training rows, and so held fixed: site." in result.stdout
+    assert "Columns with one value in all training rows, held fixed: site." in result.stdout
     assert "counterexample_site" not in pd.read_csv("out.csv")
 
 
@@ -103,8 +103,7 @@ def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
         (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed names all columns"),
         (
             [part for name in NAMES for part in ("--drop", name)],
-            "no column of numbers besides species. Columns that hold no numbers were left out: "
-            "number.",
+            "no numeric column besides species. Columns that are not numeric were dropped: number.",
         ),
         (("--drop", "size"), "no column 'size'"),
         (("--id", "nmber"), "Did you mean 'number'?"),
@@ -158,9 +157,9 @@ def test_columns_that_cannot_be_learnt_from_are_left_out_and_said(folder, value)
     result = CliRunner().invoke(main, [*arguments, "--out", "out.csv", "--max-regions", "1"])
     assert result.exit_code == 0, result.output
     for note in (
-        "Columns without a name were left out: Unnamed: 0.",
-        "Columns with missing or infinite values were left out: petal width.",
-        "Columns that hold no numbers were left out: number, soil.",
+        "Columns without a name were dropped: Unnamed: 0.",
+        "Columns with missing or infinite values were dropped: petal width.",
+        "Columns that are not numeric were dropped: number, soil.",
     ):
         assert note in result.stdout
     made = [name for name in pd.read_csv("out.csv") if "counterexample_" in name]
@@ -209,14 +208,14 @@ def test_columns_of_one_value_alone_leave_nothing_to_change(folder):
     pd.read_csv("new.csv").assign(site=7).to_csv("new.csv", index=False)
     result = run("--drop", "number", "--fixed", ",".join(NAMES))
     assert result.exit_code == 2
-    assert "no column that can change takes more than one value" in result.output
+    assert "all columns that can change are constant" in result.output
 
 
 @pytest.mark.parametrize(
     ("options", "approximation"),
     [
-        ((), "Laplace's method on the training rows"),
-        (("--inducing", "7"), "Laplace's method on 7 inducing points instead of 50 training rows"),
+        ((), "the training rows"),
+        (("--inducing", "7"), "7 inducing points instead of 50 training rows"),
     ],
 )
 def test_the_approximation_that_certificates_are_about_is_named(folder, options, approximation):
@@ -225,10 +224,10 @@ def test_the_approximation_that_certificates_are_about_is_named(folder, options,
     arguments += ["--id", "number", "--out", "out.csv", "--report", "page.html"]
     result = CliRunner().invoke(main, [*arguments, "--max-regions", "1", *options])
     assert result.exit_code == 0, result.output
-    within = ", and about values within those of the training rows"
-    assert f"about the posterior by {approximation}{within}." in result.stdout
+    within = ", and for values within the range of the training rows"
+    assert f"Laplace approximation of the posterior on {approximation}{within}." in result.stdout
     page = html.unescape((folder / "page.html").read_text(encoding="utf-8"))
-    assert f"about the posterior by {approximation}{within}." in page
+    assert f"Laplace approximation of the posterior on {approximation}{within}." in page
 
 
 def test_more_rows_than_are_used_exactly_have_inducing_points(folder, monkeypatch):
@@ -240,7 +239,7 @@ def test_more_rows_than_are_used_exactly_have_inducing_points(folder, monkeypatc
     )
     assert "9 inducing points instead of 50 training rows" in result.stdout
     text = " ".join(CliRunner().invoke(main, ["certify", "--help"]).output.split())
-    assert "[default: the rows themselves up to 2,000, 200 points for more]" in text
+    assert "[default: none for up to 2,000 training rows, else 200]" in text
 
 
 # --- what files hold stays what it is ------------------------------------------------------------

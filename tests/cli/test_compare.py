@@ -45,7 +45,12 @@ def test_a_report_holds_measures_and_parts(folder):
     result = compare("full", "less", "--data", "labelled.csv", "--report", "r.html")
     assert result.exit_code == 0, result.output
     page = (folder / "r.html").read_text(encoding="utf-8")
-    for text in ("A is the model in full, B the one in less", "log loss", "true class", "quarter"):
+    for text in (
+        "A is the model in full, B the model in less",
+        "log loss",
+        "true class",
+        "quarter",
+    ):
         assert text in page
 
 
@@ -68,4 +73,4 @@ def test_columns_that_two_models_read_in_different_ways_are_refused(folder):
     TableModel("logistic").fit(frame, "kind").save("numbers")
     result = compare("full", "numbers", "--data", "labelled.csv")
     assert result.exit_code == 2
-    assert "'code' is text to one model and numbers to the other" in result.output
+    assert "'code' is text for one model and numeric for the other" in result.output

@@ -19,7 +19,7 @@ from skuq.cli._main import main
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"a;b\n1;0,5\n", "has a single column, 'a;b', if it is divided at a comma"),
+        (b"a;b\n1;0,5\n", "has a single column, 'a;b', if it is split at a comma"),
         ("a,\u00e9\n1,1\n".encode("latin-1"), "save it as CSV in UTF-8"),
         (b"b,c\n1,2\n", "has no column 'a'"),
     ],
@@ -68,9 +68,9 @@ def test_a_file_is_read_once_whatever_it_is_called(tmp_path, monkeypatch, again)
     [
         (["absent/out.csv"], "The folder absent does not exist; create it first"),
         ([None, "absent/out.csv"], "The folder absent does not exist"),
-        (["in.csv"], "in.csv would overwrite another file"),
-        (["./in.csv"], "in.csv would overwrite another file"),
-        (["out.csv", None, "out.csv"], "out.csv would overwrite another file"),
+        (["in.csv"], "in.csv is already an input or output"),
+        (["./in.csv"], "in.csv is already an input or output"),
+        (["out.csv", None, "out.csv"], "out.csv is already an input or output"),
     ],
 )
 def test_no_file_is_written_twice_or_into_no_folder(tmp_path, monkeypatch, outputs, message):
@@ -133,7 +133,7 @@ def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatc
     given = ["--train", "known.csv", "--target", "y", "--predict", "new.csv", "--out", "out.csv"]
     result = CliRunner().invoke(main, [*arguments, *given, "--id", "id"])
     assert result.exit_code == 0, result.output
-    assert "which a spreadsheet would run as a formula" in result.stdout
+    assert "which a spreadsheet would evaluate as a formula" in result.stdout
     with open("out.csv", encoding="utf-8", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert sum(HOSTILE in cell for cell in cells) >= 6

@@ -41,7 +41,7 @@ def test_estimators_are_listed_without_importing_them():
     *lines, last = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == estimator_names()
     assert ["QUAMClassifier", "skuq.quam:QUAMClassifier", "[skuq]"] in map(str.split, lines)
-    assert "None of them was imported; --check" in last
+    assert "These estimators were not imported; --check" in last
 
 
 def test_checked_estimators_are_listed_with_summary_and_origin():

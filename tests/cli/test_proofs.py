@@ -380,9 +380,9 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     for option, theirs in (("--auditor", "published/srs"), ("--revoked", tmp_path / "a.json")):
         unusable(run(*compared, option, theirs), f"{option} must not be in ")
     for option in (["--revoked", listed], ["--allow-supplied-string"]):
-        unusable(run(*given, "--values", values, *option), "--certificate and --auditor belong")
-    unusable(run(*given, "--values", values, *certified[:2]), "belong together")
-    unusable(run(*given), "Give the input by --input or by --values.")
+        unusable(run(*given, "--values", values, *option), "--certificate and --auditor must be")
+    unusable(run(*given, "--values", values, *certified[:2]), "must be used together")
+    unusable(run(*given), "Pass the input with --input or --values.")
     rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
     assert json.loads(path.read_text(encoding="utf-8")) == {
         "verification_error": "The attestation is about another input."
@@ -415,8 +415,8 @@ def sign(path):
     given = ["--certificate", path, "--revocations", "https://auditor.example", "--sign"]
     made = verify(*given, "auditor.pem")
     assert made.exit_code == 0, made.output
-    unusable(verify(*given, "auditor.pem"), "a certificate is never replaced")
-    unusable(verify(*given[:2]), "--certificate and --sign belong together")
+    unusable(verify(*given, "auditor.pem"), "already exists and is never replaced")
+    unusable(verify(*given[:2]), "--certificate and --sign must be used together")
     unusable(verify("--certificate", "new.json", "--sign", "ref.csv"), "private Ed25519 key")
     assert not Path("new.json").exists()
 
@@ -429,11 +429,11 @@ def sign(path):
     [
         (["--label", "z"], "ref.csv has no column 'z'. It has width, height, y."),
         (["--drop", "widht"], "has no column 'widht'. Did you mean 'width'?"),
-        (["--drop", "width"], "has 1 features (height), but the commitment is about 2."),
+        (["--drop", "width"], "has 1 features (height), but the committed model has 2."),
         (["--drop", "y"], "--drop: 'y' is the label"),
         (["--label", "width"], "the committed columns in their order: width, height; got height"),
-        (["--json", "-"], "give a name and not '-'"),
-        (["--json", "ref.csv"], "would overwrite another file of this call"),
+        (["--json", "-"], "pass the name of a file"),
+        (["--json", "ref.csv"], "is already an input or output of this command"),
         (["--json", "absent/v.json"], "The folder absent does not exist"),
         (["--json", "bundle/v.json"], "The output must not be in bundle"),
         (["--keys", "published/keys"], "--keys must not be in published"),
@@ -482,7 +482,7 @@ def test_a_pickled_model_runs_nothing_without_trust(tmp_path, monkeypatch):
     given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "out"]
     result = run("commit", *given)
     unusable(result, f"(it names {os.system.__module__}.system, among others)")
-    assert "say so (--trust). Files of skops need no trust" in result.stderr
+    assert "say so (--trust). A file written by skops.io.dump" in result.stderr
     assert not Path("pwned").exists()
     run("commit", *given, "--trust")
     assert Path("pwned").exists()  # so the file is one that would have run
@@ -503,14 +503,17 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--commitment", "model"], "--commitment: name the folder model/public."),
+        (["--commitment", "model"], "--commitment: pass the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
         (["--jobs", 0], "--jobs must be a number of processes, or -1 for all cores"),
         (["--level", "verdict"], "needs a commitment with verdict_samples"),
-        (["--challenge", "ref.csv"], "a challenge belongs to --level predictions"),
+        (["--challenge", "ref.csv"], "--challenge requires --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
         (["--alpha", 0.1], "holds another audit"),
-        (["--data", "bad.csv"], "Column 'height' of bad.csv must hold finite numbers, got 'tall'"),
+        (
+            ["--data", "bad.csv"],
+            "Column 'height' of bad.csv must contain finite numbers, got 'tall'",
+        ),
         (["--data", "far.csv"], "outside the committed range"),
     ],
 )
@@ -528,13 +531,13 @@ def test_what_cannot_be_proven_is_said_in_one_line(provider, monkeypatch, option
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "Give the input by --input or by --values."),
+        ([], "Pass the input with --input or --values."),
         (["--input", "ref.csv"], "ref.csv must have one row, got 20"),
         (["--values", "1,2", "--input", "ref.csv"], "not both"),
-        (["--values", "1,2", "--drop", "y"], "no columns to leave out"),
+        (["--values", "1,2", "--drop", "y"], "--drop applies to --input only"),
         (["--values", "1,two"], "--values: "),
         (["--values", "1,nan"], "must be finite"),
-        (["--values", "1,2,3"], "--values has 3 features, but the commitment is about 2."),
+        (["--values", "1,2,3"], "--values has 3 features, but the committed model has 2."),
         (["--values", "1e6,0"], "outside the committed range"),
         (["--values", "0.5,0.25"], "does not hold the provider's keys"),
     ],
@@ -550,7 +553,7 @@ def test_no_older_result_stays_where_the_command_fails(auditor, tmp_path):
     certificate.write_text("{}", encoding="utf-8")
     for more, message in (
         (["--certificate", certificate, "--sign", "ref.csv"], "is never replaced"),
-        (["--certificate", tmp_path / "new.json"], "belong together"),
+        (["--certificate", tmp_path / "new.json"], "must be used together"),
         (["--classes", "other"], "other classes"),
     ):
         old.write_text('{"passed": true}', encoding="utf-8")
@@ -602,8 +605,8 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
             "Missing option '--classes'.",
         ),
         (["nonsense"], "No such command 'nonsense'."),
-        (["--alpha", "0.1", "verify"], "--alpha stands before 'verify'"),
-        (["--label", "y", "check"], "--label stands before 'check'"),
+        (["--alpha", "0.1", "verify"], "--alpha precedes 'verify'"),
+        (["--label", "y", "check"], "--label precedes 'check'"),
     ],
 )
 def test_options_belong_to_the_command_they_follow(auditor, arguments, message):

@@ -169,12 +169,12 @@ def test_the_attack_never_seems_to_beat_what_was_found_between_radii():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"status": ["safe", "Safe", "unsafe"]}, "must hold only .*'undecided'.*, got 'Safe'"),
+        ({"status": ["safe", "Safe", "unsafe"]}, "must only contain .*'undecided'.*, got 'Safe'"),
         ({"min_upper": [0.8, 0.5, 0.6]}, "`min_lower` must not exceed .* 0.7 and 0.5 at radius 1"),
         ({"max_lower": [0.9, 0.9, 0.97]}, "`max_lower` must not exceed `max_upper`"),
-        ({"max_upper": [0.91, 0.93, 1.96]}, r"`max_upper` must hold probabilities in \[0, 1\]"),
-        ({"attack_name": "pgd"}, "`attack_name` needs `attack`"),
-        ({"attack": [0.9, -0.1, 0.5]}, r"`attack` must hold probabilities in \[0, 1\]"),
+        ({"max_upper": [0.91, 0.93, 1.96]}, r"`max_upper` must contain probabilities in \[0, 1\]"),
+        ({"attack_name": "pgd"}, "`attack_name` requires `attack`"),
+        ({"attack": [0.9, -0.1, 0.5]}, r"`attack` must contain probabilities in \[0, 1\]"),
     ],
 )
 def test_impossible_bounds_and_unknown_findings_are_refused(change, message):
@@ -314,9 +314,12 @@ def test_names_that_matplotlib_would_interpret_are_drawn_as_text():
         ({"image_shape": (0.5, 4)}, r"two positive integers whose product .*; got \(0.5, 4\)"),
         ({"image_shape": (1, 1, 2)}, r"two positive integers whose product .*; got \(1, 1, 2\)"),
         ({"image_shape": 2}, "two positive integers whose product .*; got 2"),
-        ({"image": [0, 1]}, "`image` needs `image_shape`"),
-        ({"image_shape": (1, 2), "feature_names": ["a", "b"]}, "with `image_shape` a heat map"),
-        ({"image_shape": (1, 2), "max_features": 1}, "with `image_shape` a heat map"),
+        ({"image": [0, 1]}, "`image` requires `image_shape`"),
+        (
+            {"image_shape": (1, 2), "feature_names": ["a", "b"]},
+            "`image_shape`, which draws a heat map",
+        ),
+        ({"image_shape": (1, 2), "max_features": 1}, "`image_shape`, which draws a heat map"),
         ({"feature_names": ["a"]}, "`feature_names` must have one value per feature"),
         ({"max_features": 0}, "`max_features` must be >= 1, got 0"),
         ({"effects": [0.1, np.inf]}, "`effects` must be finite"),

@@ -94,7 +94,7 @@ def test_the_picture_is_drawn_on_given_axes_and_takes_names_as_text():
 @pytest.mark.parametrize(
     ("groups", "rate", "message"),
     [
-        ({"a": [0.0, 0.5]}, 0.05, r"`a` must hold p-values, in \(0, 1\], got values in \[0, 0.5"),
+        ({"a": [0.0, 0.5]}, 0.05, r"`a` must contain p-values in \(0, 1\], got values in \[0, 0.5"),
         ({"a": [1.5]}, 0.05, r"got values in \[1.5, 1.5\]"),
         ({"a": [np.nan]}, 0.05, "`a` must be finite"),
         ({"a": [0.5]}, 1.0, "`false_alarm_rate` must lie strictly between 0 and 1, got 1.0"),

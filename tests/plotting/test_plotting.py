@@ -547,7 +547,7 @@ def test_weights_that_draw_nothing_or_do_not_fit_are_refused(weights):
 
 
 def test_weights_are_for_each_group():
-    with pytest.raises(ValueError, match="weights for each group, none for `b`"):
+    with pytest.raises(ValueError, match="weights for each group, but `b` has none"):
         ConfidenceDensityDisplay({"a": [0.5], "b": [0.6]}, weights={"a": [1]})
     with pytest.raises(ValueError, match="weights for `b`, which is not a group"):
         ConfidenceDensityDisplay({"a": [0.5]}, weights={"a": [1], "b": [1]})
@@ -606,7 +606,7 @@ def test_names_of_groups_are_drawn_as_text_whatever_they_hold(name):
         (
             {"all": [0.5, 1.5]},
             ValueError,
-            r"`all` must hold confidences in \[0, 1\], got 1.5 in row",
+            r"`all` must contain confidences in \[0, 1\], got 1.5 in row",
         ),
         ({"all": [np.nan]}, ValueError, "`all` must be finite"),
     ],
@@ -730,7 +730,7 @@ def test_a_map_drawn_again_has_its_points_again(moons):
 
 def test_labels_without_points_are_refused(moons):
     xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(3.0))
-    with pytest.raises(ValueError, match="`y` needs `X`, the points"):
+    with pytest.raises(ValueError, match="`y` requires `X`, the points"):
         UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, y=moons[1])
 
 
@@ -740,7 +740,7 @@ def test_labels_without_points_are_refused(moons):
 def test_a_map_refuses_missing_labels(missing, label, kind):
     xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(3.0))
     y = kind([label, missing, label])
-    with pytest.raises(ValueError, match=r"`y` has no label in row 1; drop such points"):
+    with pytest.raises(ValueError, match=r"`y` has a missing label in row 1; remove such points"):
         UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=np.ones((3, 2)), y=y)
 
 
@@ -792,5 +792,5 @@ def test_wrong_map_inputs_are_named(moons, points, settings, message):
 @pytest.mark.parametrize("shape", [(3, 4), (12,), (4, 3, 1)])
 def test_a_map_needs_grids_of_one_shape(shape):
     xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(4.0))
-    with pytest.raises(ValueError, match=r"grids of one shape .*got \(4, 3\), \(4, 3\), \("):
+    with pytest.raises(ValueError, match=r"grids of the same shape .*got \(4, 3\), \(4, 3\), \("):
         UncertaintyMapDisplay.from_predictions(xx0, xx1, np.ones(shape))

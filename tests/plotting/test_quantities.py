@@ -207,7 +207,7 @@ def test_groups_that_differ_from_what_was_asked_are_marked():
     assert legend_texts(display) == [
         "90% asked",
         "group of 40 rows",
-        "differs beyond chance",
+        "significant deviation",
     ]
     off = (display.covered_high < 0.9) | (display.covered_low > 0.9)
     marked = next(line for line in display.ax_.lines if line.get_marker() == "D")

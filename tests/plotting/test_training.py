@@ -126,7 +126,7 @@ def test_an_estimator_is_drawn_from_its_history():
     display = AgentTrainingDisplay.from_estimator(Fitted(), window=3)
     assert display.history is Fitted.history_
     assert display.window == 3
-    with pytest.raises(TypeError, match=r"needs the attribute `history_`.*; int does not"):
+    with pytest.raises(TypeError, match=r"must have an attribute `history_`.*; int does not"):
         AgentTrainingDisplay.from_estimator(3)
 
 
@@ -183,7 +183,7 @@ def test_it_is_drawn_again_without_warnings_or_changed_settings():
     ("change", "message"),
     [
         (lambda h: h.drop(columns=["falls", "score"]), "lacks the columns score, falls"),
-        (lambda h: h.head(0), "has no episode, so there is nothing to draw"),
+        (lambda h: h.head(0), "must have at least one episode"),
         (lambda h: h.assign(step=h.step.where(h.index > 2)), "`step` must be finite, got nan in"),
         (lambda h: h.assign(step=np.nan), "`step` must be finite, got nan in row 0"),
     ],

@@ -242,7 +242,7 @@ def test_a_write_that_fails_half_way_changes_neither_file(
     ("name", "error", "message"),
     [
         ("absent/audit.html", FileNotFoundError, "existing folder, got .*absent; create it"),
-        ("audit.json", ValueError, "`path` must be another file than that of the JSON"),
+        ("audit.json", ValueError, "`path` must differ from the path of the JSON"),
     ],
 )
 def test_names_that_cannot_be_written_are_refused(faked, tmp_path, name, error, message):

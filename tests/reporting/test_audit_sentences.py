@@ -40,7 +40,7 @@ def test_a_failed_audit_says_where_how_much_and_how_improbable(faked):
 
 def test_overconfidence_is_told_the_other_way_round():
     told = audit_data(drawn_audit(-0.2, groups={}))["verdict"]["sentences"]
-    assert "so few correct ones" in told[0]
+    assert "so few right predictions" in told[0]
     assert sentences.OVERCONFIDENT in told
     assert sentences.UNDERCONFIDENT not in told
 
@@ -137,7 +137,7 @@ def test_differences_of_small_groups_are_not_left_without_a_word_on_chance():
     assert audit.passed_
     few = next(each for each in data["groups"] if each["name"] == "town=few")
     beyond = [row for row in few["bins"] if row["count"] and not row["within_alpha"]]
-    said = f"In {len(beyond)} bins of groups they differ by more, as chance explains"
+    said = f"In {len(beyond)} bins of groups they differ by more, but not significantly"
     assert said in data["verdict"]["headline"]
     largest = max(beyond, key=lambda row: abs(row["gap"]))
     samples = f"{largest['count']} sample{'' if largest['count'] == 1 else 's'}"
@@ -156,7 +156,7 @@ def test_what_is_wrong_beyond_chance_but_tolerated_is_told_with_its_size():
     assert audit.within_alpha_
     data = audit_data(audit)
     found, in_groups = data["verdict"]["findings"]
-    assert "within the 5 percentage points" in found
+    assert "within the tolerated 5 percentage points" in found
     assert "between 80% and 90% it is 4.6 points too high (20,000 predictions)" in found
     assert "70% and 80%" not in found  # 0.4 points may be chance
     assert "2 bins of groups" in in_groups
@@ -191,7 +191,7 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
     }
     gaps, regions, few, sure = sentences.power(figures)
     assert (
-        "claims 60% is found with 10% of the samples searched (1,500) if at least 71.2% are"
+        "confidence 60% is found if it has 10% of the samples searched (1,500) and at least 71.2%"
         in regions
     )
     assert "probability of 80%" in gaps
@@ -210,7 +210,7 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
     ]
     figures["regions"] = None
     _, groups, small, regions, *_ = sentences.power(figures)
-    assert groups.endswith("left to 100%: sex=m 6.0, sex=f 8.1.")
+    assert groups.endswith("distance to 100%): sex=m 6.0, sex=f 8.1.")
     assert small.endswith("any finding: sex=x.")
     assert "not searched" in regions
 
@@ -232,7 +232,7 @@ def test_a_region_is_told_in_words_with_its_numbers():
     assert verdict["headline"].startswith("Failed: in 1 region of the inputs the reported ")
     assert "more than the tolerated 20 percentage points" in verdict["headline"]
     line = next(text for text in verdict["findings"] if text.startswith("Region "))
-    assert line.startswith(f"Region {region['rule']}: of the {region['count']} predictions")
+    assert line.startswith(f"Region {region['rule']}: of its {region['count']} predictions")
     assert f"{region['correct']} were right ({100 * region['accuracy']:.1f}%)" in line
     assert sentences.UNDERCONFIDENT in verdict["findings"]
     assert 0.2 < region["detectable_gap"] < 0.5
@@ -294,7 +294,7 @@ def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part():
     data = audit_data(audit)
     told = " ".join(data["verdict"]["sentences"])
     count = data["regions"]["found"][0]["count"]
-    assert f"of the {count:,} predictions there among the 50,000 searched, which" in told
+    assert f"of its {count:,} predictions among the 50,000 searched, with" in told
     assert "were compared in 50,000 of the 60,000 samples, drawn at random." in told
     pytest.importorskip("matplotlib")
     assert audit_report(audit).html().count("in 50,000 of the 60,000 samples") == 3
@@ -408,23 +408,23 @@ def described(kind, right):
     [
         (
             "model",
-            "(bins only: no group and no region was looked at)",
+            "(bins only: groups and regions were not tested)",
             "inputs (`search_regions`).",
         ),
         (
             "parts of a model",
-            "(bins only: no group and no region was looked at)",
+            "(bins only: groups and regions were not tested)",
             "inputs (`search_regions`).",
         ),
         (
             "recorded",
-            "(bins only: no group and no region was looked at)",
-            "name the groups that matter (`sensitive_features`), or search columns",
+            "(bins only: groups and regions were not tested)",
+            "name the groups that matter (`sensitive_features`), or search in columns",
         ),
         (
             "groups",
-            "(all samples and named groups only: no region of the inputs was looked at)",
-            "A group that is underconfident can be balanced in its bin by one that is over",
+            "(all samples and named groups only: regions of the inputs were not tested)",
+            "An underconfident group can be offset in its bin by an over",
         ),
         ("regions", None, None),
     ],

@@ -25,20 +25,20 @@ NAMES = ("low confidence", "total uncertainty", "epistemic uncertainty")
 @pytest.mark.parametrize(
     ("aurocs", "n_wrong", "text"),
     [
-        ((0.6, 0.7, 0.5), 400, "total uncertainty finds them best"),
+        ((0.6, 0.7, 0.5), 400, "total uncertainty detects them best"),
         (
             (0.6, 0.7, 0.5),
             10,
-            "low confidence and total uncertainty find them about equally well (within a standard "
-            "error)",
+            "low confidence and total uncertainty detect them about equally well (within a "
+            "standard error)",
         ),
         (
             (0.769, 0.776, 0.5),
             39,
-            "low confidence and total uncertainty find them about equally well (within a standard "
-            "error)",
+            "low confidence and total uncertainty detect them about equally well (within a "
+            "standard error)",
         ),
-        ((0.7, 0.7, 0.5), 10**6, "low confidence and total uncertainty find them about equally"),
+        ((0.7, 0.7, 0.5), 10**6, "low confidence and total uncertainty detect them about equally"),
     ],
 )
 def test_scores_that_so_few_errors_cannot_tell_apart_are_named_together(aurocs, n_wrong, text):
@@ -66,9 +66,9 @@ def audited(n_rows, accuracy):
 
 def test_an_audit_that_chance_passed_says_what_it_would_not_have_found():
     sentence = _audit_sentence(audited(100, 0.88))
-    assert sentence.startswith("Passed: the differences between confidence and accuracy are within")
-    assert "percentage points in a range of confidence may not be found." in sentence
-    assert "(bins only: no group and no region was looked at); with so few rows" in sentence
+    assert sentence.startswith("Passed: the differences between confidence and accuracy are not")
+    assert "percentage points in a range of confidence may remain undetected." in sentence
+    assert "(bins only: groups and regions were not tested); with so few rows" in sentence
     assert _audit_sentence(audited(10, 0.9)).count("of any size") == 1
     assert "differ by at most the tolerated" in _audit_sentence(audited(100, 0.8))
     assert _audit_sentence(audited(1000, 0.4)).startswith("Failed")
@@ -110,7 +110,7 @@ def test_nothing_is_explained_where_targets_do_not_differ(n_rows):
 def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure, is_useless):
     proba = np.array([[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels])
     model = measured(list(labels), proba, np.array(["a", "b"]))
-    assert guessing_note(model).startswith("The model is no better than guessing") == is_useless
+    assert guessing_note(model).startswith("The model is no better than always") == is_useless
 
 
 def test_names_of_classes_and_columns_stay_text():
@@ -138,7 +138,7 @@ def test_the_treatment_is_a_list_and_tables_scroll():
     model = TableModel("logistic").fit(table, "kind")
     assert not model.warnings_
     page = unescape(table_report(model, model.predict(table), model.count(table)).html())
-    _, _, treatment = page.partition("Treatment of the data</h2>")
+    _, _, treatment = page.partition("Processing of the data</h2>")
     listed = re.findall(r"<li>(.*?)</li>", treatment, re.DOTALL)
     assert listed == [*model.notes_, *table_notes(model.count(table))]
     assert page.count("<table>") == page.count('<div class="wide" tabindex="0" role="region"') > 2
@@ -152,6 +152,6 @@ def test_captions_of_many_classes_that_were_all_predicted_right():
     table["label"] = [f"class {k}" for k in label]
     model = TableModel("logistic").fit(table, "label")
     page = " ".join(table_report(model, model.predict(table), model.count(table)).html().split())
-    assert "true class: of 12, the 10 that prediction sets hold least often. Sets are" in page
-    assert "All held-out rows were predicted right, so that nothing can be compared." in page
+    assert "true class: of 12, the 10 with the lowest coverage. The nominal" in page
+    assert "All held-out predictions are right, so that scores cannot be compared." in page
     assert "Rows are counted from 1." in page

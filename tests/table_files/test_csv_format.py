@@ -27,7 +27,7 @@ def written(folder, content, name="t.csv"):
         ({"sep": ";"}, "a semicolon as separator"),
         ({"sep": "\t", "decimal": ","}, "a tab as separator and a decimal comma"),
         ({"sep": "|"}, "a vertical bar as separator"),
-        ({"encoding": "cp1252"}, "the encoding cp1252 (it holds 'größe')"),
+        ({"encoding": "cp1252"}, "the encoding cp1252 (it contains 'größe')"),
         ({"encoding": "utf-8-sig"}, "a byte-order mark, as Excel writes it"),
         ({"encoding": "utf-16", "sep": "\t"}, "a tab as separator and the encoding utf-16"),
         ({"quoting": 1}, ""),
@@ -63,7 +63,7 @@ def test_an_archive_must_hold_one_file(tmp_path):
     pd.testing.assert_frame_equal(open_table(tmp_path / "t.zip").read(), TABLE)
     with zipfile.ZipFile(tmp_path / "t.zip", "a") as archive:
         archive.writestr("u.csv", "a\n1\n")
-    with pytest.raises(TableFileError, match="must hold one file, got 2"):
+    with pytest.raises(TableFileError, match="must contain one file, got 2"):
         open_table(tmp_path / "t.zip")
 
 
@@ -79,8 +79,8 @@ def test_a_comma_that_makes_more_columns_is_not_doubted_for_bars_in_texts(tmp_pa
     [
         ("a, m|b, kg\n1,5|2,5\n3,5|4,5\n", "comma into 3 .* vertical bar into 2 columns"),
         ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*`sep`"),
-        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal one .*`decimal`"),
-        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal one .*`decimal`"),
+        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal mark .*`decimal`"),
+        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal mark .*`decimal`"),
         ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*`decimal`"),
         ("a,b\n1,2\n1;2\n", "mixes separators: .* at a comma, but row 2 is '1;2'"),
     ],
@@ -166,11 +166,11 @@ def test_a_file_that_is_not_a_table_is_refused(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("format", "message"),
     [
-        (CsvFormat(sep=","), "has a single column, 'a;b', if it is divided at a comma"),
+        (CsvFormat(sep=","), "has a single column, 'a;b', if it is split at a comma"),
         (CsvFormat(sep="::"), "must be one character, got '::'"),
         (CsvFormat(decimal="x"), "must be '.' or ',', got 'x'"),
         (CsvFormat(sep=",", decimal=","), "must differ"),
-        (CsvFormat(encoding="utf-9"), "no encoding 'utf-9'"),
+        (CsvFormat(encoding="utf-9"), "Unknown encoding 'utf-9'"),
         (CsvFormat(encoding="ascii"), "not encoded as ascii"),
     ],
 )
@@ -209,7 +209,7 @@ LATE = "x;1\n" * 3000  # more rows than the format is found from
 )
 def test_thousands_in_late_rows_are_not_taken_for_decimals(tmp_path, repeats, end):
     path = written(tmp_path, b"a;b\n" + repeats * LATE.encode() + end)
-    with pytest.raises(TableFileError, match=r"whose mark may be a decimal one or divide thou"):
+    with pytest.raises(TableFileError, match=r"whose mark may be a decimal mark or a thou"):
         open_table(path)
     assert open_table(path, CsvFormat(decimal=".")).columns == ["a", "b"]
 

@@ -98,14 +98,14 @@ def test_columns_of_codes_with_leading_zeros_are_named(tmp_path):
 @pytest.mark.parametrize("name", ["parts", "parts.parquet"])
 def test_a_folder_is_called_a_folder(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(TableFileError, match=f"{name} is a folder; name a file"):
+    with pytest.raises(TableFileError, match=f"{name} is a folder; pass a file"):
         open_table(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["out.csv.zip", "out.csv.zst"])
 def test_an_archive_is_not_written(tmp_path, name):
     for write in (check_writable, lambda path: write_table(path, [TABLE])):
-        with pytest.raises(TableFileError, match=rf"{name} would be an archive.*\.csv\.gz"):
+        with pytest.raises(TableFileError, match=rf"{name}: archives of this type.*\.csv\.gz"):
             write(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -113,7 +113,7 @@ def test_an_archive_is_not_written(tmp_path, name):
 @pytest.mark.parametrize("name", ["out.xlsx", "out.XLS", "out.ods"])
 def test_a_spreadsheet_is_not_written(tmp_path, name):
     for write in (check_writable, lambda path: write_table(path, [TABLE])):
-        with pytest.raises(TableFileError, match=rf"{name} would be a spreadsheet.*\.csv.*parquet"):
+        with pytest.raises(TableFileError, match=rf"{name}: spreadsheet .*\.csv.*parquet"):
             write(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -123,7 +123,7 @@ def test_a_column_of_lists_is_no_needed_column(tmp_path):
     TABLE.assign(tags=[["a", "b"]] * len(TABLE)).to_parquet(tmp_path / "t.parquet")
     table = open_table(tmp_path / "t.parquet")
     table.require(list(TABLE))
-    with pytest.raises(TableFileError, match=r"'tags' holds several values in each row \(list<"):
+    with pytest.raises(TableFileError, match=r"'tags' has several values in each row \(list<"):
         table.require(["tags"])
 
 

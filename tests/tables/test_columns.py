@@ -53,7 +53,7 @@ def test_dates_become_days_months_and_weekdays(train):
     expected = [[0.0, 1.0, 4.0], [694.0, 12.0, 5.0], [np.nan] * 3]  # a Friday and a Saturday
     np.testing.assert_array_equal(X.to_numpy(), expected)
     (note,) = notes
-    assert note.startswith("Column c holds dates")
+    assert note.startswith("Column c contains dates")
 
 
 def test_times_of_the_day_are_kept_where_they_differ():
@@ -145,8 +145,8 @@ def test_dates_that_may_be_read_in_two_ways_are_refused(values, message):
 def test_numbers_in_text_are_read(values, expected, words):
     X, (note,) = clean(values)
     np.testing.assert_array_equal(X["c"], expected)
-    assert note.startswith(f"Column c holds numbers{words}")
-    assert note.endswith("it counts as numbers.")
+    assert note.startswith(f"Column c contains numbers{words}")
+    assert note.endswith("it is numeric.")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_mark_of_the_file_decides_where_the_column_does_not(decimal, expecte
         table.attrs["decimal"] = decimal
     columns = CleanColumns().fit(table)
     if expected is None:
-        assert "marks that may divide thousands" in columns.warnings_[0]
+        assert "marks that may separate thousands" in columns.warnings_[0]
     else:
         assert columns.transform(table)["c"].tolist() == expected
 
@@ -187,7 +187,7 @@ def test_a_few_cells_do_not_make_text_of_a_column_of_numbers():
     assert [each.texts for each in new.cells] == [["abd"]]  # the other one is known
     assert clean([*odd, "x"])[0]["c"].tolist()[-3:] == ["1365 - 1700", "abc", "x"]
     _, (note,) = clean([*odd, "x", "y"])
-    assert "Most values of column c are numbers, but it counts as text because of others" in note
+    assert "Most values of column c are numbers, but it counts as text because of values" in note
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_yes_and_no_are_those_of_ones_and_zeros(train, new, expected):
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, (1, 2), np.arange(2)])
 def test_several_values_in_a_cell_are_refused_by_name(value):
     for read_text in (True, False):
-        with pytest.raises(TableError, match="Column 'c' holds several values in a cell"):
+        with pytest.raises(TableError, match="Column 'c' has several values in one cell"):
             clean([None, value], read_text=read_text)
 
 
@@ -264,8 +264,8 @@ def test_what_leaves_doubt_stays_text(values, is_said):
 def test_dates_without_a_century_and_times_stay_text_and_this_is_said(values):
     X, notes = clean(values)
     assert X["c"].tolist() == values
-    assert [note.partition(", and counts")[0] for note in notes] == [
-        f"Column c may hold dates without a century, or times, such as {values[0]!r}"
+    assert [note.partition(", but counts")[0] for note in notes] == [
+        f"Column c may contain dates with two-digit years, or times, such as {values[0]!r}"
     ]
 
 
@@ -273,8 +273,8 @@ def test_codes_with_leading_zeros_stay_text_and_this_is_said():
     X, notes = clean(["00249", "14900", None])
     assert X["c"].tolist()[:2] == ["00249", "14900"]
     assert notes == [
-        "Column c holds codes with leading zeros, such as '00249', and counts as text; write them "
-        "without zeros to have them count as numbers."
+        "Column c contains codes with leading zeros, such as '00249', and counts as text; remove "
+        "the leading zeros if the column is numeric."
     ]
     assert not any("zeros" in note for note in clean(["0", "1", "x"])[1])
 
@@ -319,7 +319,7 @@ def test_a_model_of_somebody_else_gets_the_text_as_it_is():
 
 
 def test_a_column_named_like_a_part_of_a_date_is_refused():
-    with pytest.raises(TableError, match=r"'c \(month\)' has the name of a part"):
+    with pytest.raises(TableError, match=r"'c \(month\)' has the same name as a column derived"):
         CleanColumns().fit(pd.DataFrame({"c": ["2020-01-31"], "c (month)": [1]}))
 
 
@@ -331,7 +331,7 @@ def test_a_model_that_was_kept_reads_dates_and_units_as_before(tmp_path):
     model.save(tmp_path / "model")
     rows = TableModel.load(tmp_path / "model").predict(train[:5])
     pd.testing.assert_frame_equal(rows, model.predict(train[:5]))
-    assert any("Column size holds numbers with the unit 'kg'" in note for note in model.notes_)
+    assert any("Column size contains numbers with the unit 'kg'" in note for note in model.notes_)
 
 
 HOURS = pd.date_range("2030-03-30 22:00:00.5", periods=4, freq="h")
@@ -393,5 +393,5 @@ def test_dates_with_a_time_zone_are_those_of_utc_where_a_given_model_saw_none(ne
 
 def test_what_is_no_date_is_refused_where_a_given_model_reads_dates():
     columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": HOURS}))
-    with pytest.raises(TableError, match=r"Column 'c' holds dates .* but 'soon' in another"):
+    with pytest.raises(TableError, match=r"Column 'c' contains dates .* but this table has 'soon'"):
         columns.inverse_transform(columns.transform(pd.DataFrame({"c": ["2030-01-01", "soon"]})))

@@ -87,7 +87,7 @@ def test_a_model_is_not_better_than_itself(rows, models, target):
     found = compare_models(a, a, rows[500:])
     assert set(found.measures["better"]) | set(found.parts["better"]) == {""}
     assert (found.measures["difference"] == 0).all()
-    assert found.sentences[0].startswith("Neither is better beyond chance")
+    assert found.sentences[0].startswith("Neither is significantly better")
 
 
 def test_rows_without_the_target_are_left_out_and_said(rows, models):
@@ -96,9 +96,7 @@ def test_rows_without_the_target_are_left_out_and_said(rows, models):
     found = compare_models(a, b, labelled)
     assert found.n_rows == 300
     assert len(found.notes) == 1
-    assert found.notes[0].startswith(
-        "100 rows of the labelled table without a target were left out"
-    )
+    assert found.notes[0].startswith("100 rows of the labelled table without a target were dropped")
 
 
 def test_tables_of_other_libraries_are_compared(rows, models):
@@ -118,7 +116,9 @@ def test_what_cannot_be_compared_is_refused(rows, models):
         compare_models(a, b, rows.drop(columns="paid"))
     with pytest.raises(TableError, match="no column 'size'"):
         compare_models(a, b, rows, groups=["size"])
-    with pytest.raises(TableError, match="has 5 rows with 'paid'; 10 are needed"):
+    with pytest.raises(
+        TableError, match="has 5 rows with a value of 'paid'; at least 10 are needed"
+    ):
         compare_models(a, b, rows[:5])
     with pytest.raises(TableError, match="has the class 'maybe'"):
         compare_models(a, b, rows[500:].assign(paid="maybe"))

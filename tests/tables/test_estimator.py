@@ -185,9 +185,12 @@ def test_score_is_accuracy_or_the_share_of_explained_variance(model, people, X, 
     ("target", "message"),
     [
         (lambda people: people["moved"], "is also the column 'moved' of the training table"),
-        (lambda people: people["moved"][:7], "There are 7 targets for 80 rows"),
+        (
+            lambda people: people["moved"][:7],
+            "The target has 7 values, but the training table has 80 rows",
+        ),
         (lambda people: people[["moved"]], r"got pandas.DataFrame of shape \(80, 1\)"),
-        (lambda people: None, "or one value for each row, got NoneType"),
+        (lambda people: None, "or one value per row, got NoneType"),
     ],
 )
 def test_targets_that_fit_no_table_are_refused(target, message, people):
@@ -197,7 +200,7 @@ def test_targets_that_fit_no_table_are_refused(target, message, people):
 
 def test_a_target_that_was_made_of_a_column_is_not_taken_for_it(people, X):
     assert TableModel("logistic").fit(X, X["age"] * 2.5).target_ == "target"
-    with pytest.raises(TableError, match="has a column 'target' that is not the target given"):
+    with pytest.raises(TableError, match="has a column 'target' that differs from the target"):
         TableModel("logistic").fit(X.assign(target=1), X["age"] * 2.5)
 
 
@@ -234,7 +237,7 @@ def test_a_given_model_survives_cross_validation_if_it_is_frozen(people, X):
     scores = cross_val_score(made, X, people["moved"], cv=2, error_score="raise")
     assert scores.mean() == pytest.approx(given.score(X[["age"]], people["moved"]))
     assert clone(made).fit(X, people["moved"]).name_ == "the given LogisticRegression"
-    with pytest.raises(TableError, match="in a FrozenEstimator it stays fitted"):
+    with pytest.raises(TableError, match="inside a FrozenEstimator it stays fitted"):
         clone(TableModel(given)).fit(X, people["moved"])
 
 
@@ -339,18 +342,21 @@ def test_an_array_has_columns_with_numbers(people):
     assert fitted.feature_names_in_.tolist() == ["x0", "x1"]
     assert fitted.columns_.numbers_ == ["x0"]
     assert fitted.predict(values[:3]).index.equals(pd.RangeIndex(3))
-    with pytest.raises(TableError, match="lacks x1"):
+    with pytest.raises(TableError, match="lacks the training columns x1"):
         fitted.predict(values[:, :1])
 
 
 @pytest.mark.parametrize(
     ("table", "got"),
     [
-        (lambda people: people.iloc[0], "got pandas.Series of shape (4,); table[:1] is"),
+        (lambda people: people.iloc[0], "got pandas.Series of shape (4,); for a single row"),
         (lambda people: people["age"].to_numpy(), "got numpy.ndarray of shape (80,)"),
-        (lambda people: people.to_dict("list"), "got dict; pandas.DataFrame(...) makes one"),
-        (lambda people: people.to_numpy().tolist(), "got list; pandas.DataFrame(...)"),
-        (lambda people: "known.csv", "got str; pandas.DataFrame(...)"),
+        (lambda people: people.to_dict("list"), "got dict; convert it with pandas.DataFrame(...)"),
+        (
+            lambda people: people.to_numpy().tolist(),
+            "got list; convert it with pandas.DataFrame(...)",
+        ),
+        (lambda people: "known.csv", "got str; convert it with pandas.DataFrame(...)"),
     ],
 )
 def test_what_is_no_table_is_refused_by_name(table, got, model, people):

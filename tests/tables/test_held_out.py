@@ -64,7 +64,7 @@ def test_equal_rows_of_few_values_are_cases_of_their_own():
     drawn = hold_out(frame["kind"].to_numpy(), False, 0)
     np.testing.assert_array_equal(split(frame).held, drawn.held)
     (note,) = repetition_notes(frame, copies_in(frame), None)
-    assert note.startswith("Only 6 of the 200 rows of the training table are different.")
+    assert note.startswith("Only 6 of the 200 rows of the training table are distinct.")
 
 
 def test_as_many_equal_rows_as_chance_gives_are_cases_of_their_own():
@@ -82,7 +82,7 @@ def test_copies_and_repeated_ids_are_told(table):
     notes = repetition_notes(copied, copies_in(copied), "id")
     assert notes[0].startswith("20 rows of the training table occur more than once.")
     assert notes[1].startswith("40 values of the id column id occur more than once, such as n0.")
-    assert "different rows of one id" in notes[1]
+    assert "rows of an id belong together" in notes[1]
     copied = pd.concat([table, table[:3]], ignore_index=True)
     note = repetition_notes(copied, copies_in(copied), "id")[1]
     assert note == "3 values of the id column id occur more than once, such as n0."
@@ -117,9 +117,9 @@ def test_held_out_rows_that_are_in_the_training_table_are_left_out(table):
     model = TableModel("logistic").fit(train, "kind", drop=["id"], held_out=other)
     expected = TableModel("logistic").fit(train, "kind", drop=["id"], held_out=table[150:])
     pd.testing.assert_frame_equal(model.held_out_, expected.held_out_)
-    assert any(n.startswith("50 rows of another table") for n in model.notes_)
+    assert any(n.startswith("50 rows of the held-out table") for n in model.notes_)
     assert any(n.startswith("10 of the 60 rows are in the training table") for n in model.notes_)
-    assert not any("in the training table too" in n for n in expected.notes_)
+    assert not any("also in the training table" in n for n in expected.notes_)
 
 
 def test_equal_ids_are_equal_rows(table):
@@ -134,7 +134,7 @@ def test_equal_ids_are_equal_rows(table):
 
 @pytest.mark.parametrize("options", [{"drop": ["id"]}, {"id_column": "id"}])
 def test_a_held_out_table_of_training_rows_alone_is_refused(table, options):
-    with pytest.raises(TableError, match="All rows of the held-out table are in the training"):
+    with pytest.raises(TableError, match="All rows of the held-out table are also in the"):
         TableModel("logistic").fit(table, "kind", held_out=table[:20], **options)
 
 
@@ -183,7 +183,9 @@ def test_rows_of_known_ids_are_left_out_though_another_id_is_no_number():
     )
     model = TableModel("logistic").fit(train, "kind", id_column="id", held_out=other)
     assert len(model.held_out_) == 20
-    assert any("20 of the 40 rows are in the training table too" in n for n in model.notes_)
+    assert any(
+        "20 of the 40 held-out rows are also in the training table" in n for n in model.notes_
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,6 +215,6 @@ def test_whole_ids_are_the_same_where_a_missing_one_made_floats_of_them():
 def test_a_given_model_that_was_not_fitted_is_refused_before_the_search(table):
     told = []
     model = TableModel(LogisticRegression(), progress=told.append)
-    with pytest.raises(TableError, match="LogisticRegression cannot serve this table: it is not f"):
+    with pytest.raises(TableError, match="LogisticRegression is not fitted"):
         model.fit(table[["a", "kind"]], "kind")
     assert told == []

@@ -88,7 +88,7 @@ def test_numbers_are_quantities_but_for_whole_ones_of_few_values(target, expecte
 @pytest.mark.parametrize(
     ("target", "task", "message"),
     [
-        (["x", "y"] * 20, "regression", "does not hold numbers"),
+        (["x", "y"] * 20, "regression", "must be numeric"),
         ([1.5] * 40, "regression", "is 1.5 in every row"),
         ([np.inf, 1.5] * 20, "regression", "infinite"),
         (np.linspace(0, 1, 40), "classification", r"continuous numbers.*task=.regression"),
@@ -145,7 +145,7 @@ def test_a_quantity_may_be_written_with_a_unit_or_divided_thousands(write, unit,
     written = X.assign(y=[write.format(price) for price in prices])
     model = TableModel("logistic", task=task).fit(written, "y")
     pd.testing.assert_frame_equal(model.predict(X), plain.predict(X))
-    assert any(f"Column y holds numbers{unit}" in note for note in model.notes_)
+    assert any(f"Column y contains numbers{unit}" in note for note in model.notes_)
     model.fit(written[:90], "y", held_out=written[90:])
     assert model.held_out_["label"].tolist() == prices[90:].tolist()
 
@@ -165,7 +165,7 @@ def test_rows_of_another_table_calibrate_and_measure():
     train = X.assign(y=np.where(signal > 0, "yes", "no"))
     model = TableModel("logistic").fit(train[:400], "y", held_out=train[400:450])
     assert model.held_out_["label"].tolist() == train["y"][400:450].tolist()
-    assert any("50 rows of another table" in note for note in model.notes_)
+    assert any("50 rows of the held-out table" in note for note in model.notes_)
     with pytest.raises(TableError, match="class 'maybe', which the training table lacks"):
         model.fit(train[:400], "y", held_out=train[400:450].assign(y="maybe"))
 
@@ -173,9 +173,9 @@ def test_rows_of_another_table_calibrate_and_measure():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (LinearRegression(), "cannot do a classification"),
-        (object(), "object is neither a classifier nor a regressor"),
-        (LogisticRegression(), "cannot serve this table"),
+        (LinearRegression(), "does not support `task='classification'`"),
+        (object(), "must be a classifier or a regressor, got object"),
+        (LogisticRegression(), "cannot be used with this table"),
     ],
 )
 def test_a_model_that_cannot_serve_is_refused(given, message):

@@ -82,7 +82,7 @@ def test_rows_that_are_not_scored_are_written_and_reported(tmp_path, ending):
     counts = model.count(new[:40]) + model.count(new[40:])
     report = table_report(model, pd.concat(parts), counts)
     assert "119 rows were predicted." in report.summary
-    assert "1 row was not scored, because a cell cannot be read" in report.summary
+    assert "1 row was not scored because of an unreadable cell" in report.summary
     assert "nan" not in report.html().lower().split("<h2>rows to look at first")[1].split("<h2>")[0]
 
 

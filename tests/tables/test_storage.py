@@ -84,7 +84,7 @@ def test_a_folder_is_never_written_over(flowers, tmp_path):
     check_savable(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     for check in (model.save, check_savable):
-        with pytest.raises(TableError, match="exists already"):
+        with pytest.raises(TableError, match="already exists"):
             check(tmp_path / "kept")
         with pytest.raises(TableError, match="does not exist; create it first"):
             check(tmp_path / "absent" / "kept")
@@ -103,7 +103,7 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
     given = make_pipeline(FunctionTransformer(halved), LogisticRegression())
     given.fit(X, flowers["target"])
     model = TableModel(given).fit(flowers, "target")
-    with pytest.raises(TableError, match=r"cannot be stored without code: .*halved.*`trust=True`"):
+    with pytest.raises(TableError, match=r"that skops cannot store: .*halved.*`trust=True`"):
         model.save(tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     model.save(tmp_path / "kept", trust=True)
@@ -116,8 +116,8 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, and this is format 9"),
-        ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, and this is skuq .*; load it with that"),
+        ({"format": 1}, "saved with format 1, but 9 is installed"),
+        ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, but .* is installed; install skuq 99.1.0"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_model_of_another_version_is_refused(flowers, tmp_path, change, messag
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(TableError, match="holds no model that skuq has saved"):
+    with pytest.raises(TableError, match="does not contain a model saved by skuq"):
         TableModel.load(tmp_path)
 
 
@@ -245,7 +245,7 @@ def test_a_file_that_was_tampered_with_is_refused(kept, tmp_path, change):
     tree = contents(kept / "network")
     TAMPERED[change](tree)
     skops.dump(tree, tmp_path / "kept" / "model.skops")
-    with pytest.raises(TableError, match=r"model\.skops holds no model"):
+    with pytest.raises(TableError, match=r"model\.skops is not a model saved by skuq"):
         TableModel.load(tmp_path / "kept")
 
 
@@ -254,7 +254,7 @@ def test_a_file_of_something_else_is_refused(kept, tmp_path, forged):
     skops = pytest.importorskip("skops.io")
     shutil.copytree(kept / "network", tmp_path / "kept")
     skops.dump(forged, tmp_path / "kept" / "model.skops")
-    with pytest.raises(TableError, match="holds no model of a table"):
+    with pytest.raises(TableError, match="is not a saved TableModel"):
         TableModel.load(tmp_path / "kept")
 
 
@@ -277,10 +277,12 @@ def test_a_common_pipeline_is_read_without_trust(flowers, tmp_path):
 def test_a_file_of_somebody_else_is_read_without_its_code(flowers, tmp_path):
     skops = pytest.importorskip("skops.io")
     skops.dump(FunctionTransformer(shouting), tmp_path / "f.skops")
-    with pytest.raises(TableError, match=r"may run code: .*shouting.*\(`trust=True`\)"):
+    with pytest.raises(TableError, match=r"may run code: .*shouting.*pass `trust=True`"):
         read_estimator(tmp_path / "f.skops")
     joblib.dump(StandardScaler(), tmp_path / "f.joblib")
-    with pytest.raises(TableError, match=r"is loaded as pickled objects, .* Files of skops"):
+    with pytest.raises(
+        TableError, match=r"is loaded as pickled objects, .* A file written by skops"
+    ):
         read_estimator(tmp_path / "f.joblib")
     assert isinstance(read_estimator(tmp_path / "f.joblib", trust=True), StandardScaler)
     (tmp_path / "f.txt").write_text("nothing", encoding="utf-8")
