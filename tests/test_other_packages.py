@@ -122,3 +122,11 @@ def test_a_posterior_of_models_decomposes(flowers, laplace_torch):
 def test_an_adapted_posterior_keeps_the_protocol(flowers, laplace_torch):
     X, y = flowers
     check_uncertainty_estimator(laplace_torch(Posterior(0.3), n_samples=20), X=X[::10], y=y[::10])
+
+
+def test_clones_share_the_posterior(flowers, laplace_torch):
+    # Hooks of a last-layer posterior stay attached to the original network in a deep copy.
+    posterior = Posterior(0.3)
+    copy = clone(laplace_torch(posterior, n_samples=7, random_state=3))
+    assert copy.laplace is posterior
+    assert (copy.n_samples, copy.random_state) == (7, 3)
