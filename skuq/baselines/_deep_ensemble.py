@@ -52,10 +52,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         warning.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
-    members : list of fitted models, default=None
-        Members as they are, each anything that `skuq.models.adopt` takes or any fitted classifier
-        with `predict_proba`; `estimator` must then be None. `clone` unfits scikit-learn and skorch
-        models that are not in a `FrozenEstimator`.
+    members : list of fitted models or torch.nn.ModuleList, default=None
+        Trained members, which are used as they are: each anything that `skuq.models.adopt` takes,
+        or any fitted classifier with `predict_proba`. `fit` then takes the class labels from `y`
+        and trains nothing; `estimator` must be None. `clone` unfits scikit-learn and skorch models
+        that are not in a `FrozenEstimator`.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Whose uncertainty is meant, and who predicts. "expected": the average of all members
         (Eq. 1). "selected": the first member (Eq. 2). "pairwise": any one member, against each of
@@ -119,7 +120,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     _parameter_constraints: dict[str, Any] = {
         **COMMON_CONSTRAINTS,
         "n_members": AT_LEAST_ONE,
-        "members": [list, tuple, None],
+        "members": [list, tuple, nn.ModuleList, None],
         "n_jobs": [Integral, None],
     }
 
@@ -128,7 +129,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         estimator: Any = None,
         *,
         n_members: int = 10,
-        members: Sequence[Any] | None = None,
+        members: Sequence[Any] | nn.ModuleList | None = None,
         setting: str = "expected",
         batch_size: int = 256,
         device: str = "auto",

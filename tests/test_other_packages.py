@@ -1,0 +1,132 @@
+"""Ensembles and posteriors of other packages, by stand-ins with their interfaces."""
+
+import re
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from skuq import DeepEnsembleClassifier, predict_uncertainty
+from skuq.information import decompose_expected
+from skuq.testing import check_uncertainty_estimator
+
+GUIDE = Path(__file__).parents[1] / "docs" / "guide"
+
+
+class TrainedEnsemble(nn.Module):
+    """As from `deep_ensembles` of torch-uncertainty: the outputs of all members in one batch."""
+
+    def __init__(self, core_models):
+        super().__init__()
+        self.core_models = nn.ModuleList(core_models)
+
+    def forward(self, x):
+        return torch.cat([model(x) for model in self.core_models], dim=0)
+
+
+class Posterior:
+    """A fitted approximation with the interface of laplace-torch: normally distributed logits."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def predictive_samples(self, x, pred_type="glm", n_samples=100, generator=None):
+        noise = torch.randn(n_samples, len(x), 3, generator=generator)
+        return (x[:, :3] + self.scale * x.norm(dim=1, keepdim=True) * noise).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def modules():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)) for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def laplace_torch():
+    """The class on the page of the guide."""
+    page = (GUIDE / "existing_models.rst").read_text(encoding="utf-8")
+    blocks = re.findall(r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", page, re.MULTILINE)
+    (code,) = [block for block in blocks if "class LaplaceTorch" in block]
+    module = types.ModuleType("page_of_the_guide")
+    module.torch = torch
+    exec(textwrap.dedent(code), module.__dict__)
+    sys.modules[module.__name__] = module  # so that it can be pickled
+    yield module.LaplaceTorch
+    del sys.modules[module.__name__]
+
+
+@pytest.mark.parametrize("pack", [list, tuple, nn.ModuleList])
+def test_members_of_a_trained_ensemble_predict_what_it_does(flowers, modules, pack):
+    X, y = flowers
+    theirs = TrainedEnsemble(modules)
+    ours = DeepEnsembleClassifier(members=pack(theirs.core_models)).fit(X, y)
+    with torch.no_grad():
+        proba = theirs(torch.as_tensor(X)).reshape(3, len(X), 3).softmax(-1)
+    np.testing.assert_allclose(ours.predict_proba(X), proba.mean(0), atol=1e-6)
+    u = ours.predict_uncertainty(X)
+    log_proba = proba.double().log().movedim(0, 1).numpy()
+    by_hand = decompose_expected(log_proba, np.full(log_proba.shape[:2], 1 / 3))
+    np.testing.assert_allclose(u.epistemic, by_hand.epistemic, atol=1e-6)
+    again = clone(ours).fit(X, y)
+    np.testing.assert_array_equal(again.predict_uncertainty(X).total, u.total)
+
+
+def test_given_modules_are_not_trained(flowers, modules):
+    before = [parameter.clone() for module in modules for parameter in module.parameters()]
+    DeepEnsembleClassifier(members=nn.ModuleList(modules)).fit(*flowers)
+    after = [parameter for module in modules for parameter in module.parameters()]
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_an_empty_module_list_is_refused(flowers):
+    with pytest.raises(ValueError, match="`members` is empty"):
+        DeepEnsembleClassifier(members=nn.ModuleList()).fit(*flowers)
+
+
+def test_frozen_members_survive_a_clone(flowers):
+    members = [FrozenEstimator(LogisticRegression(C=c).fit(*flowers)) for c in (0.1, 10.0)]
+    ensemble = DeepEnsembleClassifier(members=members)
+    u = clone(ensemble).fit(*flowers).predict_uncertainty(flowers[0])
+    assert u.epistemic.max() > 0
+
+
+def test_a_posterior_of_models_decomposes(flowers, laplace_torch):
+    X, y = flowers
+    mine = laplace_torch(Posterior(0.3)).fit(X, y)
+    u = predict_uncertainty(mine, X)
+    np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic)
+    proba = mine.predict_proba(X)
+    np.testing.assert_allclose(u.total, -(proba * np.log(proba)).sum(1), atol=1e-9)
+    assert (u.epistemic > 0).all()
+    certain = laplace_torch(Posterior(0.0)).fit(X, y).predict_uncertainty(X)
+    np.testing.assert_allclose(certain.epistemic, 0, atol=1e-9)
+
+
+def test_an_adapted_posterior_keeps_the_protocol(flowers, laplace_torch):
+    X, y = flowers
+    check_uncertainty_estimator(laplace_torch(Posterior(0.3), n_samples=20), X=X[::10], y=y[::10])
+
+
+def test_clones_share_the_posterior(flowers, laplace_torch):
+    # Hooks of a last-layer posterior stay attached to the original network in a deep copy.
+    posterior = Posterior(0.3)
+    copy = clone(laplace_torch(posterior, n_samples=7, random_state=3))
+    assert copy.laplace is posterior
+    assert (copy.n_samples, copy.random_state) == (7, 3)
