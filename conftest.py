@@ -1,11 +1,13 @@
-"""Which doctests run, and which tests share a worker.
+"""Which doctests run, which tests share a worker, and in which order.
 
 Doctests of modules that need an extra run only where it is installed.
 """
 
+from collections import Counter
 from importlib.util import find_spec
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 RL = [
     "_algorithm",
@@ -31,16 +33,41 @@ collect_ignore_glob = [
 ]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Search modules for doctests only where there are examples: it takes a while for each."""
+    found = yield
+    if file_path.suffix != ".py" or ">>>" in file_path.read_text(encoding="utf-8"):
+        return found
+    return [each for each in found if not isinstance(each, DoctestModule)]
+
+
+def scope_of(nodeid):
+    """Tests that go to one worker: those of a file, or of `tests/zk`, which share their proofs."""
+    return "tests/zk" if nodeid.startswith("tests/zk/") else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Let workers begin with what takes longest: one long test at the end would be alone."""
+    if not hasattr(config, "workerinput"):
+        return
+    weight = Counter()
+    for item in items:
+        weight[scope_of(item.nodeid)] += 20 if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: -weight[scope_of(item.nodeid)])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give the files of `tests/zk`, which share one run of the protocol, to one worker."""
+    """Divide tests by `scope_of`, in their order."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            shared = "tests/zk"
-            return shared if nodeid.startswith(f"{shared}/") else super()._split_scope(nodeid)
+            return scope_of(nodeid)
 
+    config.option.loadscopereorder = False
     return Scheduling(config, log)

@@ -83,9 +83,14 @@ class ResidualForest:
         weight = np.ones(len(residuals)) if weight is None else weight
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))
         some = _Rows.of(features, residuals, weight, rows[:_MOST_COMPARED])
-        scores = {form: some.forest(form, seed, n_jobs)._out_of_bag_score() for form in _FORMS}
-        best = min(_FORMS, key=scores.__getitem__)
-        return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(best, seed, n_jobs)
+        forests = [some.forest(form, seed, n_jobs) for form in _FORMS]
+        scores = [forest._out_of_bag_score() for forest in forests]
+        best = min(range(len(scores)), key=scores.__getitem__)
+        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # all rows took part
+            return forests[best]
+        return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(
+            _FORMS[best], seed, n_jobs
+        )
 
     def _out_of_bag_score(self) -> float:
         """Mean out-of-bag interval score of the training rows."""

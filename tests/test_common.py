@@ -91,10 +91,10 @@ QUICK = {
         {"estimator": HistGradientBoostingClassifier(max_iter=2)},
     ],
     "QUAMRegressor": [
-        {"search": PoolSearch(n_steps=5)},
+        {"search": PoolSearch(n_steps=5), "noise_cv": 2},
         {"search": PoolSearch(n_steps=5), "noise": "learned", "setting": "selected"},
-        {"search": PointwiseSearch(n_steps=5)},
-        {"estimator": HistGradientBoostingRegressor(max_iter=5)},
+        {"search": PointwiseSearch(n_steps=5), "noise_cv": 2},
+        {"estimator": HistGradientBoostingRegressor(max_iter=5), "noise_cv": 2},
     ],
     "RobustGPC": [
         {"max_iter": 3},

@@ -42,8 +42,10 @@ assert not set(sys.modules).intersection({OPTIONAL!r})
 sys.modules.update(dict.fromkeys({OPTIONAL!r}))
 from sklearn.datasets import load_iris
 from skuq import QUAMClassifier
+from skuq.quam import PoolSearch
 X, y = load_iris(return_X_y=True)
-assert QUAMClassifier(random_state=0).fit(X, y).predict_uncertainty(X[:2]).total.all()
+quam = QUAMClassifier(search=PoolSearch(n_steps=5), random_state=0)
+assert quam.fit(X, y).predict_uncertainty(X[:2]).total.all()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

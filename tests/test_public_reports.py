@@ -253,7 +253,7 @@ def test_rows_keep_their_labels_in_everything_that_returns_rows():
         "pipeline": predict_uncertainty(make_pipeline(quam), X).to_frame(),
         "detector": detector.explain(X),
         "folds": cross_val_predict_uncertainty(quam, X, y, cv=2).to_frame(),
-        "table": TableModel(random_state=0).fit(rows, "kind").predict(rows),
+        "table": TableModel("logistic", random_state=0).fit(rows, "kind").predict(rows),
     }
     for name, frame in found.items():
         pd.testing.assert_index_equal(frame.index, rows.index, obj=name)
@@ -264,7 +264,10 @@ def test_rows_keep_their_labels_in_everything_that_returns_rows():
 UNMEASURED = {
     "distance": (FeatureDistanceClassifier(random_state=0), ["aleatoric"]),
     "one model": (ReferenceClassifier(random_state=0), ["epistemic"]),
-    "attack": (MirageFineTuner(None, region=lambda X: X[:, 0] > 1, random_state=0), ["epistemic"]),
+    "attack": (
+        MirageFineTuner(None, region=lambda X: X[:, 0] > 1, max_epochs=5, random_state=0),
+        ["epistemic"],
+    ),
     "ensemble": (
         DeepEnsembleClassifier(n_members=2, setting="max-score", random_state=0),
         ["aleatoric", "epistemic"],
@@ -273,6 +276,7 @@ UNMEASURED = {
 }
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", UNMEASURED)
 def test_a_part_that_nobody_measured_is_not_a_number(name):
     """An ensemble of one returns zeros, or halves, as its epistemic part."""
@@ -300,6 +304,7 @@ def test_confidence_that_no_reference_sample_supports_has_no_parts():
     assert u.total[1] < 1e-3
 
 
+@pytest.mark.usefixtures("short_training")
 def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
     """A score that is constant, or none, decides about all inputs."""
     X, y = make_moons(200, noise=0.3, random_state=0)
@@ -389,6 +394,7 @@ def _twice(estimator, y, **fit_params):
     return [each.predict_uncertainty(X[::7] + 0.3).epistemic for each in fitted]
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     ("estimator", "counts"),
     [
@@ -460,7 +466,9 @@ SHORT = {"search": PoolSearch(n_steps=2), "random_state": 0}
 WRAPPERS = {
     "QUAM, network": lambda form: QUAMClassifier(form(LOGISTIC), **SHORT),
     "QUAM, refit": lambda form: QUAMClassifier(form(TREES), random_state=0),
-    "QUAM, points": lambda form: QUAMClassifier(form(LOGISTIC), search="pointwise", random_state=0),
+    "QUAM, points": lambda form: QUAMClassifier(
+        form(LOGISTIC), search=PointwiseSearch(n_steps=2), random_state=0
+    ),
     "QUAM, quantities": lambda form: QUAMRegressor(
         form(HistGradientBoostingRegressor(max_iter=3)),
         noise="homoscedastic",
@@ -1014,6 +1022,7 @@ def test_boosted_trees_that_make_numbers_of_booleans():
     assert quam.predict(X).dtype == bool
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), None])
 @pytest.mark.parametrize(
     "regressor",
@@ -1044,6 +1053,7 @@ def test_uncertainty_of_a_scaled_target(regressor, scaler):
     np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_uncertainty_of_a_bent_target_is_refused_and_inside_it_works():
     """Logarithms of the target have no standard deviation of it (deepchem/deepchem#1377)."""
     X = np.random.default_rng(0).normal(size=(80, 3))

@@ -75,7 +75,9 @@ def make_net(
     if validation is not None:
         stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
     schedule = [LRScheduler("CosineAnnealingLR", T_max=max_epochs)] if cosine else []
-    decay = {"optimizer__weight_decay": weight_decay} if weight_decay else {}
+    more: dict[str, Any] = {"optimizer__weight_decay": weight_decay} if weight_decay else {}
+    if not verbose:  # else it would make a table of each epoch, and print none
+        more["callbacks__print_log"] = None
     return _Net(
         module,
         criterion=criterion,
@@ -91,7 +93,7 @@ def make_net(
         callbacks=[*first_callbacks, *schedule, *stopping, *callbacks],
         device=str(device),
         verbose=int(verbose),
-        **decay,
+        **more,
     )
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -51,20 +52,24 @@ assert CliRunner().invoke(main, ["audit", *given]).exit_code in (0, 10)
 """
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        IMPORT,
-        RECORDED,
-        FITTED,
-        UNFITTED,
-        pytest.param(REPORT, marks=pytest.mark.slow),
-        pytest.param(COMMAND, marks=pytest.mark.slow),
-    ],
-    ids=["import", "recorded", "fitted", "not fitted", "report", "command"],
-)
-def test_neither_torch_nor_skorch_is_imported(tmp_path, code):
-    if code == REPORT:
-        pytest.importorskip("matplotlib")
-    check = "\nassert not {'torch', 'skorch'} & sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", DATA + code + check], check=True, cwd=tmp_path)
+STEPS = """
+for name, code in {!r}.items():
+    exec(DATA + code, {{}})
+    assert not {{"torch", "skorch"}} & sys.modules.keys(), name
+"""
+
+
+def run(steps, folder):
+    code = f"import sys\nDATA = {DATA!r}{STEPS.format(steps)}"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
+
+
+def test_neither_torch_nor_skorch_is_imported(tmp_path):
+    steps = {"import": IMPORT, "recorded": RECORDED, "fitted": FITTED, "not fitted": UNFITTED}
+    run(steps, tmp_path)
+
+
+@pytest.mark.slow
+def test_neither_is_imported_by_reports_and_the_command(tmp_path):
+    report = {} if find_spec("matplotlib") is None else {"report": REPORT}
+    run({**report, "command": COMMAND}, tmp_path)

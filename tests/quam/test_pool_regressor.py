@@ -67,6 +67,7 @@ def piped(learner):
     return make_pipeline(table, learner)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_rows_unlike_the_data_are_more_uncertain(related, name):
     X, y = related
@@ -110,6 +111,7 @@ def test_linear_models_rank_inputs_as_their_exact_posterior_does(learner):
         assert spearmanr(quam.predict_model_std(rows), exact).statistic > least
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_text_and_missing_values_in_pipelines(table):
     X, y = table
     quam = QUAMRegressor(piped(BOOSTING), random_state=0).fit(X, y)
@@ -127,6 +129,7 @@ def test_text_and_missing_values_in_pipelines(table):
         QUAMRegressor(Ridge()).fit([[np.nan], [0.0], [1.0]] * 9, np.arange(27.0))
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_categories_of_pandas_and_names_of_columns(table):
     X, y = table
     X = X.assign(town=X["town"].astype("category"))
@@ -167,6 +170,7 @@ def test_units_of_the_target_do_not_matter(related, params):
     np.testing.assert_allclose(scaled.predict_model_std(X[:9] * 2), 64 * spread, rtol=1e-3)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.slow
 def test_searches_over_parameters_of_the_learner(related):
     search = GridSearchCV(QUAMRegressor(BOOSTING), {"estimator__max_iter": [2, 10]}, cv=2)
@@ -186,6 +190,7 @@ def test_what_cannot_be_searched_is_refused(related):
         QUAMRegressor(BOOSTING, noise="learned").fit(X, y)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_spread_of_heteroscedastic_data_is_not_their_noise():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, size=(600, 1))
@@ -207,6 +212,7 @@ def test_inputs_far_out_do_not_carry_a_network_away(related, attack):
     assert quam.predict_model_std(X).max() < 3 * y.std()
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 def test_losses_of_targets_that_are_never_negative(related, loss):
     X, y = related[0], np.exp(related[1] / np.std(related[1]))
@@ -215,6 +221,7 @@ def test_losses_of_targets_that_are_never_negative(related, loss):
     assert (quam.predict_model_std(X) >= 0).all()
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     "learner",
     [
@@ -236,6 +243,7 @@ def test_learners_that_extrapolate_by_exponentials_and_powers(learner):
     assert roc_auc_score(np.repeat([0, 1], 150), np.concatenate(unsure)) > 0.7
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_learner_that_predicts_nothing_plausible_for_the_pool_is_searched_all_the_same(related):
     X, y = related
     quam = QUAMRegressor(Ridge(), random_state=0).fit(X, y, X_pool=1e6 + X[:50])

@@ -32,6 +32,8 @@ OF_PARAMETERS = [
     "check_valid_tag_types",
 ]
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.fixture(scope="module")
 def people():

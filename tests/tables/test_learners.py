@@ -129,6 +129,7 @@ def test_sets_cover_rows_that_neither_trained_nor_calibrated():
     assert 1 <= size < 1.6
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     ("write", "unit"),
     [
@@ -150,6 +151,7 @@ def test_a_quantity_may_be_written_with_a_unit_or_divided_thousands(write, unit,
     assert model.held_out_["label"].tolist() == prices[90:].tolist()
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_whole_amounts_are_quantities_and_few_shares_are_classes():
     X, signal, _ = table("line", n=120)
     amounts = X.assign(y=[f"${10**6 + k:,}" for k in range(120)])

@@ -68,6 +68,7 @@ def test_a_skewed_target_is_learnt_on_the_scale_that_suits_and_is_told(model):
     assert not any("which gave narrower" in note for note in plain.notes_)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("whole", [False, True])
 def test_limits_are_values_that_can_be(whole):
     train, new = prices(500, whole=whole), prices(300, seed=1, whole=whole)

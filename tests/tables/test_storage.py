@@ -59,6 +59,7 @@ def test_a_kept_classifier_predicts_the_same(flowers, tmp_path, name):
     check_kept(model, two[1::4].reset_index(drop=True), tmp_path)
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize(
     "name",
     [

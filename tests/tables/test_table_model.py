@@ -640,6 +640,7 @@ def test_rows_without_a_target_are_left_out_and_this_is_said(train, table):
     ]
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     ("target", "warned"),
     [(np.arange(60), False), (np.arange(600) * 50, False), (np.arange(600) % 30, True)],
@@ -654,6 +655,7 @@ def test_whole_numbers_of_many_values_are_quantities_and_this_is_said(target, wa
     assert not any("if they are classes" in note for note in model.notes_)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_target_in_text_is_read_and_what_is_not_a_number_is_left_out(train, table):
     prices = [f"${value:,.2f}" for value in np.linspace(500, 5000, 60)]
     prices[7], prices[9] = "on request", "-"
@@ -1015,6 +1017,7 @@ def test_of_many_classes_those_are_shown_that_sets_hold_least_often(report_of):
     assert "true class: of 12, the 10 with the lowest coverage." in page.text
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_regression_has_no_classes_to_measure(large):
     model = TableModel("logistic", task="regression").fit(
         large[["size"]].assign(y=large["size"]), "y"
@@ -1075,6 +1078,7 @@ def test_dates_in_digits_are_told_and_other_numbers_of_eight_digits_are_not(trai
         assert not any("may contain dates" in note for note in notes)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("regression", [False, True])
 def test_coverage_of_too_few_rows_is_not_measured(regression):
     random = np.random.default_rng(0)
