@@ -15,9 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PLACES = ("skuq", "docs", "benchmarks", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 BANNED = {
-    r"(?<!there )(?<!There )\b(?:is|are|was|were)\s+no\b(?!\s+(?:longer|more|less|fewer|better|worse|larger|smaller))": (
-        "is not a, has no, there is no"
-    ),
+    (
+        r"(?<!there )\b(?:is|are|was|were)\s+no\b"
+        r"(?!\s+(?:longer|more|less|fewer|better|worse|larger|smaller))"
+    ): "is not a, has no, there is no",
     r"\banother\s+(?:\w+\s+)?than\b": "a different ... from",
     r"\bon\s+the\s+word\s+of\b": "because of",
     r"\bin\s+(?:the\s+)?company\b|\bcompany\s+of\b": "with other rows",

@@ -114,7 +114,7 @@ def table(records: list[dict], options: dict) -> Iterator[str]:
 
 
 def _counts(records: list[dict], options: dict) -> Iterator[str]:
-    """How many values the figures of a table are means of: a number, or the range of numbers."""
+    """Number of values that the figures of a table are means of, or the range of these numbers."""
     if "of" not in options:
         return
     methods, datasets = options["rows"], options["columns"]
