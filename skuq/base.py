@@ -57,8 +57,8 @@ class Uncertainty:
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
         ``total == aleatoric + epistemic`` within 1e-8 relative. The documentation of the estimator
         states quantity and unit (nats, probability, squared return). A part that the estimator
-        does not measure is NaN. The total is then the other part, or a score that does not
-        distinguish the two parts.
+        does not measure is NaN. The total is then the measured part or, if neither part is
+        measured, a score that does not distinguish them.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three arrays above, for unpacking: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
@@ -86,7 +86,7 @@ class Uncertainty:
     def from_parts(cls, aleatoric: ArrayLike | None, epistemic: ArrayLike | None) -> Uncertainty:
         """Build from the two parts; the total is their sum.
 
-        Pass None for a part that is not measured. It becomes NaN, and the total equals the other.
+        Pass None for a part that is not measured. It becomes NaN; the total equals the other part.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Uncertainty:
 
     @classmethod
     def from_total(cls, total: ArrayLike) -> Uncertainty:
-        """Build from a score that does not distinguish the two parts, which are set to NaN."""
+        """Build from a score that does not distinguish the two parts; both parts are NaN."""
         score = np.asarray(total, np.float64)
         return cls(score, *(np.full_like(score, np.nan) for _ in range(2)))
 
@@ -286,8 +286,8 @@ class UncertaintyMixin(DeviceMixin):
     It adds ``score_samples``, so that out-of-distribution detection works in a plain
     scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
     its index, and inputs with 0 rows return results with 0 rows. Pickles record the version of
-    skuq. Loading a pickle of a different version, ignoring the patch number, raises a
-    `ValueError`, because the meaning of the stored attributes may have changed.
+    skuq. Loading a pickle raises a `ValueError` if more than the patch number of the version
+    differs, because the meaning of the stored attributes may have changed.
     """
 
     #: Additions and changes to `NO_ROWS`; None for a method that handles inputs with 0 rows itself.
@@ -364,7 +364,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
-    single model. In the last case the result is the uncertainty of the model before
+    single model. For `CalibratedClassifierCV`, the result is the uncertainty of the model before
     recalibration. `TransformedTargetRegressor` is supported if it scales its target; the
     result is then in the unit of the original target.
 
@@ -384,8 +384,9 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     Raises
     ------
     TypeError
-        If unwrapping ends at an estimator without the method, at one that averages several
-        models, or at a `TransformedTargetRegressor` whose transformation is not a scaling.
+        If unwrapping ends at an estimator without ``predict_uncertainty``, at an estimator that
+        averages several models, or at a `TransformedTargetRegressor` whose transformation is not
+        a scaling.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
 

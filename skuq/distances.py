@@ -55,8 +55,8 @@ def fit_whitening(
     stay unscaled). The covariance around the class means is then shrunk as Ledoit and Wolf
     proposed, which keeps it invertible for any number of features.
 
-    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,), the
-    sample weights, 1 by default. Returns the class means, (n_classes, n_features), and the map.
+    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,).
+    Sample weights default to 1. Returns the class means, (n_classes, n_features), and the map.
     """
     weight = np.ones(len(codes)) if weight is None else weight
     present, of_sample = np.unique(codes, return_inverse=True)
@@ -89,7 +89,7 @@ def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
     sample: FloatArray = (rows.T * weight) @ rows / n_samples
     mean_variance = np.trace(sample) / n_features
     distance = (sample**2).sum() - n_features * mean_variance**2  # d^2, times n_features
-    # The mean of |x x^T - S|^2 is that of |x|^4, minus |S|^2.
+    # The mean of |x x^T - S|^2 equals the mean of |x|^4 minus |S|^2.
     error = (weight @ (rows**2).sum(axis=1) ** 2 / n_samples - (sample**2).sum()) / n_samples
     shrinkage = min(error / distance, 1.0) if distance > 0 and error > 0 else 0.0
     shrunk = (1 - shrinkage) * sample

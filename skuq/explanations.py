@@ -101,9 +101,9 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
     The columns are the inputs of `estimator`; for a pipeline, the inputs of its first step. One
-    column at a time is replaced by the values of some training rows (one word of a text by words
-    of some training texts). The contribution of the column or word is the mean decrease in
-    epistemic uncertainty. A column that the model does not use contributes 0.
+    column at a time is replaced by the values of some training rows. In texts, one word at a time
+    is replaced by words of some training texts. The contribution of the column or word is the mean
+    decrease in epistemic uncertainty. A column that the model does not use contributes 0.
 
     Parameters
     ----------

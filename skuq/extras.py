@@ -33,7 +33,7 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
         If the package is missing, or cannot be imported (some packages raise `OSError` if a
         shared library cannot be loaded). The original error is the cause.
         If the extra does not provide the package for this Python and platform, the message
-        names the supported ones.
+        states where the extra provides it.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def lazy_names(
 
 
 def import_networks(module: str) -> ModuleType:
-    """Import a module of skuq that needs torch; the error says how to install torch if missing."""
+    """Import a module of skuq that needs torch; if torch is missing, explain its installation."""
     import_optional("torch", extra=None)
     return import_module(module)
 

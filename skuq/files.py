@@ -119,7 +119,7 @@ def atomic_paths(
 ) -> Iterator[tuple[Path, ...]]:
     """Yield temporary paths, which replace the given paths together at the end of the block.
 
-    Like `atomic_path` for several files. If one cannot be replaced, all are restored.
+    Like `atomic_path`, for several files. If one path cannot be replaced, all are restored.
 
     Parameters
     ----------
@@ -150,9 +150,9 @@ def atomic_paths(
 
 
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder itself, lies in it, or is a link to a file in it.
+    """Whether a path is the given folder, lies in it, or is a link to a file in it.
 
-    Symbolic links are followed. A hard link counts as the file that it shares.
+    Symbolic links are followed. A hard link counts as each of the files that share its content.
 
     Parameters
     ----------

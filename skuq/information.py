@@ -283,8 +283,8 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
     Returns
     -------
     Decomposition
-        Entropy of the selected model, and expected KL divergence from its prediction to those of
-        the candidates, in nats; the sum is the expected cross-entropy.
+        Entropy of the selected model, and expected KL divergence from its prediction to the
+        predictions of the candidates, in nats; the sum is the expected cross-entropy.
 
     References
     ----------
@@ -333,7 +333,7 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
     """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
-    # sum_ij w_i w_j CE(p_i, p_j) is linear in p_i and in log p_j, so that means suffice.
+    # sum_ij w_i w_j CE(p_i, p_j) is linear in p_i and in log p_j: the means of both suffice.
     mean = (weights[..., None] * xp.exp(log_proba)).sum(-2)
     mean_log = _weighted(weights[..., None], log_proba).sum(-2)
     total = _weighted(mean, -mean_log).sum(-1)
@@ -414,8 +414,8 @@ def gaussian_pairwise_kl(mean: Any, variance: Any, weights: Any) -> Any:
 
     References
     ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 25, in the expectation of Schweighofer et al., "On
-    Information-Theoretic Measures of Predictive Uncertainty", UAI 2025.
+    Schweighofer et al., NeurIPS 2023, Eq. 25. The expectation over pairs is from Schweighofer et
+    al., "On Information-Theoretic Measures of Predictive Uncertainty", UAI 2025.
 
     Examples
     --------

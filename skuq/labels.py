@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
 def probability_columns(classes: NDArray[Any]) -> list[str]:
     """Column names for the probabilities of classes, such as ``p(yes)``.
 
-    Only these columns of results have brackets, and spaces around a label are preserved.
+    No other columns of results have brackets. Spaces around a label are preserved.
     """
     # `tolist` would convert dates to integers.
     labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
@@ -38,7 +38,7 @@ def probability_columns(classes: NDArray[Any]) -> list[str]:
 
 
 def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
-    """Map names of probability columns to the labels in them; other columns are skipped."""
+    """Map names of probability columns to the labels that they contain; skip other columns."""
     return {name: name[2:-1] for name in names if name.startswith("p(") and name.endswith(")")}
 
 

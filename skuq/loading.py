@@ -20,8 +20,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MAX_BYTES = 2**22  # number of bytes per file that are searched for names
-BUDGET = 2**24  # the same for all files together
+MAX_BYTES = 2**22  # maximum number of bytes that are searched for names, per file
+BUDGET = 2**24  # maximum for all files together
 MAX_MEMBERS = 100  # per archive or folder
 N_SHOWN = 5
 # Functions and modules, at any position of a dotted name, that can run code or access files.
@@ -77,7 +77,8 @@ def pickled_names(path: Path) -> set[str]:
     """Names of functions and classes in the pickles at a path, found without loading them.
 
     The search is incomplete. It misses names that a pickle composes during loading, names stored
-    behind its arrays, and names in unreadable files or beyond the limits on number and size.
+    after the arrays of a pickle, names in unreadable files, and names beyond the limits on the
+    number and size of files.
     """
     found: set[str] = set()
     left = BUDGET

@@ -46,7 +46,7 @@ def cross_val_predict_uncertainty(
         Data, as `estimator.fit` accepts them, and groups for the splitter.
     cv, n_jobs, verbose, params, pre_dispatch
         As in `sklearn.model_selection.cross_val_predict`. The test folds must be a partition:
-        each row is in exactly one of them.
+        each row is in exactly one test fold.
 
     Returns
     -------

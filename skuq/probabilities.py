@@ -65,7 +65,8 @@ def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[An
 def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
     """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
 
-    If a model returns a table whose columns are named after the classes, they are matched by name.
+    If a model returns a table whose columns are named after the classes, columns are matched by
+    name.
     """
     return np.asarray(_read_by_name(proba, classes, stated=True)[0])
 
@@ -73,7 +74,8 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
     """Values of the probabilities, and the label of each column.
 
-    `known` are the labels that the caller passed as `classes` (`stated`) or that occur in the data.
+    `known` are the labels that the caller passed as `classes` if `stated` is true; if it is
+    false, they are the labels that occur in the data.
     """
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)

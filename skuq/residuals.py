@@ -1,9 +1,9 @@
 """Noise of a regressor: the conditional distribution of its residuals, given the input.
 
 A quantile regression forest (Meinshausen, "Quantile Regression Forests", JMLR 7, 2006) weights the
-residuals of training rows by how often they share a leaf with the input. The distribution may
-differ in width between inputs and may be skewed. All residuals are out-of-sample: the regressor
-was not fitted to their rows.
+residual of each training row by how often the row shares a leaf with the input. The distribution
+may differ in width between inputs and may be skewed. Every residual is out-of-sample: it is the
+error of a regressor that was not fitted to the row.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ResidualForest:
         forests = [some.forest(form, seed, n_jobs) for form in _FORMS]
         scores = [forest._out_of_bag_score() for forest in forests]
         best = min(range(len(scores)), key=scores.__getitem__)
-        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # all rows took part
+        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # `best` is fitted to all rows
             return forests[best]
         return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(
             _FORMS[best], seed, n_jobs
@@ -288,7 +288,7 @@ def widened(
 ) -> FloatArray:
     """Combine quantiles of the noise with the standard deviation of the models' predictions.
 
-    Noise and model error are independent, so that their distances from the median add in
+    Noise and model error are independent, so their distances from the median add in
     quadrature. Shapes: `quantiles` (n_rows, n_levels), `median` and `model_std` (n_rows,).
     """
     z = ndtri(levels)

@@ -1,8 +1,8 @@
 """Serialisation of objects to plain containers, arrays and text, and back.
 
 A file that names classes by their modules becomes unreadable when a class moves. Therefore each
-class in saved models has a fixed name in the format, which `stored` registers. The file contains a
-dictionary of the object's fields, with that name under the key "skuq":
+class in saved models has a fixed name in the format, which `stored` registers. An object is saved
+as a dictionary of its fields, in which the key "skuq" holds the name of its class. The names are:
 
 - ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``,
   ``tables.number-format``, ``tables.training-values``, ``tables.comparison``: a model of a table,
@@ -21,9 +21,9 @@ dictionary of the object's fields, with that name under the key "skuq":
   ``networks.binary-logits``: tensors, networks and their layers, as arrays;
 - ``pandas.frame``: a table as its columns; ``dict``: a dictionary that itself has a key "skuq".
 
-Names and fields define the format. Changing one requires a new ``FORMAT`` of saved folders, in
-``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or unknown fields,
-and values of the wrong type are rejected.
+Names and fields define the format. Changing a name or a field requires a new ``FORMAT`` of saved
+folders, in ``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or
+unknown fields, and values of the wrong type are rejected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Devices and gradient modes of torch; torch is imported only if a GPU is involved.
 
-An estimator with a network on a GPU can be pickled and used on a machine without one. Methods
-ignore the user's ``torch.set_default_device``, ``torch.inference_mode`` and ``torch.no_grad``,
-because many of them need gradients.
+An estimator with a network on a GPU can be pickled and used on a machine without a GPU. Methods
+ignore the user's ``torch.set_default_device``. They also ignore ``torch.inference_mode`` and
+``torch.no_grad``, because many methods need gradients.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Return a copy with all networks on the CPU, or the value itself if they already are.
+    """Return a copy with all networks on the CPU, or the value itself if all are there already.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def number_columns(table: pd.DataFrame) -> list[str]:
 
 
 def all_different(column: pd.Series) -> bool:
-    """Whether a column has many texts without repetition."""
+    """Whether all values of a column differ, and there are more than `ALL_DIFFERENT` of them."""
     values = column.dropna()
     return len(values) > ALL_DIFFERENT and values.is_unique
 
@@ -133,7 +133,8 @@ def reasons(
 ) -> list[str]:
     """Up to three columns that contribute most to each row, with their values.
 
-    Unsupported columns are listed first, because each may mask the contributions of others.
+    Unsupported columns are listed first, because an unsupported value may mask the contributions
+    of other columns.
     """
     names, marks = X.columns.to_numpy(), unsupported.to_numpy(dtype=bool)
     weight = np.where(marks, np.inf, contribution)
@@ -183,7 +184,7 @@ def explain_rows(
     own = epistemic(X)
     contribution = np.empty(X.shape)
     # Evaluate the original rows in a batch of the same size as the modified rows: outputs are then
-    # rounded alike, so that a column without effect contributes exactly 0.
+    # rounded alike, so a column without effect contributes exactly 0.
     rows = np.repeat(np.arange(len(X)), len(typical))
     repeated = _repeated(X, rows, typical)
     before = epistemic(repeated)

@@ -21,7 +21,8 @@ from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
-#: Losses of a single prediction: "zero_one" for labels, the other two for quantities.
+#: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
+#: quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
 MOST_BINS = 10_000  # the time of a scan grows with the number of runs of bins
 
@@ -35,7 +36,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def check_some_samples(X: Any, owner: Any) -> None:
-    """Reject tables and lists with 0 rows, with the message of scikit-learn for arrays."""
+    """Reject tables and lists with 0 rows; the message is that of scikit-learn for arrays."""
     if _num_samples(X) == 0:
         raise ValueError(
             f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
@@ -83,7 +84,7 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     """Convert to a one-dimensional array of numbers, booleans or strings."""
     array = as_array(values)
     _check_one_dimensional(array, name)
-    # Comparisons of fixed-width strings are faster than those of the objects in a pandas column.
+    # Comparing fixed-width strings is faster than comparing the objects in a pandas column.
     labels = np.array(array.tolist()) if array.dtype.kind in "OT" else array
     if labels.dtype.kind not in "biufU" or (array != array).any():
         raise ValueError(
@@ -221,7 +222,7 @@ def _as_column(values: Any) -> Any:
 
 
 def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
-    """Convert a DataFrame to the library of X if that is Polars or pyarrow.
+    """Convert a DataFrame to the library of `X` if this library is Polars or pyarrow.
 
     Missing values become null. Non-numeric columns of Polars keep the dtype that they have in X.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 # Wrappers that delegate to their parameter ``estimator``. They are named by module and class, so
-# that the modules, which are slow to import, need not be imported for the check.
+# the check need not import the modules, which would be slow.
 _CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
 _FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
 _PIPELINE = ("sklearn.pipeline", "Pipeline")
@@ -79,7 +79,7 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     Raises
     ------
     TypeError
-        If a fitted wrapper averages several models, or does not contain a fitted one.
+        If a fitted wrapper averages several models, or does not contain a fitted model.
     sklearn.exceptions.NotFittedError
         If `fitted` is True and the wrapper is not fitted. `FrozenEstimator` and
         `FixedThresholdClassifier` need not be fitted themselves.
@@ -285,8 +285,8 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
     """Arguments of `fit` that pass sample weights on to the learner inside a wrapper.
 
-    The argument is `sample_weight` with metadata routing. Without it, the name includes the path
-    to the learner, such as "svc__sample_weight".
+    With metadata routing, the argument is `sample_weight`. Without metadata routing, its name
+    includes the path to the learner, such as "svc__sample_weight".
     """
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}

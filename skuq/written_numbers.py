@@ -23,7 +23,7 @@ NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
 HAS_DIGIT = re.compile(r"\d")
 CATEGORIES = 20  # with at most this many distinct numbers, repeated text makes a column categorical
-FEW = 0.05  # largest fraction of non-missing cells that are not numbers in a column of numbers
+FEW = 0.05  # in a column of numbers, the largest fraction of non-missing cells that are other texts
 # Words for missing values in any column: the list in the documentation of pandas.
 MISSING_WORDS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
@@ -126,9 +126,9 @@ class NumberFormat:
         return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
-        """Adapt the format to a file with decimal mark `decimal`, from one with decimal mark `own`.
+        """Adapt the format of a file with decimal mark `own` to one with decimal mark `decimal`.
 
-        If both marks are equal, the format is kept, even if it differs from the mark of the file.
+        If both marks are equal, the format is kept, even if its own decimal mark differs.
         """
         return replace(self, decimal=decimal) if decimal and decimal != own else self
 
@@ -157,7 +157,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     """Detect the number format of a column of text; None if too few texts are numbers.
 
     `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the
-    file is ambiguous too, and None for a pandas table, which defaults to ".". Columns that contain
+    file is ambiguous too. For a pandas table, pass None, which means ".". Columns that contain
     only digits are codes, because they were deliberately read as text.
     """
     values = column.dropna()
@@ -212,7 +212,7 @@ def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
 
 
 def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str | None:
-    """Decimal mark of numbers that can be read with either mark; None if it is ambiguous."""
+    """Decimal mark of numbers that can be read with either mark; None if the mark is ambiguous."""
     marks = {mark for number in numbers for mark in ".," if mark in number}
     if decimal:
         return decimal

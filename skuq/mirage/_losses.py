@@ -128,8 +128,8 @@ class MirageLoss(nn.Module):
         ----------
         labels : ndarray of shape (n_samples,), int64
             Class of each sample, 0 to n_classes - 1.
+        inside : ndarray of shape (n_samples,), bool
             Whether each sample lies in the region.
-            Which samples lie in the region.
 
         Returns
         -------

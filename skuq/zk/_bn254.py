@@ -57,7 +57,7 @@ def root_of_unity(log_order: int) -> int:
 
 
 def combination(scalars: Sequence[int], points: Sequence[G1]) -> Jacobian:
-    """Compute the sum of scalars times points (Pippenger's method)."""
+    """Compute the sum of the products of scalars and points (Pippenger's method)."""
     width = max(2, len(points).bit_length() - 3)
     total = INFINITY
     for shift in reversed(range(0, ORDER.bit_length(), width)):
@@ -215,7 +215,7 @@ def _chord(a: G2, b: G2, slope: Fp2) -> G2:
 
 
 def _has_order(order: int, point: G2) -> bool:
-    """Whether `order` times a point of the twist is infinity.
+    """Whether `order` times a point of the twist is the point at infinity.
 
     Jacobian coordinates, with z = 0 at infinity, avoid an inversion per bit.
     """

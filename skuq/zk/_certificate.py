@@ -129,7 +129,7 @@ def check_certificate(
     allow_supplied_string: bool = False,
     allow_test_string: bool = False,
 ) -> Certificate:
-    """Check that an auditor certified a commitment as passed, and that this is valid today.
+    """Check that a certificate is valid today and certifies a commitment as passed.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def check_certificate(
     Returns
     -------
     Certificate
-        The caller must judge the settings of the audit, such as alpha.
+        The certificate. The caller must judge the settings of its audit, such as alpha.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def checked_certificate(
 ) -> Certificate:
     """Check a certificate against a loaded commitment.
 
-    `allowed` states which reference strings are accepted besides that of the public ceremony.
+    `allowed` states which reference strings are accepted besides the string of the public ceremony.
     """
     public = read_key(Path(auditor), "public")
     record = read_signed(Path(certificate), "certificate", public)

@@ -136,8 +136,8 @@ def _committed(
     The proof system ties a constant to its commitment only if it has at least two uses: a
     constant with a single use can be chosen freely by the prover, and a constant without uses is
     not committed to. Hence all numbers form a single constant, which enters a list twice; slices
-    of this list add no constraints. Appending a public number and transposing the list keep it
-    from being simplified.
+    of this list add no constraints. A public number is appended to the list and the list is
+    transposed, so that the proof system cannot simplify it.
     """
     numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
     doubled = graph.op("Concat", numbers, numbers, one, axis=1)
@@ -156,8 +156,8 @@ def _ordered_logits(
     for k, (layer, width) in enumerate(zip(parts, shape.widths[:-1], strict=False)):
         if k:
             value = graph.add(value, graph.op("Abs", value))
-        # Append a column of ones for the bias. Concatenating flat lists avoids that the proof
-        # system splits off the column again.
+        # Append a column of ones for the bias. The concatenated lists are flat; otherwise the proof
+        # system would split off the column again.
         flat = graph.reshape(graph.op("Transpose", value, perm=[1, 0]), 1, width * n)
         beside = graph.reshape(graph.op("Concat", flat, ones, axis=1), width + 1, n)
         value = graph.op("MatMul", graph.op("Transpose", beside, perm=[1, 0]), layer)
@@ -180,7 +180,7 @@ def _confidence(graph: Graph, shape: Architecture, ordered: str, largest: str) -
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = logit_shift(shape.logit_bits, shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), CONFIDENCE_BITS)
-    # The finer unit causes a single division in the proof system.
+    # With the finer unit, the proof system divides only once.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.add(below, reach))
     base = graph.operator_parameter(EXP_BASE)
@@ -220,15 +220,15 @@ def _sums(
     one: str,
     n: int,
 ) -> str:
-    """For each edge, sum 1, confidence and correctness over rows, with sign 1 above, -1 below."""
+    """For each edge, sum 1, confidence and correctness over rows, signed: 1 above it, -1 below."""
     n_classes = shape.widths[-1]
     labels, counted = graph.public("labels", n, n_classes), graph.public("counted", n, 1)
     limits = graph.rescale_unit(graph.public("edges", 1, shape.n_bins), CONFIDENCE_BITS)
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
-    # 1 where one class has the largest logit, more where several have. A cheating prover's
-    # weights, if they do not represent integers, could make logits equal in the field, and a
-    # row correct for any label.
+    # 1 where one class has the largest logit, more where several classes have it. A cheating
+    # prover could choose weights that do not represent integers, make logits equal in the field,
+    # and so make a row count as correct for any label.
     n_largest = graph.add(graph.total(is_largest, 1), graph.public("others", 1, 1))
     reaches = graph.op("Sign", graph.op("Sub", graph.add(confidence, confidence), limits))
     n_largest = graph.rescale_unit(n_largest, CONFIDENCE_BITS)

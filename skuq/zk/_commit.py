@@ -51,8 +51,8 @@ from skuq.zk._verifier import make_keys
 
 SALT_BITS = 24  # integers of this size are exact in single precision
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
-# Below this number of data rows per proof, more blocks of columns are added. Blocks share tables,
-# the quotient and the opening, while a proof of a single prediction has only one block.
+# Below this number of data rows per proof, more blocks of columns are added. The blocks of a proof
+# share tables, the quotient and the opening. A proof of a single prediction has only one block.
 MANY_ROWS = 16
 AUDIT_COLUMNS = MAX_COLUMNS  # gives the most data rows per second
 SINGLE = 2  # rows of an attestation; the layout of a single row would need more room
@@ -95,16 +95,16 @@ def commit(
     srs : str or Path, default=None
         Structured reference string (trusted setup) from the public ceremony, or the auditor's own.
         If its size does not match the circuits, the error message names the file of the right
-        size. Default: generate a string, for tests only, because whoever generates
-        it could forge proofs; verifiers reject it unless they allow a test.
+        size. Default: generate a string, for tests only. Verifiers reject it unless they allow a
+        test, because whoever generates a string could forge proofs.
     n_bins : int, default=10
         Maximum number of confidence bins of an audit.
     n_proofs : int, default=96
         Number of proofs of audits that this commitment allows. Each proof reveals one linear
         combination of weights and salt; the number of salts is chosen for this number of proofs.
     n_attestations : int, default=32
-        Number of single predictions that can be proven for clients. They do not reduce the number
-        of proofs for audits.
+        Number of single predictions that can be proven for clients. They do not count towards
+        `n_proofs`.
     verdict_samples : int, default=0
         Number of reference samples that can be audited at level "verdict", which reveals only
         pass or fail. Each chunk of samples needs a one-time pad, which is part of the commitment.
@@ -123,7 +123,7 @@ def commit(
         If the model has a layer that a circuit does not support.
     ValueError
         If the tolerance cannot be met, the model is too large for the memory, or the columns of
-        `X` differ from those the model was fitted on, or are in a different order.
+        `X` differ from those the model was fitted on, or have a different order.
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
     OSError
@@ -320,7 +320,7 @@ def _with_pads(
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
         if needed <= shape.n_pads:
             break
-        shape = shape._replace(n_pads=needed)  # pads take room, so that fewer rows fit
+        shape = shape._replace(n_pads=needed)  # pads take room, so fewer rows fit
         fits = shape.n_committed <= _room(shape)
         fitting = _rows_per_proof(shape, blocks) if fits else {"padded_bins": 0}
     return shape, fitting
@@ -331,7 +331,7 @@ def _room(shape: Architecture) -> int:
 
 
 def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
-    """Number of data rows in one proof of each audit circuit; 0 if two do not fit into a block.
+    """Number of data rows in a proof of each audit circuit; 0 if two rows do not fit into a block.
 
     Uses as many blocks as `MANY_ROWS` rows need, but at most `most_blocks`.
     """
@@ -348,7 +348,7 @@ def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
 
 
 def _fitting(rows: Callable[[int], int], room: int) -> int:
-    """Largest number of data rows whose circuit has at most `room` rows; 0 if below two."""
+    """Largest number of data rows whose circuit has at most `room` rows; 0 if it is below two."""
     few, more = rows(4), rows(8)
     n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
     while n >= SINGLE and rows(n) > room:
@@ -357,7 +357,7 @@ def _fitting(rows: Callable[[int], int], room: int) -> int:
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:
-    """Minimise the columns of circuits with a single proof each: attestations and the verdict."""
+    """Minimise the columns of the circuits with one proof each: attestation and verdict."""
     columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in {"attestation", "verdict"} & set(columns):

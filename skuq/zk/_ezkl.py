@@ -3,7 +3,7 @@
 The constants of a circuit are committed to in a separate column ("polycommit"), and this
 commitment is the first element of every proof. The proof system does not check this element:
 each verifier must compare it with the published commitment. The system ties the numbers of a
-circuit to that column only if the circuit uses them twice: see `check_ties`.
+circuit to the separate column only if the circuit uses the numbers twice: see `check_ties`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from skuq.extras import import_optional
 from skuq.zk._bn254 import root_of_unity
 from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_base, digits_of
 
-VERSION = "23.0.5"  # the version for which the soundness of the circuits was examined
+VERSION = "23.0.5"  # version for which the soundness of the circuits was examined
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
-VERDICT_VALUE = (1 << 108) - 1  # maximum value; squares of sums exceed values of a network
+VERDICT_VALUE = (1 << 108) - 1  # maximum value; squares of sums are larger than other values
 BLINDING_ROWS = 10
 # Errors of the proof system for proofs that are too short, and for proofs that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
@@ -118,8 +118,8 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
     """Number of cells that the proof system's description counts but its keys do not contain.
 
-    These are the digits of the committed numbers, which `compile_circuit` omits, and one copy
-    of the list of numbers per part: a committed list is not copied.
+    These are the digits of the committed numbers, which `compile_circuit` omits, and, for each
+    part, one copy of its list of numbers: the proof system does not copy a committed list.
     """
     columns = shape.columns_of(circuit)
     of_a_number = 2 * digits + 4 + columns * -(-digits // columns)
@@ -130,9 +130,9 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
 def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
     """Compile an ONNX model to the proof system's format.
 
-    The proof system splits every committed number into digits, which is unnecessary here, although
-    this is disabled for inputs and outputs. The flag that disables it for the committed numbers
-    follows the numbers in the file.
+    The proof system splits every committed number into digits, which is unnecessary here. Its
+    option to omit these digits covers only inputs and outputs. This function therefore clears the
+    flag of the committed numbers, which follows the numbers in the file.
     """
     ezkl = _ezkl()
     with _quiet():
@@ -172,7 +172,7 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
 def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     """Check that a proving key ties each committed number that its circuit uses to the commitment.
 
-    Otherwise a prover could use any numbers in place of the committed ones. The key states
+    Without these ties, a prover could use any other numbers. The key states
     equality of cells as a permutation: the entry of cell j is the name of the next cell in its
     cycle. Cells of the first column, the committed one, are named w^0, w^1, ... for a root of unity
     w. The entry of a cell without ties is its own name.
@@ -260,7 +260,7 @@ def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: P
     """Whether the proof system reads at least `length` bytes of a proof under this key.
 
     Parsing does not depend on the content of a proof. Zeros are parsed as points at infinity and
-    numbers, so that all are read before verification fails.
+    as numbers, so all of them are read before verification fails.
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)
@@ -316,12 +316,12 @@ def compressed(point: tuple[int, int]) -> str:
 
 
 def memory_estimate(log_rows: int, blocks: int) -> float:
-    """Estimate the peak memory of setup and proving in GiB, from measurements with a margin."""
+    """Estimate the peak memory of setup and proving in GiB, from measurements plus a margin."""
     return 0.3 + 0.4 * 2.0 ** (log_rows - 14) * (0.3 + 0.7 * blocks)
 
 
 def memory_of_a_proof(proving: Path) -> float:
-    """Estimate the peak memory of proving with this key in GiB, from measurements with a margin."""
+    """Estimate the peak memory of proving with this key in GiB, from measurements plus a margin."""
     return 0.1 + 3.5 * proving.stat().st_size / 2**30
 
 
@@ -402,8 +402,8 @@ def _run(
 def _quiet() -> Iterator[None]:
     """Silence output of native code, which bypasses Python's streams.
 
-    Only one thread at a time: streams belong to the process, and with two overlapping blocks the
-    second would save the silenced streams and restore them at its end.
+    Only one thread at a time may run such a block. Streams belong to the process: the second of
+    two overlapping blocks would save the silenced streams and restore these at its end.
     """
     with _SILENCE, ExitStack() as at_the_end:
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """Script that runs one call of the proof system in a separate process.
 
 It imports only the proof system. A proof of a false statement may never return; the parent process
-then kills this one.
+then kills this process.
 """
 
 import json

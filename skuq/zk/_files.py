@@ -1,8 +1,8 @@
 """Files exchanged between the parties: JSON with hashes, never pickle.
 
 Each folder contains a manifest with the SHA-256 and size of all its other files, which detects
-accidental changes early. It does not protect against malice. Proofs, which are bound to their
-statement, and the verifier's own copy of the commitment do.
+accidental changes early. The manifest does not protect against malice. Protection comes from the
+proofs, which are bound to their statement, and from the verifier's own copy of the commitment.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MAX_MESSAGE = 500  # characters of an error message, which may quote another par
 class VerificationError(ValueError):
     """Failed verification of a commitment, an audit or an attestation; the message names the check.
 
-    It is not a verdict on the model, about which it contains no information. Quotes from another
-    party's files are escaped and truncated, so that they cannot imitate lines of a report.
+    The error is not a verdict on the model and contains no information about it. Text quoted from
+    another party's files is escaped and truncated, so that it cannot imitate lines of a report.
     """
 
     def __init__(self, message: object):
@@ -282,7 +282,7 @@ def field(record: Any, name: str, types: type | tuple[type, ...], where: str) ->
 
 
 def check_entries(record: dict[str, Any], names: Iterable[str], where: str) -> None:
-    """Raise if a JSON object has entries with other names."""
+    """Raise if a JSON object has entries with names other than these."""
     unknown = sorted(set(record) - set(names))
     if unknown:
         raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")

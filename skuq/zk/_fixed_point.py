@@ -32,9 +32,9 @@ ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
 REACH = 12 << LOGIT_BITS  # differences of logits are clipped at minus this value
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
-# Maximum number of bits by which a logit is rounded before exp. More, as for a network of many
-# layers, would make the quotient ambiguous in the field, and then the unit too small for single
-# precision.
+# Maximum number of bits by which a logit is rounded before exp. With more bits, as a network of
+# many layers would need, the quotient would be ambiguous in the field. With still more, the unit
+# would be too small for single precision.
 MAX_SHIFT = 60
 LARGEST_EXACT = (1 << 51) - 1  # integers up to this size and their sums are exact doubles
 # The circuit accepts a quotient rounded either way: a prover may shift each logit by one unit,
@@ -113,8 +113,8 @@ class IntegerNetwork(NamedTuple):
 
     @property
     def logit_bits(self) -> int:
-        """Binary digits of the logits after the point. Every hidden layer adds one, since
-        the circuit computes ``h + |h|``, twice the ReLU."""
+        """Binary digits of the logits after the point. Every hidden layer adds one, because
+        the circuit computes ``h + |h|``, which is twice the ReLU."""
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
     @property
@@ -137,10 +137,14 @@ class IntegerPredictions(NamedTuple):
 def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
     """Largest absolute value that the circuit splits into digits, over all accepted inputs.
 
-    The sign is not included. Values that are split: the sums of each layer; ``2 x + 1`` for
-    differences x <= 0 of ordered logits; the divisor and the quotient of logits before exp; and
-    errors of the reciprocal of a sum of at most C powers, each at most `ONE`, with the
-    differences of these errors, and of twice a confidence and an edge.
+    The sign is not included. The values that are split are:
+
+    - the sums of each layer;
+    - ``2 x + 1`` for differences x <= 0 of ordered logits;
+    - the divisor and the quotient of logits before exp;
+    - errors of the reciprocal of a sum of at most C powers, each power at most `ONE`;
+    - differences of these errors;
+    - the difference of twice a confidence and an edge.
     """
     low, high = -limits.astype(object), limits.astype(object)
     largest = 0
@@ -160,7 +164,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 def digit_base(log_rows: int) -> int:
     """Base of the digits into which numbers are split to determine their sign.
 
-    Each digit is looked up in a table, which fills one column of the circuit except its last rows.
+    Each digit is looked up in a table, which fills one column of the circuit except the last rows.
     """
     return (1 << log_rows) - 16
 
@@ -201,7 +205,7 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
     label = ordered.argmax(axis=1)
     below = ordered - ordered.max(axis=1, keepdims=True)
     shift = logit_shift(network.logit_bits, n_classes)
-    # Half away from zero, like the rounding in the proof system's witness.
+    # Round half away from zero, as the proof system does in its witness.
     quotient = _rounded(below + (REACH << shift), shift)
     exponent = np.maximum(quotient, 0) - REACH
     one = 1 << CONFIDENCE_BITS

@@ -1,9 +1,9 @@
 """Validation of class and column names: no two may look alike on a screen.
 
 With two classes that look alike, a provider could split one answer into two and so choose whether
-the model is right and how confident it is. The rules are those of the page on the format, so that
-every verifier rejects the same names. They cannot detect all lookalikes ("O" and "0"), so
-`check_present` rejects every class without a label in the auditor's data.
+the model is right and how confident it is. The documentation of the format states the same rules,
+so every verifier rejects the same names. The rules cannot detect all lookalikes ("O" and "0").
+Therefore `check_present` rejects every class without a label in the auditor's data.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
-# More invisible code points, which the property does not list: blanks of Braille, musical
-# notation, Egyptian hieroglyphs and the Khitan script.
+# More invisible code points, which this property does not list: blanks of Braille, of musical
+# notation, of Egyptian hieroglyphs and of the Khitan script.
 BLANK = (
     (0x2800, 0x2800),
     (0x1D159, 0x1D159),
@@ -59,8 +59,8 @@ EAST_ASIAN = (
     "BOPOMOFO",
 )
 UNITS = "\u03bc\u03a9"  # micro and ohm, which occur in units next to other scripts
-# Letters that lose their dot under a combining mark, so that a dot above restores it (Soft_Dotted
-# of PropList.txt, in NFKC), and dotless letters, which a dot above turns into these.
+# Letters that lose their dot under a combining mark, until a dot above restores it (Soft_Dotted of
+# PropList.txt, in NFKC), and dotless letters, which a dot above turns into letters with a dot.
 DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
 # Characters that look like an ASCII character: dashes and minus, quotes, a click, the script g.
 ALIKE = {
@@ -238,7 +238,7 @@ def _code(c: str) -> str:
 
 
 def _folded(text: str) -> list[str]:
-    """Normalised forms for comparing names: one unchanged, one with lookalikes made Latin."""
+    """Normalised forms for comparing names: one unchanged, one with Latin lookalikes."""
     plain, forms = unicodedata.normalize("NFKD", text), []
     for written in (plain, plain.translate(LETTERS)):
         once = unicodedata.normalize("NFKC", written.casefold())

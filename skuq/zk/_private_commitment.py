@@ -1,8 +1,8 @@
 """Private side of a commitment: weights, keys, and a ledger of the proofs and pads used.
 
 Each proof reveals something about the weights, and a pad that is used twice reveals sums. Restoring
-the private folder from a backup would reset the ledger unnoticed. A second copy of the ledger is
-therefore kept outside that folder, and the two are compared.
+the private folder from a backup would reset the ledger unnoticed. Therefore a second copy of the
+ledger is kept outside the private folder, and the two copies are compared.
 """
 
 from __future__ import annotations

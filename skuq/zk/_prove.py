@@ -68,7 +68,7 @@ class Bundle(NamedTuple):
     n_proofs : int
         Number of proofs in the folder.
     complete : bool
-        False if the reported confidences are written and the auditor's challenge is needed next.
+        False if only the reported confidences are written, and the auditor's challenge is needed.
     """
 
     folder: Path
@@ -127,13 +127,14 @@ def prove(
         detected with probability 1 - `error`.
     regions : str or Path, default=None
         The auditor's file of regions (see `skuq.zk.choose_regions`). Each region receives a
-        verdict, in addition to all samples together. At levels "bins" and "verdict" each proof
-        covers rows of a single region. Default: only all samples together.
+        verdict, in addition to the verdict on all samples together. At levels "bins" and
+        "verdict", each proof covers rows of a single region. Default: only all samples together.
     timeout : float, default=600.0
         Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Number of simultaneous proofs, each in a process with its share of the cores; reduced
-        if they would not fit into the free memory. None means 1, and -1 the number of cores.
+        Number of simultaneous proofs, each in a process with its share of the cores. It is reduced
+        if the proofs would not fit into the free memory together. None means 1, and -1 the number
+        of cores.
     verbose : int, default=0
         If 1, show progress.
 
@@ -203,7 +204,7 @@ def reported_predictions(
 
 
 class _AuditRun:
-    """State of one audit; parts that are proven already are not proven again.
+    """State of one audit; parts that are already proven are not proven again.
 
     The state is in the private folder, named by the hash of the statement. The auditor's folder is
     written but never used as input: a statement planted there could make pads be used twice.

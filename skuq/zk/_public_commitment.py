@@ -177,7 +177,7 @@ def load_commitment(folder: str | Path) -> Commitment:
 
 
 def _check_numbers(record: dict[str, Any]) -> None:
-    """Check the numbers about the commitment that the provider states without proof."""
+    """Check the numbers that the provider states about the commitment without proof."""
     tolerance = record["tolerance"]
     if not ROUNDING <= tolerance < 1:
         raise VerificationError(
@@ -240,8 +240,9 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the architecture is malformed (size or names of circuits)")
     if shape.digits > digits_of(LARGEST_EXACT, shape.log_rows):
         raise ValueError("the architecture is malformed (too many digits)")
-    # A provider must not be able to make a verifier build a huge key. All constants must be in
-    # one column, since only one commitment is compared.
+    # Limit the size, or a provider could make a verifier build a huge key. The committed numbers
+    # must also fit into one column: each column has its own commitment, and the verifier compares
+    # only one.
     room = 2**shape.log_rows - backend.BLINDING_ROWS
     if max(shape.n_committed, max(shape.rows_per_proof.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")

@@ -1,4 +1,4 @@
-"""Conversion of classifiers to affine layers with ReLU between them, with integer weights."""
+"""Conversion of classifiers to affine layers with integer weights and ReLU between the layers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fit_fixed_point(
     """Choose the lowest precision at which every confidence on `X` is within the tolerance.
 
     The tolerance includes `ROUNDING`, which the prover can exploit. Raises ValueError with the
-    smallest reached difference if no number of bits is enough.
+    smallest reached difference if every number of bits is too small.
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
@@ -78,8 +78,8 @@ def _precisions(n_layers: int) -> list[tuple[int, int]]:
 def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
     """Fit centre, scale and limit of each feature to calibration data, in few digits.
 
-    Scales have three digits. Centres have three digits too, or more if they are large compared
-    with the scale, as for timestamps: then their precision is that of the scale.
+    Scales have three digits. Centres have three digits too, unless they are large compared with
+    the scale, as for timestamps; such a centre has the precision of the scale.
     """
     values = np.asarray(X, np.float64)
     columns = []
@@ -130,7 +130,7 @@ class Agreement(NamedTuple):
 def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
-    # Compare at the integer label: a tie that rounding breaks differently is not an error.
+    # Compare at the integer label: a tie that rounding breaks in a different way is not an error.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
     return Agreement(

@@ -1,9 +1,11 @@
 """Structured reference strings, whether to trust them, and commitments computed with them.
 
 Whoever knows the secret of a reference string can forge any proof. A verifier therefore accepts a
-string in three cases only, none of which relies on the provider: its SHA-256 is that of the public
-ceremony with many contributors; the verifier supplied a copy from a trusted source; or the
-verifier explicitly allowed a test.
+string in three cases only, none of which relies on the provider:
+
+- its SHA-256 is that of the public ceremony with many contributors;
+- the verifier supplied a copy from a trusted source;
+- the verifier explicitly allowed a test.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ REFERENCE_STRINGS: dict[Trust, str] = {
     "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
 }
 # "Perpetual powers of tau" for BN254, by the logarithm of the size. File names are
-# perpetual-powers-of-tau-raw-<logarithm>; ezkl verifies its downloads with the same SHA-256.
+# perpetual-powers-of-tau-raw-<logarithm>; ezkl compares its downloads with the same SHA-256.
 CEREMONY = {
     13: "d5d94bb25bdc024f649213593027d861042ee807cafd94b49b54f1663f8f267d",
     14: "c09129f064c08ecb07ea3689a2247dcc177de6837e7d2f5f946e30453abbccef",
@@ -171,7 +173,7 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 
 
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
-    """Fixed, distinct constants with which any circuit can run on zeros.
+    """Fixed, distinct constants, with which any circuit can be evaluated at inputs of 0.
 
     Every other order of the constants has a different commitment. Negative biases make hidden
     layers 0, and biases are the smallest numbers, so that no value is large in any architecture.
@@ -216,6 +218,6 @@ def _g2_points(data: bytes) -> tuple[G2, G2]:
 
 
 def _numbers(data: bytes) -> list[int]:
-    """Decode coordinates; one that is not reduced stays too large to pass the curve check."""
+    """Decode coordinates; a value that is not reduced stays too large to pass the curve check."""
     stored = [int.from_bytes(data[i : i + 32], "little") for i in range(0, len(data), 32)]
     return [v * MONTGOMERY % P if v < P else v for v in stored]

@@ -28,7 +28,7 @@ class Regions(NamedTuple):
     ----------
     tree : list or None
         ``[column, threshold, below, above]``: rows whose value in that column (counted from 0) is
-        at most the threshold belong to the tree ``below``, other rows to ``above``. None is a
+        at most the threshold belong to the tree ``below``, other rows to ``above``. A None is a
         region.
     """
 
@@ -94,7 +94,7 @@ def choose_regions(
 
     The regions are the leaves of a regression tree for `gap` (Breiman et al., "Classification and
     Regression Trees", 1984). They show where confidence appears to be wrong on data that serve only
-    this choice. The audit uses separate reference data and tests whether chance explains the gap.
+    this choice. The audit then tests on separate reference data whether chance explains the gap.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def _tree(fitted: Any, node: int, values: FloatArray) -> Any:
 
 
 def _short(threshold: float, values: FloatArray) -> float:
-    """Shortest decimal threshold that splits the values in the same way, for readability."""
+    """Shortest decimal threshold that splits the values as `threshold` does, for readability."""
     below = values <= threshold
     rounded = (float(f"{threshold:.{digits}g}") for digits in range(1, MOST_DIGITS))
     return next((short for short in rounded if ((values <= short) == below).all()), threshold)

@@ -75,11 +75,12 @@ class VerifiedAudit(NamedTuple):
     ----------
     passed : bool
         Verdict at alpha. If the auditor set a tolerance, the audit must also pass at alpha minus
-        and alpha plus the tolerance. If there are regions, all samples together and each region
-        must pass.
+        the tolerance and at alpha plus the tolerance. If there are regions, all samples together
+        and each region must pass.
     robust : bool
-        Whether the verdict is the same at alpha minus and alpha plus the tolerance (of the auditor,
-        else of the commitment) for differences between proven confidences and the model's.
+        Whether the verdict is the same at alpha minus the tolerance and at alpha plus the
+        tolerance. This is the auditor's tolerance if there is one, and the commitment's if not. It
+        bounds the differences between proven confidences and confidences of the model.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
     statement : dict
@@ -98,7 +99,7 @@ class VerifiedAudit(NamedTuple):
     classes : list
         The committed classes, in their order.
     absent_classes : list
-        Classes for which the auditor expected no labels, and had none.
+        Classes for which the auditor expected no labels and found none.
     tolerance : float or None
         The auditor's tolerance.
     regions : list of RegionAudit or None
@@ -305,7 +306,7 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
 
 
 def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
-    """State the underconfidence that the audit detects in each bin with probability 0.8."""
+    """State the underconfidence that the audit detects in each bin with a probability of 0.8."""
     if result is None:
         return []
     sums = result.sums
@@ -383,8 +384,8 @@ def joint_verdict(
     confidence_level : float
         Minimum probability that a model within alpha in every group passes.
     absent_classes : sequence, default=()
-        Classes for which the auditor expects no labels in any group. A single group may lack more
-        classes, as passed to its `verify` call.
+        Classes for which the auditor expects no labels in any group. A single group may lack
+        further classes, which were passed to `verify` for this group.
 
     Returns
     -------
@@ -396,7 +397,7 @@ def joint_verdict(
     VerificationError
         If the audits differ in commitment or settings, if two are about the same
         reference data, if a class is unexpectedly absent in all groups, or if the confidence level
-        of the audits does not match the joint one.
+        of the audits does not match `confidence_level`.
     ValueError
         If `audits` is empty, or `absent_classes` contains a class that a group has.
     """

@@ -35,7 +35,7 @@ def threads_of_each(n_jobs: int) -> int | None:
 def results_of(
     calls: Sequence[Callable[[], Result]], n_threads: int, bar: Callable[[Iterable[Any]], Any]
 ) -> list[Result]:
-    """Results of the calls, in order; after an error no further call starts.
+    """Results of the calls, in order; after an error, no further calls are started.
 
     Running calls are completed, because their proofs are recorded in the ledger and can be reused
     when the audit is repeated.

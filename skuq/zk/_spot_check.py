@@ -85,14 +85,14 @@ def challenge(
 
 
 def sample_size(false_share: float, error: float) -> int:
-    """Return the number of predictions to prove, given the probability to miss false reports.
+    """Return the number of predictions to prove, given the probability of missing false reports.
 
     Parameters
     ----------
     false_share : float
         Fraction of false reports to detect, in (0, 1).
     error : float
-        Maximum probability of missing them, in (0, 1).
+        Maximum probability of missing all false reports, in (0, 1).
 
     Returns
     -------
@@ -124,9 +124,9 @@ def read_challenge(path: Path) -> dict[str, str]:
 def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntArray:
     """Select the rows to prove: in each region the `k` rows with the smallest hashes, or all.
 
-    The hashes depend only on the nonce and on data that were fixed before the auditor chose it. If
-    they depended on anything else, such as alpha, a provider could try values until no false
-    report is selected.
+    The hashes depend only on the nonce and on data that were fixed before the auditor chose the
+    nonce. If they depended on anything else, such as alpha, a provider could try values until no
+    false report is selected.
     """
     seed = canonical({name: getattr(statement, name) for name in CHALLENGE})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(len(region))]
@@ -179,7 +179,7 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
 
 
 def _numbers(record: Any, name: str) -> list[int]:
-    """Integers of all rows; this entry has many numbers and therefore no strings."""
+    """Integers of all rows; being so many, they are stored as numbers and not as strings."""
     try:
         numbers = [integer(value) for value in field(record, name, list, REPORTED)]
     except TypeError as error:
@@ -192,7 +192,7 @@ def _numbers(record: Any, name: str) -> list[int]:
 def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[str]:
     """Describe the power of a spot check that proves `n_proven` of `n` predictions.
 
-    Each region has at least `k` proven predictions, or all.
+    In each region, at least `k` predictions are proven, or all if the region is smaller.
     """
     if n_proven == n:
         return ["Every reported prediction was proven."]

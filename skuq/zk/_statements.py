@@ -1,7 +1,7 @@
 """Statements that are proven at each level, and the public inputs of each proof.
 
 Statements are stored as JSON objects. Both parties share one validator and one encoding. Proofs
-are bound to a statement's canonical text, and so to all its entries, by `context`.
+are bound to a statement's canonical text, and hence to all its entries, by `context`.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def public_inputs(
 
 
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
-    """Outputs that the verifier knows, so that they are not transmitted.
+    """Outputs that are not transmitted because the verifier knows them.
 
     For sums: the number of rows, since each row has a single most probable class.
     """
@@ -356,7 +356,7 @@ def prediction_outputs(
     """Outputs of a chunk of predictions, or of an attestation, from labels and confidences."""
     filled = np.minimum(np.arange(shape.rows_of(circuit)), len(found.label) - 1)
     n_classes = shape.widths[-1]
-    # Sum over classes of class * (1 if it is the label else -1).
+    # Sum over classes of class * (1 if the class is the label, else -1).
     labels = 2 * found.label[filled] - n_classes * (n_classes - 1) // 2
     return [int(v) for v in np.stack([found.confidence[filled], labels], axis=1).ravel()]
 

@@ -1,4 +1,4 @@
-"""Circuit keys, which both parties generate in the same way, and verification of proofs."""
+"""Circuit keys, which both parties generate with the same code, and verification of proofs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def make_keys(
 ) -> None:
     """Write a circuit, its settings and both keys to a folder.
 
-    Raises unless the circuit uses the committed numbers, and its commitment equals that of
-    `commitment_point`. Proofs of different circuits are about the same weights only if all
-    circuits order them in the same way.
+    Raises an error if the circuit does not use the committed numbers, or if its commitment differs
+    from that of `commitment_point`. Proofs of different circuits are about the same weights only
+    if the weights have the same order in all circuits.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
@@ -88,13 +88,13 @@ def verifying_key(
     """Settings and verifying key of a circuit, built from the public architecture alone.
 
     The provider's key is never used, since it could belong to a different circuit. Keys are stored
-    in `keys`, a folder of the verifier, or in a temporary folder if that is None.
+    in `keys`, a folder of the verifier, or in a temporary folder if `keys` is None.
     """
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     shape, constants = commitment.shape, sample_constants(commitment.shape)
-    # Hash of all data that determine a key in this version of skuq, so that a key of an older
-    # version with a different circuit is not used.
+    # Hash of all data that determine a key in this version of skuq: a key that an older version
+    # built for a different circuit must not be used.
     name = digest(
         {
             "circuit": digest(build(circuit, shape, constants)),
@@ -214,8 +214,8 @@ class Verifier:
     ) -> None:
         """Raise if a proof is longer than its key allows, before verifying it.
 
-        All proofs of a circuit have the same length. Additional bytes would be ignored, so that
-        many different files would count as the same proof.
+        All proofs of a circuit have the same length. The proof system would ignore additional
+        bytes, so many different files would count as the same proof.
         """
         settings, key, work = tools
         if circuit not in self._lengths:
@@ -247,7 +247,7 @@ def read_proof(path: Path, part: str) -> tuple[list[int], str]:
 def integers(record: Any, where: str) -> list[int]:
     """Return the outputs of a proof; raise unless they are integers written as strings.
 
-    Each integer has only one valid string, so that equal outputs have equal files.
+    Each integer has only one valid string, so equal outputs have equal files.
     """
     values = field(record, "outputs", list, where)
     try:

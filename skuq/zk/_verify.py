@@ -112,7 +112,7 @@ def verify(
         class, to be right with less confidence.
     challenge : str or Path, default=None
         The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
-        `keys` it must not come from the provider: files inside `bundle` or `commitment` are
+        `keys`, it must not come from the provider; files inside `bundle` or `commitment` are
         rejected.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": required power of the spot check, as in `prove`. Verification fails
@@ -122,12 +122,13 @@ def verify(
         The audit passes if all samples together and each region pass, at one joint confidence
         level. Default: only all samples together.
     tolerance : float, default=None
-        Difference between proven confidences and the model's that must not affect the verdict: the
-        audit passes only if it also passes at alpha minus and alpha plus this number. At level
-        "verdict" it must not exceed the tolerance of the commitment. Default: only alpha counts.
+        Largest difference between proven confidences and those of the model that must not affect
+        the verdict: the audit passes only if it also passes at alpha minus this number and at alpha
+        plus this number. At level "verdict" it must not exceed the tolerance of the commitment.
+        Default: only alpha counts.
     srs : str or Path, default=None
         A copy of the structured reference string that the verifier generated or received from a
-        trusted source, never from the provider. Default: require that of the public ceremony.
+        trusted source, never from the provider. Default: require the string of the public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
@@ -145,7 +146,8 @@ def verify(
         If any check fails; the message names the check.
     ValueError
         If an argument is out of range, `absent_classes` contains a class that has labels, a file
-        of the auditor is inside a folder of the provider, or `keys` is a folder around one.
+        of the auditor is inside a folder of the provider, or a folder of the provider is inside
+        `keys`.
 
     References
     ----------
@@ -240,7 +242,7 @@ def check(
         The text that the client chose, which prevents the replay of an older attestation.
     srs : str or Path, default=None
         A copy of the structured reference string from a source that the client trusts, such as
-        the auditor who generated it, never from the provider. Default: require that of the
+        the auditor who generated it, never from the provider. Default: require the string of the
         public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, although whoever generated it could forge proofs.
@@ -252,7 +254,7 @@ def check(
         Default: do not check whether the commitment was audited.
     allow_supplied_string : bool, default=False
         Accept a certificate whose auditor trusted a reference string other than that of the public
-        ceremony. This does not affect which string is accepted for the proof.
+        ceremony. This parameter does not affect which string is accepted for the proof.
 
     Returns
     -------
@@ -263,7 +265,7 @@ def check(
     VerificationError
         If any check fails; the message names the check.
     ValueError
-        If a file of the client is inside the provider's folder, `keys` is a folder around it,
+        If a file of the client is inside the provider's folder, this folder is inside `keys`,
         or arguments are inconsistent.
     """
     if not nonce:
@@ -355,7 +357,7 @@ def _verify_verdict(
             raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
         values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
         verifier.verify("verdict", part, values, flags, proof)
-        # The flags use the tolerance of the commitment, which is at least the requested one.
+        # The flags use the tolerance of the commitment, which is at least as large as `tolerance`.
         passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
         verified[part] = passed, len(set(flags)) == 1
     passed, robust = (all(each) for each in zip(*verified.values(), strict=True))
