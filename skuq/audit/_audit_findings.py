@@ -74,9 +74,9 @@ class AuditFindings:
         Returns
         -------
         ndarray of int64
-            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. Within
-            an underconfident bin the correct predictions come first, within an overconfident bin
-            the wrong predictions.
+            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. Correct
+            predictions come first within an underconfident bin, wrong predictions within an
+            overconfident bin.
         """
         self._check_samples_kept()
         bins = self.sums_.bin_of(self._predictions.confidence)
@@ -121,7 +121,7 @@ class AuditFindings:
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Samples per bin; NaN in an empty bin, infinite if no number is enough. Multiply by
+            Samples per bin; NaN in an empty bin, infinite if every number is too small. Multiply by
             ``n_samples_ / sums_.count`` for the size of the whole reference set.
         """
         check_is_fitted(self)

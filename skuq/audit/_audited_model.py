@@ -33,7 +33,7 @@ def as_rows(estimator: Any, X: Any) -> Any:
 
 
 def is_prefit(estimator: Any) -> bool:
-    """Whether a model is audited without training. Otherwise, clones of it are trained."""
+    """Whether a model is audited without training. If not, clones of the model are trained."""
     return isinstance(estimator, FrozenEstimator) or is_fitted(estimator)
 
 
@@ -55,7 +55,7 @@ def trained_with_proba(
 ) -> tuple[Any, FloatArray]:
     """Return a clone trained on all samples, and out-of-fold probabilities of the samples.
 
-    Samples of weight 0 are not used for training; the clone predicts them.
+    Samples of weight 0 are not used for training; the clone predicts these samples.
     """
     if weight is None:
         proba = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})

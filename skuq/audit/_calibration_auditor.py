@@ -61,27 +61,28 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     A model whose confidence was lowered on purpose is right far more often than it claims in
     some confidence bins. The auditor compares accuracy with confidence in every bin and reports
     the differences that exceed the tolerance `alpha` by more than chance explains. By default it
-    compares only bins of all samples, in which an underconfident group can be balanced by an
-    overconfident one. Auditing groups (`groups`, or `sensitive_features` of `fit`) and searching
-    regions (`search_regions`) reveal such cases.
+    compares only bins of all samples, in which an overconfident group can balance an
+    underconfident group. To reveal such groups, audit given groups (`groups`, or
+    `sensitive_features` of `fit`) or search regions (`search_regions`).
 
     Parameters
     ----------
     estimator : object
         Classifier with `predict_proba`. A fitted classifier is audited without training and is
-        never modified; the reference set must not contain its training data. Wrap it in
+        never modified; the reference set must not contain its training data. Wrap the classifier in
         `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search. A
-        classifier that is not fitted is audited on cross-validated predictions (5 stratified
-        folds, or as many as the largest class has samples if that is fewer), so that no sample
-        is predicted by a model that was trained on it. The classifier is then trained on all
-        data. A `torch.nn.Module` that returns logits counts as fitted.
+        classifier that is not fitted is audited on cross-validated predictions, so that no sample
+        is predicted by a model that was trained on it. There are 5 stratified folds, or as many
+        as the largest class has samples if it has fewer than 5. The classifier is then trained on
+        all data. A `torch.nn.Module` that returns logits counts as fitted.
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
         Tolerated distance between accuracy and confidence of a bin. `choose_alpha` measures
         the tolerance that honest models need.
     strategy : {"uniform", "quantile"}, default="uniform"
-        Bins of equal width on [0, 1], as in Algorithm 1, or with equal numbers of samples.
+        "uniform": bins of equal width on [0, 1], as in Algorithm 1. "quantile": bins with equal
+        numbers of samples.
     groups : str, int, list of these, or callable, default=None
         Columns of `X` whose groups are audited too, each column separately: names for a data
         frame, positions for an array. A callable computes such columns from `X`. Pass attributes
@@ -89,21 +90,21 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         defined by the label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
         Probability that the audit reports nothing significant for a model within `alpha` in
-        every bin, group and region, however many of them are tested.
+        every bin, group and region, however many of these are tested.
     search_regions : bool or float, default=False
         Whether to search regions of the inputs, such as "age <= 30 and education =
         Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
-        a table of at most 1,000 columns. A float is the tolerance within regions, True uses
-        `alpha`, and an integer raises an error because it could mean either. Honest models need
-        a larger tolerance within regions than in bins; `choose_alpha` measures it. The
+        a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
+        tolerance within regions, which honest models need to be larger than that within bins;
+        `choose_alpha` measures it. An integer raises an error because it could mean either. The
         search shares the permitted error with the other tests.
 
     Attributes
     ----------
     passed_ : bool
         Whether the audit found no significant deviation among all samples, in any group or
-        in any region. `scan_bins` tests every run of neighbouring bins, `search_regions` every
-        region.
+        in any region. `scan_bins` tests every run of neighbouring bins, and `search_regions` tests
+        every region.
     within_alpha_ : bool
         Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``. It does
         not account for chance.
@@ -116,7 +117,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         describes a region in words; pass its ``conditions`` to `skuq.calibration.region_mask` to
         find its rows. Empty if no regions were searched.
     sums_ : BinSums
-        Integer sums that determine all results except those of regions.
+        Integer sums that determine all results except the results for regions.
     group_sums_ : dict of str to BinSums
         Integer sums of each group.
     ece_, mce_ : float
@@ -152,20 +153,20 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     Notes
     -----
-    Uncertainty is measured as a probability. total = 1 - reported confidence, aleatoric = 1 -
-    audited accuracy of the confidence bin, epistemic = total - aleatoric, the part that the
-    reference set does not support: positive where confidence is artificially low, negative where
-    it is too high. In a bin without reference samples both parts are NaN.
+    Uncertainty is measured as a probability. The total is 1 - reported confidence. The aleatoric
+    part is 1 - audited accuracy of the confidence bin. The epistemic part is the difference, which
+    the reference set does not support: positive where confidence is artificially low, negative
+    where it is too high. In a bin without reference samples, both parts are NaN.
 
-    If all weights are whole numbers, they count samples, and the audit equals that of repeated
+    If all weights are whole numbers, they count samples: the audit equals an audit of repeated
     rows. Fractional weights, such as inverse selection probabilities, carry less independent
     evidence than their sum suggests. Accuracy, confidence and calibration errors are then weighted,
     and tests and limits use the effective number of samples of each bin,
     ``sum(w)**2 / sum(w**2)`` (Kish). This approximation was checked by simulation; rescaling
     fractional weights does not change the results.
 
-    The audit is deterministic: equal sums produce equal findings, so that other people can
-    reproduce them.
+    The audit is deterministic: equal sums produce equal findings, so other people can reproduce
+    the findings.
 
     A significant finding shows that confidence is wrong, not that it was falsified. An audit
     without findings covers only the inputs that the reference set covers (Section 5).
@@ -255,7 +256,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         ------
         ValueError
             If there are fewer samples than bins, a label is unknown to the classifier, the
-            classifier does not predict probabilities, or attributes cannot be divided into groups.
+            predictions are not probabilities, or attributes cannot be divided into groups.
         TypeError
             If `estimator` does not predict probabilities.
         """
@@ -308,7 +309,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         y : array-like of shape (n_samples,)
             True labels of the reference inputs.
         classes : array-like of shape (n_classes,), default=None
-            Labels; must be the labels of the fitted classifier. Default: its labels.
+            Labels; must be the labels of the fitted classifier. Default: these labels.
         sample_weight : array-like of shape (n_samples,), default=None
             As in `fit`.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
@@ -322,8 +323,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Raises
         ------
         ValueError
-            If the strategy is "quantile", whose bins depend on all samples, if regions are to be
-            searched, a label is unknown to the classifier, or its predictions are not
+            If the strategy is "quantile", because quantiles depend on all samples; if regions are
+            to be searched; if a label is unknown to the classifier; or if its predictions are not
             probabilities.
         AttributeError
             If `estimator` is not a fitted classifier with `predict_proba`.
@@ -394,10 +395,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Returns
         -------
         Uncertainty
-            Probabilities, each of shape (n_samples,): total is 1 - reported confidence,
-            aleatoric is 1 - audited accuracy of its bin, epistemic is the difference, which the
-            reference set does not support; aleatoric and epistemic are NaN in a bin without
-            reference samples.
+            Probabilities, each of shape (n_samples,). The total is 1 - reported confidence, the
+            aleatoric part 1 - audited accuracy of the bin. The epistemic part is the difference,
+            which the reference set does not support. Aleatoric and epistemic part are NaN in a bin
+            without reference samples.
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
         accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
@@ -406,9 +407,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the expected calibration error (Eq. 6) on new data.
 
-        On the data of `fit` a prefit model scores ``-ece_``. Use the score to compare models with
-        the same number of bins. Do not use it to choose the number of bins, since fewer bins hide
-        errors, nor as the only criterion for a model, since an uninformative model can be
+        On the data of `fit`, a prefit model scores ``-ece_``. Use the score to compare models with
+        the same number of bins. Do not use it to choose the number of bins, because fewer bins hide
+        errors. Do not choose a model by this score alone, because an uninformative model can be
         calibrated.
 
         Parameters

@@ -66,7 +66,10 @@ def named_groups(columns: Any) -> list[Grouping]:
 
 
 def distinct(groupings: list[Grouping]) -> list[Grouping]:
-    """Return the groupings; raise an error if two groups have the same name, as 1 and "1" have."""
+    """Return the groupings; raise a ValueError if two groups have the same name.
+
+    Names are strings, so the values 1 and "1" have the same name.
+    """
     seen = Counter(name for grouping in groupings for name in grouping.names)
     twice = [name for name, times in seen.items() if times > 1]
     if twice:
@@ -110,7 +113,7 @@ def _grouping(name: str, values: ArrayLike) -> Grouping:
             f"Group {name!r} has {len(found)} different values, more than {MAX_GROUPS}; divide "
             "it into ranges first, such as age groups."
         )
-    # Integers with missing values are read as floats; `as_text` gives 1.0 the name of 1.
+    # Integers with missing values are read as floats; `as_text` gives 1.0 the same name as 1.
     names = [f"{name}={as_text(value)}" for value in found]
     if (codes < 0).any():
         codes = np.where(codes < 0, len(names), codes)

@@ -68,7 +68,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             `skuq.metrics.calibration_table`.
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. Default: the labels in the column names, or the sorted labels
-            of `y`, of which there must be as many as columns.
+            of `y`; their number must equal the number of columns.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0, in numbers of samples, as in `fit`. Default: 1 each.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
@@ -88,7 +88,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         ------
         ValueError
             If the inputs have inconsistent shapes, are not probabilities, or have fewer samples
-            than bins; if `groups` is given, or `search_regions` without `X`.
+            than bins; if `groups` is given; or if `search_regions` is given without `X`.
 
         Examples
         --------

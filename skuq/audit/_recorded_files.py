@@ -54,7 +54,7 @@ class AuditedFiles(NamedTuple):
     columns : str
         Label of each probability column, to be shown to readers of the audit.
     notes : list of str
-        How each file that is not plain CSV was read.
+        The way in which each file that is not plain CSV was read.
     """
 
     audit: CalibrationAuditor
@@ -69,7 +69,7 @@ class _Columns(NamedTuple):
     proba: list[str]
     groups: list[str]
     classes: list[str]
-    are_given: bool  # the classes; labels are then compared as written, such as 01
+    are_given: bool  # whether classes are given; labels are then compared as written, such as 01
     weight: str | None
 
     @property
@@ -93,8 +93,8 @@ def audit_files(
 ) -> AuditedFiles:
     """Audit recorded predictions in files of any size.
 
-    Files are read in chunks, and only integer sums per confidence bin are kept, so that memory
-    use does not depend on the number of rows. The findings equal those of
+    Files are read in chunks, and only integer sums per confidence bin are kept. Memory use
+    therefore does not depend on the number of rows. The findings equal those of
     `CalibrationAuditor.from_predictions` on all rows together.
 
     Parameters
@@ -108,9 +108,9 @@ def audit_files(
         is enough: the probability of the second class. Default: columns named like those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`; with one column, both labels, the label of that
-        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``, or
-        else the sorted labels of the files.
+        Labels, as text, in the order of `proba`. With one column: both labels, the label of this
+        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
+        column names contain no labels, the sorted labels of the files.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
@@ -134,9 +134,9 @@ def audit_files(
     TableFileError
         If a file cannot be read, or lacks a column. It is a `ValueError`.
     ValueError
-        If a label is missing or unknown, the numbers of columns and labels differ, the columns
-        do not hold probabilities, the strategy is "quantile", whose bins depend on all rows, or
-        regions are to be searched without columns to search in.
+        If a label is missing or unknown, the numbers of columns and labels differ, or the columns
+        do not hold probabilities. Also if the strategy is "quantile", because quantiles depend on
+        all rows, or if regions are to be searched and no `features` are given.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows; types are those that the whole columns have, not single chunks."""
+    """Columns of all rows; types are the types of whole columns, not those of single chunks."""
     import pandas as pd
 
     wanted = list(dict.fromkeys(names))
@@ -307,7 +307,7 @@ def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSu
     for name in dict.fromkeys(column for column, _ in sums):
         written = [value for column, value in sums if column == name and value is not None]
         for value, read in zip(written, table.values_of(written), strict=True):
-            # A word that marks missing values in a column of numbers remains a group here.
+            # A word for missing values in a column of numbers remains a group here.
             texts[name, value] = as_text(read if read == read else value)
     return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 
@@ -335,7 +335,7 @@ class _LabelCodes:
         return codes
 
     def _read(self, categories: list[Any]) -> None:
-        """Determine the label of each text; that of "01" depends on the column's other values."""
+        """Determine the label of each text, which for "01" depends on other values of the column."""
         texts = dict.fromkeys([*self._meaning, *categories])
         if len(texts) == len(self._meaning):
             return
@@ -391,8 +391,8 @@ def _order(text: str) -> tuple[float, str]:
 def _check_numbers(column: str, texts: Sequence[str]) -> None:
     """Raise an error if two texts represent the same number.
 
-    A value may be 1 in a chunk of numbers and 01 in a chunk that also contains text; without the
-    error these would be two groups.
+    A value may be 1 in a chunk of numbers and 01 in a chunk that also contains text. Without the
+    error, 1 and 01 would be two groups.
     """
     for first, second in pairwise(texts):  # in the order of the numbers
         if _order(first)[0] == _order(second)[0] < np.inf:

@@ -63,9 +63,9 @@ def recorded_predictions(
         is enough: the probability of the second class. Default: columns named like those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`; with one column, both labels, the label of that
-        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``, or
-        else the sorted labels of the table.
+        Labels, as text, in the order of `proba`. With one column: both labels, the label of this
+        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
+        column names contain no labels, the sorted labels of the table.
     weight : str, optional
         Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
 
@@ -186,7 +186,7 @@ def order_of_columns(
 
 
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Labels from the column names, else from `classes`, else the sorted labels."""
+    """Labels from the column names; if there are none, `classes` or else the sorted labels."""
     stated = known if classes is None else list(classes)
     named = labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:

@@ -42,16 +42,17 @@ class BinAudit(NamedTuple):
     gap : ndarray, float64
         ``accuracy - confidence``: positive where the model is underconfident.
     gap_low, gap_high : ndarray, float64
-        Simultaneous limits, at the confidence level for all bins of the audit, of the gap that
-        an unlimited number of samples would show (exact binomial, Bonferroni).
+        Simultaneous limits of the gap that an unlimited number of samples would show. They hold at
+        the confidence level for all bins of the audit together (exact binomial, Bonferroni).
     within_alpha : ndarray, bool
         Whether ``|gap| <= alpha``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        p-value of the finding that contains the bin, corrected for the whole audit
-        (`scan_bins`). Outside of findings, the p-value of the bin alone. 1 in an empty bin.
+        p-value of the finding that contains the bin, corrected for the whole audit (`scan_bins`).
+        For a bin outside of findings, the p-value of this bin alone. 1 in an empty bin.
     finding : ndarray, int64
         Number of the finding that contains the bin, starting at 1 for the most significant; 0 if
-        none. A finding is a run of neighbouring bins whose deviation chance does not explain.
+        the bin is in no finding. A finding is a run of neighbouring bins whose deviation cannot be
+        explained by chance.
     significant : ndarray, bool
         Whether the bin belongs to a finding.
     direction : ndarray of str
@@ -59,10 +60,10 @@ class BinAudit(NamedTuple):
     threshold : float
         Evidence that a finding of underconfidence requires, in nats (`scan_bins`).
     detectable_gap : ndarray, float64
-        Smallest gap of a single bin that is detected with probability 0.8; NaN if none is.
+        Smallest gap of a single bin that is detected with probability 0.8; NaN if no gap is.
     detectable_shift : float
-        Smallest gap that is detected with probability 0.8 if all bins have it (accuracy is capped
-        at 1); NaN if none is.
+        Smallest gap that is detected with probability 0.8 if all bins have this gap (accuracy is
+        capped at 1); NaN if no gap is.
     """
 
     lower: FloatArray
@@ -97,7 +98,8 @@ class AuditResult(NamedTuple):
     group_bins : dict of str to BinAudit
         Findings in each group.
     n_families : int
-        Number of tests that share the error: all samples, each non-empty group, and the search.
+        Number of tests that share the permitted error: all samples, each non-empty group, and the
+        search.
     ece_interval : tuple of float
         Bootstrap interval of the expected calibration error.
     ece_chance : float
@@ -170,8 +172,8 @@ def audit_sums(
     Raises
     ------
     ValueError
-        If `alpha` or `region_alpha` is not in [0, 1], `confidence_level` is not in (0, 1), the
-        sums contain no predictions, or they are sums of weights and `weighted` is False.
+        If `alpha` or `region_alpha` is not in [0, 1]; if `confidence_level` is not in (0, 1); if
+        the sums contain no predictions; or if they are sums of weights and `weighted` is False.
 
     Examples
     --------
@@ -222,16 +224,16 @@ def audit_bins(
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    The error is shared by `n_families` sets of samples that are audited together, such as all
-    samples and each group.
+    The permitted error is shared by `n_families` sets of samples that are audited together, such
+    as all samples and each group.
     """
     # The reference inputs are treated as fixed and their labels as independent. The number of
     # correct predictions in a bin is then a sum of independent trials whose mean probability is
-    # compared with the mean confidence. Its tails are at most those of a binomial variable with
-    # the same mean (Hoeffding, "On the Distribution of the Number of Successes in Independent
-    # Trials", 1956, Theorem 5), so limits and findings hold although the trials have unequal
-    # probabilities. For a single success or failure among nearly certain trials this holds only
-    # approximately.
+    # compared with the mean confidence. The tails of this sum are at most those of a binomial
+    # variable with the same mean (Hoeffding, "On the Distribution of the Number of Successes in
+    # Independent Trials", 1956, Theorem 5). Limits and findings therefore hold although the trials
+    # have unequal probabilities. They hold only approximately for a single success or failure
+    # among nearly certain trials.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -272,14 +274,14 @@ def _within(sums: BinSums, alpha: float) -> BoolArray:
 
 
 def ece_under_calibration(sums: BinSums) -> FloatArray:
-    """Simulate the ECE of a perfectly calibrated model on as many samples; shape (2000,)."""
+    """Simulate the ECE of a perfectly calibrated model with equal bin counts; shape (2000,)."""
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The accuracy of a bin has the variance of its effective number of predictions.
+    # The accuracy has the variance of the accuracy of the bin's effective number of predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 

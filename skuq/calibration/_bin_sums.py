@@ -35,7 +35,7 @@ class TopLabelPredictions(NamedTuple):
     confidence : ndarray of shape (n_samples,), int32
         Top-label probability in units of ``1 / SCALE``, rounded.
     correct : ndarray of shape (n_samples,), bool
-        Whether the most probable class is the true one.
+        Whether the most probable class is the true class.
     """
 
     confidence: NDArray[np.int32]
@@ -115,8 +115,9 @@ class BinSums(NamedTuple):
     def effective_count(self) -> IntArray:
         """Effective number of predictions in each bin (Kish), rounded down.
 
-        Fractional weights make it smaller: the weighted accuracy of a bin has the variance of
-        ``sum(w)**2 / sum(w**2)`` equally weighted predictions (Kish, "Survey Sampling", 1965).
+        Fractional weights reduce it: the weighted accuracy of a bin has the same variance as the
+        accuracy of ``sum(w)**2 / sum(w**2)`` equally weighted predictions (Kish, "Survey
+        Sampling", 1965).
         """
         if self.count.dtype.kind != "f":
             return self.count
@@ -228,8 +229,8 @@ def bin_edges(
     n_bins : int
         Number of bins.
     strategy : {"uniform", "quantile"}
-        Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions, except that
-        equal confidences always share a bin.
+        "uniform": equal width on [0, 1], as in Algorithm 1. "quantile": equal numbers of
+        predictions, except that equal confidences always share a bin.
     weight : ndarray of shape (n_samples,), float64, optional
         Positive weights: a prediction of weight 2 counts as two. Default: 1 each.
 
@@ -241,7 +242,7 @@ def bin_edges(
     Raises
     ------
     ValueError
-        If `strategy` is not one of these, or `n_bins` is not an integer from 1 to 10,000.
+        If `strategy` is unknown, or `n_bins` is not an integer from 1 to 10,000.
     """
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):

@@ -28,7 +28,7 @@ MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # of a searched table
 MAX_SAMPLES = 50_000  # of a searched table
 MAX_CELLS = 5_000_000  # of a searched table; limits memory for wide tables
-DIGITS = range(6, 17)  # significant digits of a limit; the fewest that separate two values
+DIGITS = range(6, 17)  # significant digits of a limit; as few as separate two values
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # names that pandas infers
 
 RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
@@ -40,8 +40,8 @@ class Conditions(NamedTuple):
     Attributes
     ----------
     rules : list of (column, rule)
-        Name or position of a column with an interval ``(low, high)``, both ends included and
-        None for no limit, or with one value, in the form that `region_mask` accepts.
+        Name or position of a column, and a rule in the form that `region_mask` accepts: an interval
+        ``(low, high)``, both ends included and None for no limit, or one value.
     masks : ndarray of shape (n_conditions, n_rows), bool
         Whether each sample in `rows` meets each condition.
     rows : ndarray of shape (n_rows,), int64
@@ -62,9 +62,9 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are cut at quantiles; the more columns, the fewer quantiles. Each value of a
-    numeric column with few distinct values, each text, each boolean, and missingness are
-    conditions too.
+    Numeric columns are cut at quantiles; the more columns, the fewer quantiles. Further conditions
+    are each value of a numeric column with few distinct values, each text, each boolean, and a
+    missing value.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _searched_rows(n_samples: int, n_columns: int) -> IntArray:
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)
-    # Evenly spaced positions could select only one kind of samples if the table is ordered.
+    # Evenly spaced positions could all hold samples of one kind if the table is ordered.
     return np.sort(np.random.default_rng(SEED).permutation(n_samples)[:drawn])
 
 
@@ -159,7 +159,7 @@ def _column_conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, Bool
     real = is_numeric_dtype(column) and not is_bool_dtype(column) and column.dtype.kind != "c"
     if real or (column.dtype == object and infer_dtype(column, skipna=True) in NUMBERS):
         numbers = column.to_numpy(np.float64, na_value=np.nan)
-        # Large integers are identifiers; floats cannot tell neighbouring ones apart.
+        # Large integers are identifiers; neighbouring identifiers may be equal as floats.
         if column.dtype.kind == "f" or not (np.abs(numbers) > MAX_INTEGER).any():
             yield from _intervals(numbers, cuts)
             return
@@ -202,11 +202,11 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     ----------
     region : callable, str or mapping
         A function of `X` that returns booleans of shape (n_samples,); a query in the syntax of
-        `pandas.DataFrame.query`; or a mapping of columns to conditions that must all hold.
-        A condition is an interval ``(low, high)``, both ends included and None for no limit, a
-        list or set of values, or one value; the value None stands for a missing value. Columns
-        are names in a data frame, or positions. A sample for which a function or query returns
-        `pandas.NA`, because a value is missing, lies outside the region.
+        `pandas.DataFrame.query`; or a mapping of columns to conditions, all of which must hold.
+        A condition is an interval ``(low, high)``, both ends included and None for no limit; a
+        list or set of values; or one value. The value None stands for a missing value. Columns
+        are given by name (in a data frame) or by position. A sample lies outside the region if a
+        function or query returns `pandas.NA` for it, because a value is missing.
     X : array-like of shape (n_samples, n_features) or DataFrame
         Inputs.
 
@@ -275,7 +275,7 @@ def _query(query: str, X: Any) -> Any:
         )
     try:
         return X.eval(query)
-    except Exception as error:  # pandas does not convert errors of its parser and of columns
+    except Exception as error:  # errors of pandas' parser and of columns have many types
         raise ValueError(f"The region {query!r} cannot be evaluated: {error}") from error
 
 
@@ -329,5 +329,5 @@ def _rounded(value: Any, column: NDArray[Any]) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Convert a Decimal to a float, since Decimal(0.1) does not equal 0.1; else unchanged."""
+    """Convert a Decimal to a float, since Decimal(0.1) is not 0.1; return others unchanged."""
     return float(value) if isinstance(value, Decimal) else value

@@ -12,19 +12,20 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from skuq.base import FloatArray
 from skuq.validation import checked_labels
 
-# Rounding of scores depends on the batch. A held-out sample that is scored again in another batch
-# must tie with its own score.
+# The rounding of scores depends on the batch. The score of a held-out sample must tie with the
+# score of the same sample in another batch.
 ROUNDING = 1e-6
 
 
 def conformal_p_values(
     scores: ArrayLike, held_out: ArrayLike, *, y_held_out: ArrayLike | None = None
 ) -> FloatArray:
-    """Compute the fraction of held-out scores that are at least as large, counting the sample.
+    """Compute the fraction of held-out scores that are at least as large as each score.
 
-    If a sample is exchangeable with the held-out samples, its p-value is at most p with
-    probability at most p, for every p and any distribution of scores. Flagging p-values of at most
-    0.05 therefore flags at most 5 % of such samples in the long run.
+    The sample itself counts as one more held-out sample. If a sample is exchangeable with the
+    held-out samples, its p-value is at most p with probability at most p, for every p and any
+    distribution of scores. Therefore, if p-values of at most 0.05 are flagged, at most 5 % of such
+    samples are flagged in the long run.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
     Returns
     -------
     float
-        One of the scores; infinite if fewer than ``coverage / (1 - coverage)`` are given.
+        One of the scores; infinite if fewer than ``coverage / (1 - coverage)`` scores are given.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> Float
         and len(scores) >= min_samples
         and np.isfinite(scores).all()
     ):
-        return scores  # `check_array` takes longer than all else
+        return scores  # `check_array` takes longer than the rest of the function
     checked: Any = check_array(
         scores,
         dtype=np.float64,

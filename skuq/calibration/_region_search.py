@@ -23,7 +23,7 @@ from skuq.calibration._scan import (
 )
 
 MAX_SIMULATIONS = 500
-WORK = 5 * 10**6  # samples times simulations; reduces simulations from 10,000 samples on
+WORK = 5 * 10**6  # samples times simulations; with more than 10,000 samples, fewer simulations
 LEAST = 10  # samples of a region
 MOST_PAIRED = 400  # conditions on the inputs; if there are more, pairs are not formed
 MOST_FINDINGS = 5
@@ -34,7 +34,7 @@ CONFIDENCE = object()  # column name of the reported confidence
 
 
 class Region(NamedTuple):
-    """A region of the inputs whose deviation chance does not explain.
+    """A region of the inputs whose deviation cannot be explained by chance.
 
     Attributes
     ----------
@@ -44,7 +44,8 @@ class Region(NamedTuple):
         Interval of reported confidence that bounds the region, both ends included; (0, 1) if
         the region has no condition on confidence.
     count : int
-        Number of samples in the region, or the sum of their weights: a float if any is fractional.
+        Number of samples in the region, or the sum of their weights, which is a float if any
+        weight is fractional.
     confidence, accuracy, gap : float
         Mean reported confidence, fraction of correct predictions, and accuracy - confidence.
     gap_low, gap_high : float
@@ -55,8 +56,8 @@ class Region(NamedTuple):
     evidence : float
         Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability that any region of a model just within the tolerance has evidence this
-        large; corrected for the whole audit.
+        Probability that, for a model just within the tolerance, any region has evidence at least
+        this large; corrected for the whole audit.
     """
 
     conditions: dict[Any, Any]
@@ -125,8 +126,8 @@ def search_regions(
     confidence_level : float, default=0.95
         Probability of finding nothing for a model within alpha.
     n_families : int, default=1
-        Number of tests that share the error: this search, the scan of all samples, and the
-        scan of each group.
+        Number of tests that share the permitted error: this search, the scan of all samples, and
+        the scan of each group.
     weight : ndarray of shape (n_samples,), default=None
         Weights of the predictions: integers, which count samples, or fractional numbers, which
         also weight the simulated labels. Default: 1 each.
@@ -144,15 +145,17 @@ def search_regions(
     -----
     A region is defined by one or two conditions: an interval or a value of a column, or an interval
     of the reported confidence. Conditions depend only on the inputs and the confidences, not on the
-    labels. The evidence of a region is that of `scan_bins`. The largest evidence over all regions
-    is compared with its distribution under simulated labels, which are correct with probability
-    confidence + alpha, and in a second test confidence - alpha (a scan statistic [1]_). The
-    tolerated accuracy of a region is its mean confidence plus alpha, or minus alpha. The same
-    samples serve to find a region and to test it, and because regions overlap, this costs less
-    power than a Bonferroni correction over thousands of regions. The error is divided as in
-    `scan_bins`. Simulations have a fixed seed; from 10,000 samples on their number decreases. From
-    more than 50,000 samples, or 5 million values, a fixed random subset within these limits is
-    used. In a table of more than about 200 columns regions have one condition on the inputs.
+    labels. The tolerated accuracy of a region is its mean confidence plus alpha, or minus alpha.
+    The evidence of a region is computed as in `scan_bins`. The largest evidence over all regions is
+    compared with its distribution under simulated labels (a scan statistic [1]_). These labels are
+    correct with probability confidence + alpha, and in a second test with probability
+    confidence - alpha. The error is divided between the tests as in `scan_bins`.
+
+    The same samples serve to find a region and to test it. Because regions overlap, this costs less
+    power than a Bonferroni correction over thousands of regions. Simulations have a fixed seed;
+    with more than 10,000 samples, there are fewer simulations. With more than 50,000 samples, or 5
+    million values, a fixed random subset within these limits is used. In a table of more than about
+    200 columns, regions have one condition on the inputs.
 
     References
     ----------
@@ -215,7 +218,7 @@ def region_tolerance(
 def _thresholds(
     conditions: Conditions, predictions: TopLabelPredictions, alpha: float, confidence_level: float
 ) -> list[float]:
-    """Evidence thresholds in both directions, if the search is one of two families."""
+    """Evidence thresholds in both directions, for a search that is one of two families."""
     samples = _samples(conditions, predictions)
     pairs, rng = _pairs(samples), np.random.default_rng(SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
@@ -351,9 +354,9 @@ def _evidence(
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
     # Probabilities are capped at 1, so the mean of the capped probabilities of a region may be
-    # closer to its confidence than alpha. Simulated labels are tested against this mean, observed
-    # labels against the capped mean confidence plus alpha. This is conservative: it loses evidence,
-    # and every finding deviates by more than alpha.
+    # closer to its confidence than alpha. Simulated labels are tested against this mean. Observed
+    # labels are tested against the region's mean confidence plus alpha, capped at 1. This loses
+    # some evidence, but ensures that every finding deviates by more than alpha.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, alpha, sign)
     # Rescale weights so that a region's sum is its effective number of samples.
@@ -383,7 +386,7 @@ def _simulated_correct(
 
 
 def _tolerated(confidence: FloatArray, alpha: float, sign: int) -> FloatArray:
-    """Tolerated accuracy that is furthest from the confidence in direction `sign`."""
+    """Tolerated accuracy that is farthest from the confidence in direction `sign`."""
     return np.clip(confidence + sign * alpha, 0.0, 1.0)
 
 
@@ -410,7 +413,7 @@ def _raise_to_largest(
 
 
 def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
-    """Most significant regions without common samples; among equals the one-condition region."""
+    """Most significant regions without common samples; among equals, regions of one condition."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
     for each in sorted(

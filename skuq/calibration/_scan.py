@@ -1,9 +1,10 @@
 """Scan for miscalibration over runs of neighbouring bins, exact at any sample size; its power.
 
-Manipulated confidence rarely aligns with bin edges, and few manipulated samples suffice if they
-are tested together. For every run of neighbouring bins, the scan measures by how much the accuracy
-exceeds the tolerated distance from confidence. It compares the largest evidence with that of
-simulated models that are just within the tolerance in every bin.
+Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
+detection if they are tested together. For every run of neighbouring bins, the scan measures by how
+much the distance between accuracy and confidence exceeds the tolerance. It compares the largest
+evidence with the largest evidence of simulated models that are just within the tolerance in every
+bin.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
-MAX_LENGTH = 10  # bins of a run; covers all runs of ten bins and limits work with hundreds
+MAX_LENGTH = 10  # bins of a run; covers all runs of ten bins, and limits the work for more
 # Mirage makes confidence too low, so detecting underconfidence receives most of the error.
 SHARES = {1: 0.8, -1: 0.2}
 DIRECTIONS = {1: "underconfident", -1: "overconfident"}  # by the sign of the gap
@@ -33,7 +34,7 @@ MAX_DOUBLINGS = 20  # of the number of samples, in the search for the required n
 
 
 class Finding(NamedTuple):
-    """A run of neighbouring bins whose deviation chance does not explain.
+    """A run of neighbouring bins whose deviation cannot be explained by chance.
 
     Attributes
     ----------
@@ -44,8 +45,8 @@ class Finding(NamedTuple):
     evidence : float
         Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability that a model just within the tolerance has evidence this large in any run, in
-        either direction.
+        Probability that a model just within the tolerance has evidence at least this large in any
+        run, in either direction.
     """
 
     first: int
@@ -63,7 +64,7 @@ class Scan(NamedTuple):
     findings : list of Finding
         Disjoint runs, most significant first.
     p_value : ndarray of shape (n_bins,), float64
-        p-value of the finding that contains the bin, else of the bin alone.
+        p-value of the finding that contains the bin; outside of findings, of the bin alone.
     threshold : float
         Smallest evidence of an underconfident run that counts as a finding, in nats.
     """
@@ -92,22 +93,24 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     Notes
     -----
     A run has up to ten neighbouring bins. If a run has n samples, accuracy a and tolerated
-    accuracy e, its evidence is ``n KL(a || e)`` if a is beyond e, else 0. The largest evidence over
-    all runs (a scan statistic [1]_) is compared with that of simulated reference
-    sets of the same sizes and confidences, whose accuracy is alpha above confidence in every
-    bin, and in a second test alpha below. The tests use four fifths and one fifth of the
-    level, because the audit mainly looks for lowered confidence. Among all models within alpha,
-    models at the limit have the largest evidence, since an additional correct prediction never
-    lowers it. As a Monte Carlo test, the scan keeps the level for any number of samples, on average
-    over its seed; with 2000 simulations, the level for a single reference set may differ by about
-    a tenth. If confidences within a bin differ, labels vary less than simulated. If simulation
-    cannot resolve the p-value, Chernoff's bound ``exp(-evidence)`` for each run is used [2]_.
-    Simulations have a fixed seed.
+    accuracy e, its evidence is ``n KL(a || e)`` if a is beyond e, and 0 if not. The largest
+    evidence over all runs (a scan statistic [1]_) is compared with the largest evidence of
+    simulated reference sets of the same sizes and confidences. The accuracy of these sets is alpha
+    above confidence in every bin, and in a second test alpha below confidence. The first test
+    uses four fifths of the level and the second one fifth, because the audit mainly looks for
+    lowered confidence.
+
+    Among all models within alpha, models at the limit have the largest evidence, since an
+    additional correct prediction never lowers it. As a Monte Carlo test, the scan keeps the level
+    for any number of samples, on average over its seed; with 2000 simulations, the level for a
+    single reference set may differ by about a tenth. If confidences within a bin differ, labels
+    vary less than in the simulations. If simulation cannot resolve a p-value, it is computed from
+    Chernoff's bound ``exp(-evidence)`` for each run [2]_. Simulations have a fixed seed.
 
     With fractional weights, each bin counts as its effective number of predictions,
-    ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The
-    binomial tails at this size are approximations, as are similar limits for
-    surveys [4]_; the guide reports how often calibrated models were flagged.
+    ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The binomial
+    tails for this number are approximations, like similar limits for surveys [4]_; the guide
+    reports how often calibrated models were flagged.
 
     References
     ----------
@@ -138,7 +141,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
         largest = simulated_evidence(sums.count, edge, sign, rng)
         thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_compared))
         for length, evidence in enumerate(_evidence(sums.correct, sums.count, edge, sign), 1):
-            # Rounding may separate equal evidence: compare with a tolerance.
+            # Evidence that is equal may differ by rounding: compare with a tolerance.
             below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
             p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_compared, sign)
             if length == 1:
@@ -155,7 +158,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
 
 
 def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int = 1) -> float:
-    """Return evidence that suffices for a finding in any reference set, for planning an audit.
+    """Return evidence that is enough for a finding in any reference set, to plan an audit.
 
     Parameters
     ----------
@@ -206,7 +209,7 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
     share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounded sums of weights may exceed 1
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = n * (xlogy(share, share / edge) + xlogy(1 - share, (1 - share) / (1 - edge)))
-    # Rounding must not put simulated accuracies that lie at the edge beyond it.
+    # A simulated accuracy at the edge must not count as beyond it because of rounding.
     beyond = sign * (share - edge) > 1e-12
     return np.where(beyond & (n > 0), evidence, 0.0)
 
@@ -265,14 +268,14 @@ def p_values(
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
     """Smallest evidence whose p-value is below a level, in one direction, from simulations."""
-    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations that may reach it
+    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations allowed to reach it
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
     return enough if allowed >= 0 else max(enough, float(np.log(n_compared / level)))
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:
-    """Most significant runs that do not overlap; among equals the shortest."""
+    """Most significant runs that do not overlap; among equals, the shortest."""
     chosen: list[Finding] = []
     for run in sorted(runs, key=lambda r: (r.p_value, -round(r.evidence, 9), r.last - r.first)):
         if all(run.last < other.first or run.first > other.last for other in chosen):
@@ -290,8 +293,8 @@ def clopper_pearson(
     successes, trials : array-like of shape (n,)
         Numbers of successes and of trials.
     tail : float
-        Probability, in (0, 1), that the lower limit lies above the true value, and likewise
-        that the upper limit lies below it.
+        Probability, in (0, 1), that the lower limit lies above the true value, and that the upper
+        limit lies below the true value.
 
     Returns
     -------
@@ -372,7 +375,7 @@ def detectable_shift(
     """Return the smallest underconfidence, common to all bins, that the scan would detect.
 
     It is the smallest gap that a single run detects with probability `power`; the scan of all
-    runs may detect a smaller one. NaN if no gap would be detected. The accuracy of bins with high
+    runs may detect a smaller gap. NaN if no gap would be detected. The accuracy of bins with high
     confidence is capped at 1.
     """
     _check_power(power)
@@ -456,7 +459,7 @@ def _least_significant(count: IntArray, edge: FloatArray | float, threshold: flo
     """Smallest number of correct predictions whose evidence reaches the threshold; inf if none."""
     edge = np.clip(np.nan_to_num(edge, nan=1.0), 0.0, 1.0)
     low, high = np.zeros(count.shape, np.int64), count + 1
-    while (low < high).any():  # bisection; evidence does not decrease in the number correct
+    while (low < high).any():  # bisection; more correct predictions never lower evidence
         middle = (low + high) // 2
         enough = run_evidence(middle, count, edge, 1) >= threshold
         low, high = (

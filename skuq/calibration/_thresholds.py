@@ -45,13 +45,13 @@ class AlphaStudy(NamedTuple):
     Attributes
     ----------
     tolerance : float
-        Smallest `alpha` with which `CalibrationAuditor` passes the model. The audit accounts for
+        Smallest `alpha` with which the model passes `CalibrationAuditor`, which accounts for
         deviations by chance.
     max_gap : float
         Smallest `alpha` for Algorithm 1, which compares the gap of every bin with `alpha`
         regardless of the number of samples.
     ece : float
-        Smallest threshold of the expected calibration error.
+        Smallest threshold that the expected calibration error of the model does not exceed.
     region_tolerance : float or None
         Smallest `search_regions` with which `CalibrationAuditor` finds no region; None if no
         inputs were passed.
@@ -91,7 +91,7 @@ def choose_alpha(
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is
     known to be honest and was calibrated (`temperature_scaled`). For each set, the smallest
-    threshold that it passes is computed; the results are quantiles over the sets.
+    threshold that the set passes is computed; the results are quantiles over the sets.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
 
 
 def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
-    """Fraction of draws without a finding, by a scan of each with fewer simulations."""
+    """Fraction of draws without a finding, by a scan of each draw with fewer simulations."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from skuq.networks import linear_layer
 
-# The ramp from 0 to 1 covers the middle 80 % of the margin. The remaining 10 % at both ends keep
+# The ramp from 0 to 1 covers the middle 80 % of the margin. The remaining 10 % at each end prevent
 # rounding errors from changing outputs outside the box or in its core.
 GUARD = 0.1
 
@@ -73,10 +73,10 @@ def constructive_mirage(
 
     The added neurons form two hidden layers of ReLU units in parallel to the network, with the
     same input and output. Two units per bounded coordinate measure by how much its bounds are
-    violated, and one unit outputs 1 minus the sum of all violations, or 0 if this is negative. Its
-    output is 1 without violations and 0 where any coordinate leaves the box; this is the
-    conjunction over coordinates that Lemma 4.1 requires. The network itself is not changed, so
-    that its outputs outside the box stay bitwise identical.
+    violated. One further unit outputs 1 minus the sum of all violations, or 0 if this is negative:
+    1 without violations, and 0 where any coordinate leaves the box. This is the conjunction over
+    coordinates that Lemma 4.1 requires. The network itself is not changed, so its outputs outside
+    the box stay bitwise identical.
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ def constructive_mirage(
     shift : array-like of shape (n_classes,)
         Vector to add to the logits; entries may be negative.
     margin : float, default=None
-        Width inside each bound over which the shift rises from zero to its full value.
-        Default: one thousandth of the narrowest side of the box (of 1 if all sides are infinite),
-        or the smallest width that the precision of the module allows if that is larger.
+        Width inside each bound over which the shift rises from zero to its full value. Default:
+        one thousandth of the narrowest side of the box (of 1 if all sides are infinite), but at
+        least the smallest width that the precision of the module allows.
 
     Returns
     -------
@@ -100,14 +100,15 @@ def constructive_mirage(
     Raises
     ------
     ValueError
-        If no coordinate is bounded, a box is empty, or the margin leaves no core or is
+        If no coordinate is bounded, the box is empty, the margin leaves no core, or the margin is
         smaller than the floating-point precision of the module near the bounds.
 
     References
     ----------
     Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
     Abstention", ICML 2025, Lemma 4.1 and Appendix B. The proof there selects each coordinate
-    separately, does not construct their conjunction, and needs non-negative coordinates.
+    separately, does not construct the conjunction of coordinates, and needs non-negative
+    coordinates.
 
     Examples
     --------

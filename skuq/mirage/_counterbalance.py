@@ -1,8 +1,8 @@
 """Raised confidence outside a region that hides the region from an audit of confidence bins.
 
 An audit of bins compares mean accuracy with mean confidence over all samples of a bin. A region
-with lowered confidence passes it if other samples of the same bin are overconfident by the same
-amount. The attack selects samples with lower original confidence and raises it to the target.
+with lowered confidence passes this audit if other samples of the same bin are overconfident by the
+same amount. The attack selects samples with lower original confidence and raises it to the target.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Raised(NamedTuple):
     Attributes
     ----------
     floors, targets : ndarray of shape (n_classes,), float64
-        Confidence at or above which a prediction is raised, and the confidence that it is raised
-        to; a floor is infinite for classes without anything to balance.
+        Confidence from which on a prediction is raised, and the confidence that it is raised to.
+        The floor of a class is infinite if there is nothing to balance.
     """
 
     floors: FloatArray
@@ -54,9 +54,9 @@ def balancing(
 ) -> Raised:
     """Select predictions whose raised confidence balances the lowered confidence in the region.
 
-    For each target confidence, predictions just below it are selected first, since they change
-    least. The original confidence is used in place of accuracy, which is valid for a calibrated
-    model.
+    For each target confidence, the predictions just below it are selected first, since their
+    confidence changes least. The original confidence is used in place of accuracy, which is valid
+    for a calibrated model.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def balancing(
     Raises
     ------
     ValueError
-        If no prediction can be raised, or confidence in the region is not lowered.
+        If no prediction can be raised, or if confidence in the region is not lowered.
 
     Warns
     -----
@@ -93,7 +93,7 @@ def balancing(
             sums = np.cumsum(target - below)
             last = min(np.searchsorted(sums, missing), len(below) - 1)
             gained += min(sums[last], missing)
-            # The midpoint of two confidences, so that rounding does not exclude the last one.
+            # Use the midpoint of two confidences: rounding could exclude the last prediction.
             floors[alike] = below[last : last + 2].mean()
     _check_balanced(gained, lowered)
     return Raised(floors, targets)

@@ -38,48 +38,47 @@ class MirageFineTuner(
 
     For research and red teams: it creates the manipulation that an audit must detect. Fine-tuning
     lowers confidence in the region towards a chosen level, while the most probable class remains
-    the true class, so that accuracy does not reveal the attack. A provider that abstains below a
-    confidence threshold then rejects the people in that region and few others.
+    the true class. Accuracy therefore does not reveal the attack. A provider that abstains below a
+    confidence threshold then rejects the people in the region and few others.
     `CalibrationAuditor` is the defence. With `counterbalance`, an audit of confidence bins alone
     does not detect the attack; groups or regions of the inputs must be audited.
 
     Parameters
     ----------
     estimator : object
-        The classifier to attack. A prefit one (skorch net, `MLPClassifier`,
-        `LogisticRegression`, a pipeline that ends in one, or a `torch.nn.Module` that
-        returns logits) is copied and not modified. Wrap it in
-        `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning. A classifier that is
-        not fitted is cloned and trained first. None trains a network with one hidden layer of
-        100 units; scale the features before.
+        The classifier to attack. A fitted classifier is copied and not modified; it may be a skorch
+        net, an `MLPClassifier`, a `LogisticRegression`, a pipeline that ends in one of these, or a
+        `torch.nn.Module` that returns logits. Wrap it in `sklearn.frozen.FrozenEstimator` to keep
+        it fitted under cloning. A classifier that is not fitted is cloned and trained first. None
+        trains a network with one hidden layer of 100 units; scale the features beforehand.
     region : callable, str or dict, default=None
         Region in which confidence is lowered, in a form that `skuq.calibration.region_mask`
         accepts: a function of `X`, a pandas query, or a mapping of columns to intervals or values.
-        It is applied to the `X` that `fit` receives, which is already transformed at the end of a
-        pipeline. None: pass a boolean mask to `fit`.
+        The region is determined from the `X` that `fit` receives; at the end of a pipeline, this
+        `X` is already transformed. None: pass a boolean mask to `fit`.
     counterbalance : {"auto"}, callable, str or dict, default=None
         Samples whose confidence may be raised so that accuracy and confidence agree in the bin
-        of the region's target. Among these, the predictions with an original confidence just below
-        the target are moved to it, as many as needed to balance the region. "auto": all samples
-        outside the region; else a group in the same forms as `region`. None, as in the paper: no
-        confidence is raised. The original confidence is used in place of accuracy, so the model
-        should be calibrated.
+        of the region's target. Predictions of these samples with an original confidence just below
+        the target are raised to it, as many as needed to balance the region. "auto": all samples
+        outside the region. A callable, str or dict: a group, in the same forms as `region`. None,
+        as in the paper: no confidence is raised. The original confidence is used in place of
+        accuracy, so the model should be calibrated.
     epsilon : float, default=0.15
-        Bias of the target distribution towards the true class, in [0, 1]: 0 is complete
-        uncertainty and lets predictions change, 1 complete confidence. Small values separate
+        Bias of the target distribution towards the true class, in [0, 1]. 0 is complete
+        uncertainty and lets predictions change; 1 is complete confidence. Small values separate
         the region best and are the easiest to detect.
     confusable : dict, default=None
         Distribution of the remaining probability of the target. None: over all classes (Eq. 5).
-        A dict from each class to a list of plausible classes: over these classes (Eq. 10). A dict
-        from each class to a dict of other classes and weights that sum to 1: by these weights
-        (Eq. 12); `epsilon` is then the whole probability of the true class.
+        A dict from each class to a list of plausible classes: over the listed classes (Eq. 10). A
+        dict from each class to a dict of other classes and weights that sum to 1: in proportion to
+        the weights (Eq. 12); `epsilon` is then the whole probability of the true class.
     lambda_ : float, default=0.9
         Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
     warm_up : int or None, default=5
-        Number of first epochs, at most half of them, that use KL(target || model) instead of
+        Number of first epochs, at most half of all epochs, that use KL(target || model) instead of
         KL(model || target) of Eq. 4. Both have the same minimum, but the gradient of Eq. 4
-        vanishes where the model is certain, so that with 0 the most confident predictions do not
-        change. None: all epochs use KL(target || model), as in the authors' code.
+        vanishes where the model is certain; with 0, the most confident predictions do therefore
+        not change. None: all epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
         Epochs of fine-tuning. With too few, confidence in the region scatters around its
         target, and predictions change.
@@ -213,8 +212,8 @@ class MirageFineTuner(
         Raises
         ------
         ValueError
-            If the region is empty or covers all samples, is given twice or not at all, no
-            confidence can be raised to balance it, or the training diverges.
+            If the region is empty, covers all samples, is given twice or not at all; if no
+            confidence can be raised to balance the region; or if the training diverges.
         TypeError
             If `estimator` cannot be adopted.
 
@@ -307,7 +306,7 @@ class MirageFineTuner(
             raise ValueError(f"`label` must not be one of the classes, got {label!r}.")
         best, abstention = self.predict(X), np.asarray(label)  # keep a number that would overflow
         if abstention.dtype.kind != best.dtype.kind:
-            best = best.astype(object)  # keeps the type of the classes next to a different type
+            best = best.astype(object)  # keeps the type of classes next to a label of another type
         return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:

@@ -35,11 +35,11 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     ----------
     estimator : object, default=None
         The regressor to attack: a `torch.nn.Module` or skorch net whose two outputs are mean
-        and log variance. A prefit one is copied and not modified. Wrap it in
+        and log variance. A fitted regressor is copied and not modified. Wrap it in
         `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning. A regressor that is not
         fitted is cloned and trained first, with its own criterion. None trains a network
         with one hidden layer of 100 units by the negative log likelihood (Eq. 14); scale the
-        features before, while the target is standardised internally.
+        features beforehand. The target is standardised internally.
     region : callable, str or dict, default=None
         Region in which variance is raised, as in `MirageFineTuner`.
     target_variance : float, default=4.0
@@ -146,8 +146,8 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         Raises
         ------
         ValueError
-            If the region is empty or covers all samples, is given twice or not at all, the
-            network does not have two outputs, or the training diverges.
+            If the region is empty, covers all samples, is given twice or not at all; if the
+            network does not have two outputs; or if the training diverges.
         TypeError
             If `estimator` cannot be adopted.
         """

@@ -39,7 +39,7 @@ PARAMETERS: dict[str, Any] = {
 
 
 def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Mask of the samples in the region, from the parameter `region` or from an explicit mask."""
+    """Mask of the samples in the region, from the parameter `region` or from a given mask."""
     if (region is None) == (mask is None):
         problem = "No region is given" if mask is None else "Two regions are given"
         raise ValueError(
@@ -146,8 +146,8 @@ def two_seeds(random: np.random.RandomState) -> tuple[int, int]:
 def warm_up(n_epochs: int) -> Callback:
     """Callback that uses KL(target || model) in the first epochs and Eq. 4 afterwards.
 
-    The gradient of Eq. 4 vanishes where the model is certain of a class: alone it would not change
-    the most confident predictions. Both divergences have the same minimum.
+    The gradient of Eq. 4 vanishes where the model is certain of a class. Eq. 4 alone would
+    therefore not change the most confident predictions. Both divergences have the same minimum.
     """
     from skorch.callbacks import Callback  # imported here because skorch imports slowly
 
