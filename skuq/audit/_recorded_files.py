@@ -335,7 +335,7 @@ class _LabelCodes:
         return codes
 
     def _read(self, categories: list[Any]) -> None:
-        """Determine the label of each text, which for "01" depends on other values of the column."""
+        """Determine the label of each text; "01" may mean 1, depending on the other values."""
         texts = dict.fromkeys([*self._meaning, *categories])
         if len(texts) == len(self._meaning):
             return

@@ -20,7 +20,7 @@ from skuq.cli._files import (
 from skuq.cli._main import one_line
 from skuq.files import atomic_path
 
-LAST = 100  # last episodes, over which the printed mean return is taken
+LAST = 100  # number of last episodes over which the printed mean return is taken
 FACTOR = click.FloatRange(0, max=math.inf, max_open=True)
 RUN_FOLDER = click.Path(file_okay=False, path_type=Path)
 device = click.option(
@@ -348,7 +348,7 @@ def _film(uadqn: Any, name: str) -> Any:
 
 
 def _line(played: Any, estimates: list[Any]) -> str:
-    """Line with an episode's return, length and falls, and mean standard deviations of returns."""
+    """Line with an episode's return, length, falls and mean standard deviations of returns."""
     parts = [f"return {played.score:.4g}", f"{played.steps} steps"]
     if not played.ended:
         parts[-1] += " (truncated)"

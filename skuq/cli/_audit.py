@@ -264,7 +264,7 @@ def _write(
 
     if report is not None:
         with warnings.catch_warnings():
-            # Names in a script that the plots' font lacks are still readable in the tables.
+            # Names in a script that the font of the plots lacks remain readable in the tables.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             page = audit_report(auditor, notes=notes)
     else:

@@ -147,7 +147,7 @@ def certify(
     gpc.set_params(verbose=int(not quiet))  # progress bar for the certificates only
     about = _about(gpc, len(X), bounds)
     request = {"max_radius": max_radius, "norm": norm, "features": free}
-    request["precision"] = min(0.01, 0.01 / max_radius)  # of a standard deviation, or finer
+    request["precision"] = min(0.01, 0.01 / max_radius)  # at most 0.01 standard deviations
     request["max_regions"] = max_regions
     table = Columns(names, X, X_new)
     rows = certified(gpc, scaler, table, request, bounds == "data")
@@ -362,7 +362,7 @@ def _heading(name: str) -> str:
 
 
 def _shown(radii: pd.Series, rounding: Callable[[Any], Any]) -> pd.Series:
-    """Round radii to four digits, down if proven and up if refuted, so that no claim grows."""
+    """Round radii to four digits: proven radii down and refuted radii up, so all claims hold."""
     import numpy as np
 
     finite = np.isfinite(radii) & (radii > 0)

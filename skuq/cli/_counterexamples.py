@@ -35,7 +35,7 @@ def certified(
     labels, proba = gpc.predict(points), gpc.predict_proba(points)
     domain: Any = None
     limits: Any = (-np.inf, np.inf)
-    if is_bounded:  # by the training range, extended by the row's own values
+    if is_bounded:  # by the training range, extended to include the row's own values
         limits = (
             np.minimum(table.train.min(axis=0), table.new),
             np.maximum(table.train.max(axis=0), table.new),
@@ -50,7 +50,7 @@ def certified(
             "counterexample_radius": found.upper,
         }
     )
-    # Clip, since undoing the scaling may leave the limits by a rounding error.
+    # Clip, since values may leave the limits by a rounding error when the scaling is undone.
     examples = np.clip(scaler.inverse_transform(found.counterexample), *limits)
     whole = [
         index
@@ -80,8 +80,9 @@ def _made_whole(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Round counterexamples in integer columns, if the class still changes; and a mask of success.
 
-    Values are rounded to the nearest integer, else away from the row, else left unchanged. Rounding
-    stays within the limits, which are integers in these columns.
+    Values are rounded to the nearest integer. If the class then does not change, they are rounded
+    away from the row; if it does not change either, they stay unrounded. Rounding stays within the
+    limits, which are integers in these columns.
     """
     import numpy as np
 

@@ -40,7 +40,7 @@ class DigitsDemoResult(NamedTuple):
     data: DigitsWithOOD
     classifier: QUAMClassifier
     detector: OODDetector  # around the classifier
-    uncertainty: dict[str, Uncertainty]  # of the "test" digits and of each OOD kind, in nats
+    uncertainty: dict[str, Uncertainty]  # of "test" digits and each kind of OOD input, in nats
     detection: pd.DataFrame  # AUROC of each kind of OOD input against test digits
     accuracy: float  # on the test digits
 
@@ -64,7 +64,7 @@ def run_digits_demo(
     X, y, X_held_out = data.X_train[_HELD_OUT:], data.y_train[_HELD_OUT:], data.X_train[:_HELD_OUT]
     classifier.fit(X, y)
     groups = {"test": data.X_test, **data.ood}
-    # One call for all groups, so that there is one progress bar and one start of processes.
+    # One call for all groups shows one progress bar and starts the processes only once.
     together = classifier.predict_uncertainty(np.concatenate([*groups.values()]))
     ends = np.cumsum([len(X) for X in groups.values()])[:-1]
     rows = np.split(np.arange(len(together)), ends)
@@ -152,7 +152,7 @@ def flagged(detector: OODDetector, X: Any) -> str:
 def p_values_display(
     detector: OODDetector, X: Any, others: dict[str, Any], name: str
 ) -> OODDisplay:
-    """Display of p-values; not drawn yet, so that the report draws and closes the figure."""
+    """Display of p-values, not drawn yet: the report draws it and closes the figure."""
     p_values = {each: detector.p_values(rows) for each, rows in {name: X, **others}.items()}
     return OODDisplay(p_values, false_alarm_rate=detector.false_alarm_rate)
 
@@ -262,7 +262,7 @@ def _add_quality(report: Report, result: DigitsDemoResult) -> None:
     area = area_under_risk_coverage(data.y_test, predicted, u.total)
     table = calibration_table(data.y_test, proba, classes=classes)
     error = expected_calibration_error(data.y_test, proba, classes=classes)
-    # Pass displays instead of figures, so that the report draws and closes the figures.
+    # Pass displays instead of figures: the report draws them and closes their figures.
     report.figure(
         "Selective prediction",
         RiskCoverageDisplay(curve, area, name="total uncertainty"),

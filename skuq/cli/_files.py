@@ -124,7 +124,7 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_format(
         *args: Any, sep: str | None, decimal: str | None, encoding: str | None, **options: Any
     ) -> Any:
-        # A plain tuple: `CsvFormat` would import pandas, which is too slow for a help page.
+        # A plain tuple, because `CsvFormat` would import pandas, which is too slow for a help page.
         csv_format = (SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
         return command(*args, csv_format=csv_format, **options)
 

@@ -1,10 +1,11 @@
 """The ``skuq`` command: a thin layer over the package, one module for each larger command.
 
 Commands are imported when they are called. Exit codes: 0 success, 2 unusable input (the message
-says why), 1 any other error. ``skuq audit`` has an additional code for a failed audit, and ``skuq
-quantify`` for a model that is not better than guessing. A crash cannot produce these two codes:
-Python exits with 1 on an exception, a failed import or an interrupt, with 120 if its output cannot
-be flushed, and with 128 or more if it is killed; click exits with 2 on wrong usage.
+gives the reason), 1 any other error. ``skuq audit`` has an additional code for a failed audit, and
+``skuq quantify`` for a model that is not better than guessing. A crash cannot produce either of
+these two codes. Python exits with 1 on an exception, a failed import or an interrupt, with 120 if
+its output cannot be flushed, and with 128 or more if it is killed; click exits with 2 on wrong
+usage.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from skuq import __version__
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is not better than a constant prediction
-# Options by the parameters that messages of the package name in backticks, with or without value.
+# Options by parameter, as messages of the package name it in backticks, with or without value.
 OPTIONS = {
     "absent_classes": "--absent-classes",
     "TableModel.save": "--save",

@@ -68,7 +68,7 @@ def together(*options: Wrap) -> Wrap:
 
 
 def question_options(*, required: bool) -> Wrap:
-    """Options of the audit's parameters: with defaults, or `required` of the auditor."""
+    """Options of the audit's parameters, with defaults or `required` (from the auditor)."""
 
     def option(*names: str, default: Any, **settings: Any) -> Wrap:
         if required:
@@ -200,7 +200,7 @@ class VerificationFailed(click.ClickException):
 def errors_in_one_line(json_path: Path | None = None) -> Iterator[None]:
     """Convert errors of files, arguments or the installation to one-line errors.
 
-    An existing result is removed first, so that it cannot be mistaken for the result of this call.
+    An existing result is removed first, so that nobody mistakes it for the result of this call.
     """
     try:
         if json_path is not None:
@@ -230,14 +230,14 @@ def require_zk() -> None:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a JSON file; an `InputError` tells why it cannot be written."""
+    """Write a JSON file; an `InputError` gives the reason if it cannot be written."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
     with refusing_writes():
         write_atomically(path, text + "\n")
 
 
 def names_of(committed: Commitment) -> dict[str, str]:
-    """Point and digest of a commitment, by their keys in the commands' JSON files."""
+    """Commitment point and digest, by their keys in the commands' JSON files."""
     return {"commitment_point": committed.point, "commitment_digest": committed.digest}
 
 
@@ -352,7 +352,7 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
 
 
 def classes_of(text: str, committed: Commitment) -> list[Any]:
-    """Parse comma-separated classes, converted to the type of the committed ones if exact."""
+    """Parse comma-separated classes; convert them to the type of the committed ones if exact."""
     kind = committed.classes.dtype.kind
     # A name with a comma is in quotation marks, as in a CSV file.
     row = next(csv.reader([text], skipinitialspace=True), []) or [""]
@@ -363,7 +363,7 @@ def classes_of(text: str, committed: Commitment) -> list[Any]:
 
 
 def _converted(value: Any, kind: str) -> Any:
-    """Convert a value to boolean, integer, float or text; None if that would change it."""
+    """Convert a value to boolean, integer, float or text; None if this would change it."""
     if kind == "b":
         return bool(value) if value in (False, True) else None
     if kind == "U":

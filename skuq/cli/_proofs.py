@@ -196,7 +196,7 @@ def prove(
 
 
 def _show_bundle(made: Bundle, quiet: bool) -> None:
-    if not made.complete:  # print even if quiet, since the audit needs this next step
+    if not made.complete:  # print even if quiet, since the audit cannot go on without the next step
         say(
             f"The reported confidences are fixed, but nothing is proven yet. Send {made.folder} "
             "to the auditor,\nwho runs\n"

@@ -39,7 +39,7 @@ FOLDER = click.Path(path_type=Path)
 LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
 QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
 
-# Options of training, which --load excludes.
+# Options of training, which cannot be combined with --load.
 OF_TRAINING = (
     *("train", "target", "id_column", "drop", "task", "model", "method", "held_out"),
     *("missing", "seed", "save"),
@@ -164,7 +164,7 @@ def quantify(
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
         first, last = [*model.warnings_], model.notes_[len(model.warnings_) :]
-        if load:  # its notes were printed when the model was trained
+        if load:  # the notes of the model were printed when it was trained
             first, last = [], []
         if new is not None and out is not None:
             unread, said = _scored(model, new, out, report, coverage, raw_text, strict)
@@ -294,7 +294,7 @@ def _trained(
         n_jobs=jobs,
         progress=None if quiet else lambda text: say(text, err=True),
     ).fit(known, target, drop=drop, id_column=id_column, held_out=other)
-    if save is not None:  # at once, so that a later error does not lose the model
+    if save is not None:  # save at once: the model must survive a later error
         fitted.save(save, trust=trust)
     return fitted
 
@@ -373,7 +373,7 @@ def _scored(
             if report is not None:
                 kept.append(rows)
             yield rows
-        # Before the file is moved into place, so that nothing is written if the report fails.
+        # Before the file is moved into place: if the report fails, nothing is written.
         if report is not None:
             from skuq.reporting import table_report  # imports matplotlib, which is slow
 

@@ -28,7 +28,7 @@ Arrays = dict[str, NDArray[Any]]
 Built = TypeVar("Built")
 
 SIDE = 8  # side length of scikit-learn's digits, in pixels
-PHOTO_SIDE = 64  # side length of a photograph's patch before it is downsampled to SIDE
+PHOTO_SIDE = 64  # side length of a patch of a photograph before downsampling to SIDE
 
 # Exceptions raised when a damaged archive is read.
 _DAMAGED = (BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error)
@@ -40,7 +40,7 @@ def load_npz(name: str, data_dir: str | os.PathLike[str]) -> Arrays:
     Parameters
     ----------
     name : str
-        Name of the data set: the file is ``NAME.npz`` or ``NAME_test.npz``.
+        Name of the data set; the file is ``NAME.npz`` or ``NAME_test.npz``.
     data_dir : path-like
         Folder of the file.
 
@@ -90,7 +90,7 @@ def load_as(
     name: str,
     data_dir: str | os.PathLike[str],
 ) -> Built:
-    """Read a local file and convert its arrays with `build`; errors name the data set."""
+    """Read a local file and convert its arrays with `build`; error messages name the data set."""
     arrays = load_npz(name, data_dir)
     try:
         missing = sorted(needed - set(arrays))
@@ -177,8 +177,8 @@ class DigitsWithOOD(NamedTuple):
     y_train, y_test : ndarray of shape (n_samples,), int64
         Digits 0 to 9.
     ood : dict of str to ndarray of shape (n_ood, 64), float64
-        Inputs by kind: ``rotated`` and ``inverted`` test digits, uniform ``noise``, and patches of
-        ``photographs``; brightness in [0, 1].
+        Inputs by kind: ``rotated`` test digits, ``inverted`` test digits, uniform ``noise``, and
+        patches of ``photographs``; brightness in [0, 1].
     """
 
     X_train: FloatArray

@@ -115,7 +115,7 @@ def _sparse(
         raise ValueError(
             f"{part}_indices and {part}_indptr are invalid for a matrix of shape {shape} ({error})"
         ) from error
-    # Convert after the check, since values too large for 32 bits would wrap around.
+    # Convert after the check, since indices too large for 32 bits would wrap around.
     matrix.indices, matrix.indptr = (x.astype(np.int32) for x in (matrix.indices, matrix.indptr))
     return matrix
 
@@ -165,8 +165,8 @@ def make_node_classes(
     Returns
     -------
     GraphData
-        A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class
-        (or half of the class, if this is less) are training nodes and the rest are validation
+        A graph with one split. A fifth of all nodes are test nodes. Of the other nodes, 20 per
+        class (or half of the class, if this is less) are training nodes; the rest are validation
         nodes. The setting "OS-1" leaves out the last class.
 
     Examples

@@ -1,8 +1,8 @@
 """Plots of uncertainty, following scikit-learn's Display convention.
 
 Each Display has ``from_estimator`` and ``from_predictions``, which compute and draw, and ``plot``,
-which draws again. matplotlib (extra ``plot``) is imported only for drawing; its global settings
-remain unchanged.
+which draws the same values again. matplotlib (extra ``plot``) is imported only for drawing; its
+global settings remain unchanged.
 """
 
 from skuq.plotting._calibration import (

@@ -35,9 +35,9 @@ LINES = ("-", "--", "-.", ":")
 
 
 class ReliabilityDisplay(Display):
-    """Reliability diagram: accuracy against confidence per bin, above the number of samples.
+    """Reliability diagram: accuracy against confidence in bins, above the numbers of samples.
 
-    The hatched part of a bar is the gap between accuracy and mean confidence.
+    The hatched part of a bar is the gap between accuracy and mean confidence of the bin.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class ReliabilityDisplay(Display):
             self.table.gap,
             f"gap (ECE = {self.error:.3g})",
             bottom=self.table.confidence,
-            color="none",  # an SVG shows no hatching on a face of the same colour
+            color="none",  # an SVG hides hatching on a face of the same colour
             edgecolor=COLOURS[1],
             linewidth=0.8,
             hatch="///",
@@ -165,7 +165,7 @@ class ReliabilityDisplay(Display):
 
     def _plot_counts(self) -> None:
         share = self.table.count / self.table.count.sum()
-        # Rounded down, since 100% would mean all samples.
+        # Round down, since 100% would mean all samples.
         highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
         self.count_ax_ = axes_below(self.ax_, share.max(), highest)
         self._plot_bars(self.count_ax_, share, "samples", color="0.6")
@@ -178,10 +178,11 @@ class ReliabilityDisplay(Display):
 class CalibrationAuditDisplay(Display):
     """Accuracy against reported confidence per bin, with exact limits and the tolerance.
 
-    Each point is a bin at its mean confidence; its line is the confidence interval of the accuracy,
-    corrected for all bins of the audit. Bins of a finding have a different colour and marker: taken
-    together, they deviate by more than the shaded tolerance, even if single lines reach into it.
-    The axes below show the number of samples. Bins without samples are not drawn.
+    Each point is a bin at its mean confidence. The line through the point is the confidence
+    interval of the accuracy, corrected for all bins of the audit. Bins of a finding have a
+    different colour and marker. Together, these bins deviate by more than the shaded tolerance,
+    even if the lines of single bins reach into it. The axes below show the number of samples. Bins
+    without samples are not drawn.
 
     Parameters
     ----------
@@ -311,8 +312,8 @@ class CalibrationAuditDisplay(Display):
 class ConfidenceDensityDisplay(Display):
     """Distribution of reported confidence in several groups of samples.
 
-    Each outline is a histogram over 20 bins on [0, 1] with area 1. If the confidence of some inputs
-    was lowered on purpose, it forms a peak that an honest model does not have.
+    Each outline is a histogram over 20 bins on [0, 1] with area 1. Confidence that was lowered on
+    purpose for some inputs forms a peak, which an honest model does not have.
 
     Parameters
     ----------
@@ -323,8 +324,8 @@ class ConfidenceDensityDisplay(Display):
     marked : sequence of (float, float), default=()
         Ranges of confidence in [0, 1] to shade, such as suspicious bins.
     weights : mapping of str to array-like of shape (n_samples,), optional
-        Number of samples that each value of a group represents; not negative, and not all 0 in
-        any group. Default: 1 each.
+        Number of samples that each value of a group represents. Weights are not negative, and not
+        all 0 in any group. Default: 1 each.
 
     Attributes
     ----------
@@ -404,7 +405,7 @@ class ConfidenceDensityDisplay(Display):
             self.ax_.axvspan(low, high, color="0.85", linewidth=0, label=label)
         for k, (name, values) in enumerate(self.groups.items()):
             weights = None if self.weights is None else np.asarray(self.weights[name])
-            # Round as an audit does, so that a value of 0.6 falls into the bin above that edge.
+            # Round as an audit does, so that a value of 0.6 falls into the bin above the edge 0.6.
             decimal = np.round(values, 9)
             density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
             # Dashes keep lines visible where lines of several groups coincide.

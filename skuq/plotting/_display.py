@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, distinguishable with all common forms of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
-MIN_WIDTH = 0.005  # of a bar, for narrower bins
-LONGEST_NAME = 32  # characters of a user's name before it is shortened
+MIN_WIDTH = 0.005  # minimum width of a bar, for narrower bins
+LONGEST_NAME = 32  # maximum number of characters of a user's name, which is then shortened
 LONGEST_LABEL = 48  # characters that fit along an axis
 LARGEST = 1e300  # larger values would overflow the limits of an axis
-BESIDE = 1.3  # widest legend, as a multiple of the axes' width
+BESIDE = 1.3  # maximum width of a legend, as a multiple of the width of the axes
 LOW, BETWEEN = 0.2, 0.04  # height of the lower axes and of the gap, relative to the upper axes
 
 
@@ -79,12 +79,12 @@ def check_drawable(**arrays: FloatArray) -> None:
 def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
     """Divide samples into groups of similar size by value; return the group index of each sample.
 
-    Equal values stay in one group, so that ties can reduce the number of groups.
+    Equal values stay in one group, so ties can reduce the number of groups.
     """
     if not isinstance(n_groups, int | np.integer) or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer >= 1, got {n_groups!r}.")
     _, block, size = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(size) - size / 2  # of each block of equal values, counted in samples
+    middle = np.cumsum(size) - size / 2  # middle rank of each block of equal values
     group = (middle * n_groups / len(values)).astype(np.int64)
     numbered: IntArray = np.unique(group, return_inverse=True)[1]
     return numbered[block]
@@ -129,13 +129,13 @@ def axes_below(ax: Axes, highest: float, label: str) -> Axes:
     """Add low axes with the same x axis below `ax`, for the number of samples per bin."""
     _make_room(ax)
     below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
-    ticks = {0: "0", highest: label}  # a single tick without samples
+    ticks = {0: "0", highest: label}  # only the tick 0 if there are no samples
     below.set_yticks(list(ticks), list(ticks.values()))
     return below
 
 
 def _make_room(ax: Axes) -> None:
-    """Shrink the axes for legend and lower axes, unless a layout engine does."""
+    """Shrink the axes for legend and lower axes, unless a layout engine shrinks them."""
     cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
     if cell is None or figure.get_layout_engine() is not None:
         return
@@ -155,5 +155,5 @@ def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> N
         extent = legend.get_window_extent()
         if extent.width <= room:
             break
-    if title:  # otherwise keep an existing title of the axes
+    if title:  # without `title`, keep an existing title of the axes
         ax.set_title(title, pad=10 + 72 * extent.height / ax.figure.dpi)

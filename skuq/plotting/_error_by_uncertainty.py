@@ -31,11 +31,12 @@ BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 class ErrorByUncertaintyDisplay(Display):
     """Prediction errors in a regression against predicted standard deviations.
 
-    Each dot is a row. Each point is a group of rows with similar deviation: root mean squared error
-    against root mean squared deviation. On the dashed line, errors are as large as predicted; above
-    it they are larger, so that the model is overconfident. For Gaussian errors, all points lie
-    within their bars with a probability of at least 95%. A point far above the other ones may be
-    due to a single row. Axes are logarithmic if the groups differ by more than a factor of ten.
+    Each dot is a row. Each point is a group of rows with similar predicted deviation: its root mean
+    squared error against its root mean squared deviation. On the dashed line, errors are as large
+    as predicted. Above this line, errors are larger than predicted: the model is overconfident. For
+    Gaussian errors, all points lie within their bars with a probability of at least 95%. A point
+    far above the other points may be due to a single row. Axes are logarithmic if the groups differ
+    by more than a factor of ten.
 
     Parameters
     ----------
@@ -54,9 +55,10 @@ class ErrorByUncertaintyDisplay(Display):
     Attributes
     ----------
     error, std : ndarray of shape (n_samples,), float64
-        Absolute errors, and the deviations as given.
+        Absolute errors, and the predicted deviations as given.
     group_error, group_std : ndarray of shape (n_groups,), float64
-        Root mean squares of both in each group; ties can reduce the number of groups.
+        Root mean square of errors and of deviations in each group; ties can reduce the number of
+        groups.
     count : ndarray of shape (n_groups,), int64
         Number of rows of each group.
     log : bool
@@ -174,7 +176,7 @@ class ErrorByUncertaintyDisplay(Display):
         )
         ends = [self.group_std.min() / BEYOND, self.group_std.max() * BEYOND]
         style: dict[str, Any] = {"linestyle": "--", "color": "0.3", "linewidth": 1}
-        # As an artist and not as data, so that the line does not affect the limits of the axes.
+        # Add an artist instead of data: the line must not affect the limits of the axes.
         self.ax_.add_artist(Line2D(ends, ends, label="error = deviation", **style))
         self._set_axes(max(high.max(), self.group_error.max()))
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))

@@ -31,11 +31,12 @@ class CertifiedRangeDisplay(Display):
     """Proven limits of a class probability, against the radius of the region.
 
     The filled band is proven: no point of the region has a probability outside it. The two lines
-    are probabilities attained at points of the region. Regions of increasing radius are nested, so
-    a proof also holds for all smaller regions, and a point found also lies in all larger ones; band
-    and lines are therefore step functions of the radius. Radii at which a point of a different
-    class was found are hatched; if it was found only at the last radius, a strip beyond it is
-    hatched. Radii in the legend are rounded such that the statements remain proven.
+    are probabilities attained at points of the region. Regions of increasing radius are nested. A
+    proof therefore also holds for all smaller regions, and a point that was found also lies in all
+    larger regions; band and lines are step functions of the radius. Radii at which a point of a
+    different class was found are hatched. If such a point was found only at the last radius, a
+    strip beyond this radius is hatched. Radii in the legend are rounded such that the statements
+    remain proven.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class CertifiedRangeDisplay(Display):
         Bounds of the largest probability in each region.
     status : array-like of shape (n_radii,), optional
         "safe", "unsafe" or "undecided". Default: by comparison with 1/2, which is valid for the
-        predicted class of two.
+        predicted class of a problem with two classes.
     attack : array-like of shape (n_radii,), optional
         Probabilities at the points found by an attack.
     class_name : str, optional
@@ -246,7 +247,7 @@ class CertifiedRangeDisplay(Display):
 
 def _require_certificates(estimator: Any) -> None:
     """Refuse an estimator without certificates, such as a pipeline around a RobustGPC."""
-    # Check `certify`, since other estimators have methods with RobustGPC's other names.
+    # Check `certify`, since other estimators also have methods named like those of RobustGPC.
     if not hasattr(estimator, "certify"):
         raise TypeError(
             "`estimator` must have a method `certify`, as RobustGPC has; "
@@ -281,9 +282,10 @@ def _repeated(X: Any, count: int) -> Any:
 class FeatureEffectsDisplay(Display):
     """Effect of each feature on a class probability: bars for tables, a heat map for images.
 
-    Orange: the probability increases with the feature; blue: it decreases. Bars are sorted by size;
-    their error bars are proven bounds of the numerical error. The colour scale of a heat map is
-    symmetric around 0, and the outlines of the image are drawn on top.
+    Bars and pixels are orange where the probability increases with the feature, and blue where it
+    decreases. Bars are sorted by size; their error bars are proven bounds of the numerical error.
+    The colour scale of a heat map is symmetric around 0, and the outlines of the image are drawn
+    on top.
 
     Parameters
     ----------
@@ -309,7 +311,7 @@ class FeatureEffectsDisplay(Display):
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
     image_, colorbar_ : matplotlib AxesImage and Colorbar
-        The heat map and its colour bar, if there is one.
+        The heat map and its colour bar; only set for a heat map.
 
     Examples
     --------
@@ -383,9 +385,9 @@ class FeatureEffectsDisplay(Display):
         estimator : RobustGPC
             Fitted classifier.
         X : array-like or DataFrame of shape (n_samples, n_features)
-            One point, for its local effects, or several, for their average effects.
+        One point, for its local effects, or several points, for their average effects.
         gamma : float
-            Distance by which each feature is moved up and down, in its units.
+        Distance by which each feature is moved up and down, in the units of the feature.
         image_shape, max_features
             As in the class. Outlines are drawn over a heat map for a single point.
         feature_names : sequence of str, optional

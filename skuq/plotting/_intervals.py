@@ -26,10 +26,10 @@ from skuq.validation import check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FAR = 4.0  # range of the axis, in half widths of most intervals
+FAR = 4.0  # range of the axis, as a multiple of the half width of most intervals
 MOST = 0.95  # share of the intervals that determines the axis
-WIDTH_DIGITS = 9  # decimals of relative widths that are not rounding errors
-POINTS = 5.0  # width of a character along an axis
+WIDTH_DIGITS = 9  # decimals of relative widths that are kept; further ones are rounding errors
+POINTS = 5.0  # width of a character along an axis, in points
 MISSED = 0.05  # probability that any of the confidence intervals misses the true coverage
 
 
@@ -38,8 +38,9 @@ class IntervalsByWidthDisplay(Display):
 
     Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
     depends on the row: intervals of equal width form a rectangle. Values outside their interval
-    have a different colour and marker; the legend shows their number. Values beyond four times the
-    half width of most intervals are drawn as triangles at the edge, where wider intervals end.
+    have a different colour and marker; the legend shows their number. The axis ends at four times
+    the half width of most intervals. Values beyond it are drawn as triangles at the edge, where
+    wider intervals also end.
 
     Parameters
     ----------
@@ -200,10 +201,10 @@ class IntervalsByWidthDisplay(Display):
 class CoverageBySizeDisplay(Display):
     """Coverage of prediction intervals in groups of rows, from small predictions to large ones.
 
-    A point is the share of values of its group that lie in their intervals. Its line is an exact
-    binomial confidence interval of the coverage, at 95% for all groups together. Groups whose line
-    does not reach the nominal coverage, which is dashed, have a different colour and marker. The
-    axis shows the edges of the groups.
+    A point is the share of the values in a group that lie in their intervals. The line through the
+    point is an exact binomial confidence interval of the coverage, at 95% for all groups together.
+    The dashed line is the nominal coverage. Groups whose confidence interval does not contain it
+    have a different colour and marker. The axis shows the edges of the groups.
 
     Parameters
     ----------
@@ -228,7 +229,7 @@ class CoverageBySizeDisplay(Display):
     Attributes
     ----------
     count : ndarray of shape (n_groups,), int64
-        Number of rows of each group; ties make fewer groups.
+        Number of rows of each group; ties reduce the number of groups.
     covered : ndarray of shape (n_groups,), float64
         Coverage of each group.
     covered_low, covered_high : ndarray of shape (n_groups,), float64

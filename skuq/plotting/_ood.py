@@ -24,8 +24,8 @@ class OODDisplay(Display):
 
     The axis is logarithmic, with small p-values on the right. Of in-distribution inputs, a share of
     `false_alarm_rate` at most is expected beyond the dashed line; the legend shows the flagged
-    share of each group. The smallest possible p-value is ``1 / (n_held_out + 1)``, so that inputs
-    more unusual than all held-out ones are in the last bar.
+    share of each group. The smallest possible p-value is ``1 / (n_held_out + 1)``, so inputs that
+    are more unusual than all held-out inputs are in the last bar.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class OODDisplay(Display):
         detector : OODDetector
             Fitted detector.
         X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            In-distribution inputs that were not used in training; or inputs to judge.
+        In-distribution inputs that were not used in training, or inputs to be tested.
         X_ood : array-like like `X`, or mapping of str to array-like, default=None
             Out-of-distribution inputs, or several kinds of them by name.
         ax : matplotlib Axes, optional
@@ -146,5 +146,5 @@ class OODDisplay(Display):
         ax.set_xticks(decades[::every], [f"{10.0**-k:g}" for k in decades[::every]])
         ax.set(xlabel="conformal p-value", ylabel="share of the group")
         ax.set_xlim(0, self.bin_edges[-1])
-        # Opaque, since the threshold line may pass behind the legend.
+        # The legend is nearly opaque, since the threshold line may pass behind it.
         ax.legend(loc="upper left", facecolor="white", framealpha=0.9, edgecolor="none")

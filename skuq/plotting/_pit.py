@@ -29,16 +29,16 @@ class PITDisplay(Display):
     """Histogram of the probability integral transform (PIT) of the true values.
 
     The PIT is the predicted distribution function at the true value. If the predicted distributions
-    are right, the PIT is uniform, and with a probability of at least 95% all bars end in the shaded
-    band. A U shape indicates distributions that are too narrow, a hump distributions that are too
-    wide, and a slope predictions that are too low (rising) or too high (falling).
+    are right, the PIT is uniform, and all bars end in the shaded band with a probability of at
+    least 95%. A U shape indicates distributions that are too narrow, and a hump distributions that
+    are too wide. A slope indicates predictions that are too low (if rising) or too high (falling).
 
     Parameters
     ----------
     low, high : array-like of shape (n_samples,)
-        Limits of the PIT of each sample, in [0, 1]; equal for continuous distributions. They differ
-        if only some quantiles were predicted or many draws are equal: the sample is then spread
-        over bins in proportion to their overlap, and the band is conservative.
+        Limits of the PIT of each sample, in [0, 1]; equal for continuous distributions. The limits
+        differ if only some quantiles were predicted or many draws are equal. Such a sample is
+        spread over bins in proportion to their overlap, and the band is conservative.
     n_bins : int, default=10
         Number of bins on [0, 1].
     name : str, optional
@@ -110,8 +110,8 @@ class PITDisplay(Display):
         y : array-like of shape (n_samples,)
             True values.
         levels : array-like of shape (n_levels,), optional
-            Levels of the quantiles to predict, in (0, 1). Default: a Gaussian with the predicted
-            mean and standard deviation instead of quantiles.
+        Levels of the quantiles to predict, in (0, 1). Default: use a Gaussian distribution with the
+        predicted mean and standard deviation instead of quantiles.
         n_bins : int, default=10
             Number of bins on [0, 1].
         name : str, optional
@@ -152,8 +152,8 @@ class PITDisplay(Display):
         y_true : array-like of shape (n_samples,)
             True values.
         mean, std : array-like of shape (n_samples,)
-            Mean and standard deviation of each prediction, in units of the target, the noise
-            included; ``std > 0``.
+        Mean and standard deviation (including the noise) of each prediction, in units of the
+        target; ``std > 0``.
         n_bins : int, default=10
             Number of bins on [0, 1].
         name : str, optional
@@ -190,7 +190,7 @@ class PITDisplay(Display):
         y_true : array-like of shape (n_samples,)
             True values.
         y_quantiles : array-like of shape (n_samples, n_levels)
-            Predicted quantiles, one column for each level; those of a row are sorted.
+        Predicted quantiles, one column for each level; sorted within each row.
         levels : array-like of shape (n_levels,)
             Levels of the quantiles, in (0, 1).
         n_bins : int, default=10
@@ -229,7 +229,7 @@ class PITDisplay(Display):
 
 
 def _share_of_bins(low: FloatArray, high: FloatArray, n_bins: int) -> FloatArray:
-    """Share of samples per bin; samples with a range are spread in proportion to the overlap."""
+    """Share of samples per bin; a range is spread over bins in proportion to the overlap."""
     exact = low == high
     where = np.minimum((low[exact] * n_bins).astype(np.int64), n_bins - 1)
     count = np.bincount(where, minlength=n_bins).astype(np.float64)

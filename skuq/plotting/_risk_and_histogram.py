@@ -34,14 +34,14 @@ RISKS = {
 # Of the histogram:
 N_BINS = 40
 LOG_RATIO = 100.0  # ratio of the largest value to the median that needs a logarithmic axis
-LOG_RANGE = 1e12  # values smaller by this factor than the largest are rounding errors
+LOG_RANGE = 1e12  # values smaller than the largest value by this factor are rounding errors
 
 
 class RiskCoverageDisplay(Display):
-    """Risk-coverage curve: error of the least uncertain samples against their share.
+    """Risk-coverage curve: mean loss of the least uncertain samples, against their share.
 
-    Several curves of the same loss can be drawn on the same axes. The dashed line is the error over
-    all samples.
+    Several curves of the same loss can be drawn on the same axes. The dashed line is the mean loss
+    over all samples.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class RiskCoverageDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Fitted estimator, as `skuq.predict_uncertainty` takes it.
+            Fitted estimator, as `skuq.predict_uncertainty` accepts it.
         X : array-like of shape (n_samples, n_features)
             Inputs.
         y : array-like of shape (n_samples,)
@@ -189,7 +189,7 @@ class RiskCoverageDisplay(Display):
         self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
-        # Only for labels: the risk of quantities may be small because of its unit.
+        # For labels only: the risk of quantities may be small because of the unit.
         least = NO_RISK if self.loss == "zero_one" else 0.0
         self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
@@ -206,10 +206,10 @@ class RiskCoverageDisplay(Display):
 class UncertaintyHistogramDisplay(Display):
     """Distribution of uncertainty in several groups of inputs, over shared bins.
 
-    Typical use: in-distribution against out-of-distribution inputs. The axis is logarithmic if no
-    value is negative and the largest value is more than 100 times the median of the positive
-    values; the lowest bin then includes zeros and values more than 12 orders of magnitude below the
-    largest.
+    Typically, the groups are in-distribution and out-of-distribution inputs. The axis is
+    logarithmic if no value is negative and the largest value is more than 100 times the median of
+    the positive values. The lowest bin then includes zeros and values more than 12 orders of
+    magnitude below the largest value.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class UncertaintyHistogramDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Fitted estimator, as `skuq.predict_uncertainty` takes it.
+            Fitted estimator, as `skuq.predict_uncertainty` accepts it.
         groups : mapping of str to array-like of shape (n_samples, n_features)
             Inputs of each named group.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"

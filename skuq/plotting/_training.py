@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = ("step", "score", "falls", "epistemic", "aleatoric")
-PANEL, GAP = 1.9, 0.12  # inches; share of a panel's height
+PANEL, GAP = 1.9, 0.12  # height of a panel in inches; gap, as a share of this height
 LOG_RANGE = 30.0  # ratio of largest to smallest deviation that needs a logarithmic axis
 
 
 class AgentTrainingDisplay(Display):
     """Return, falls and uncertainty of an agent over the steps of its training.
 
-    Stacked panels: the return of each episode with its rolling mean; the cumulative number of
-    falls, if there were any; and rolling means of the epistemic and aleatoric standard deviations
-    of the chosen actions' returns, if the agent estimates them.
+    There are up to three panels: the return of each episode with its rolling mean; the cumulative
+    number of falls, if there were any; and rolling means of the epistemic and the aleatoric
+    standard deviation of the return, for the chosen actions, if the agent estimates these.
 
     Parameters
     ----------
@@ -143,7 +143,8 @@ class AgentTrainingDisplay(Display):
         return values.rolling(self.window, min_periods=1).mean()
 
     def _line_style(self) -> dict[str, Any]:
-        # A line through a single episode is invisible, so draw a marker, at the edge of the axes.
+        # A line through a single episode is invisible, so draw a marker. It lies on the edge of the
+        # axes, which would clip it.
         single: dict[str, Any] = {"marker": "o", "clip_on": False}
         return {"linewidth": 2, **(single if len(self.history) == 1 else {})}
 
@@ -155,7 +156,7 @@ class AgentTrainingDisplay(Display):
             ".",
             color="0.55",
             markersize=4,
-            # More episodes are drawn more transparently.
+            # The more episodes, the more transparent the dots.
             alpha=float(np.clip(500 / len(score), 0.1, 0.7)),
             markeredgewidth=0,
             rasterized=True,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # visible on viridis
-MANY_CLASSES = 5  # largest number in one row of the legend
-MOST_CLASSES = 20  # largest number in a legend that leaves room for the map
+MANY_CLASSES = 5  # maximum number in one row of the legend
+MOST_CLASSES = 20  # maximum number in a legend that leaves room for the map
 FLAT = 1e-9  # relative range up to which a feature counts as constant
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
@@ -40,7 +40,7 @@ class UncertaintyMapDisplay(Display):
     X : array-like of shape (n_samples, 2), optional
         Points to draw on the map.
     y : array-like of shape (n_samples,), optional
-        Labels of the points, each with its own colour and marker. With more than 20 distinct
+        Labels of the points; each label has its own colour and marker. With more than 20 distinct
         labels, as for the targets of a regressor, all points look the same.
 
     Attributes
@@ -110,10 +110,10 @@ class UncertaintyMapDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Estimator fitted on two features, as `skuq.predict_uncertainty` takes it.
+            Estimator fitted on two features, as `skuq.predict_uncertainty` accepts it.
         X : array-like or DataFrame of shape (n_samples, 2)
-            Points that determine the range of the map, such as the training points, with the type
-            the estimator was fitted on. Column names become axis labels.
+        Points that determine the range of the map, such as the training points. Their type must be
+        that of the points on which the estimator was fitted. Column names become axis labels.
         y : array-like of shape (n_samples,), optional
             Labels of the points.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
@@ -121,8 +121,8 @@ class UncertaintyMapDisplay(Display):
         grid_resolution : int, default=80
             Number of grid points along each feature.
         margin : float, default=0.3
-            Width of the border around the points, as a share of their range. For a constant feature
-            the border is half its absolute value, and at least 0.5.
+        Width of the border around the points, as a share of their range. For a constant feature,
+        the border is half the absolute value of the feature, and at least 0.5.
         unit : str, optional
             Unit of the estimator's uncertainty.
         ax : matplotlib Axes, optional
@@ -141,7 +141,7 @@ class UncertaintyMapDisplay(Display):
         xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])
         names = getattr(X, "columns", getattr(estimator, "feature_names_in_", None))
-        if names is not None:  # fitted on a DataFrame, so it expects the same columns
+        if names is not None:  # an estimator fitted on a DataFrame expects the same columns
             grid = pd.DataFrame(grid, columns=names)
         return cls.from_predictions(
             xx0,
@@ -194,7 +194,7 @@ def _labels(y: ArrayLike, n_points: int) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.shape != (n_points,):
         raise ValueError(f"`y` must have shape ({n_points},), got {labels.shape}.")
-    missing = np.flatnonzero(pd.isna(np.asarray(y, object)))  # among texts, NaN would be a text
+    missing = np.flatnonzero(pd.isna(np.asarray(y, object)))  # NaN would become "nan"
     if len(missing):
         raise ValueError(
             f"`y` has a missing label in row {missing[0]}; remove such points, or omit `y`."

@@ -25,19 +25,19 @@ from skuq.reporting._report import MISSING, Report, cells, picture
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-POWER = 0.8  # probability with which a detectable gap is found
-# Detectable gaps are stated for regions of these sizes, as shares of the samples, and confidence.
+POWER = 0.8  # probability of finding a detectable gap
+# Detectable gaps are stated for regions of these sizes (shares of the samples) and confidences.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
-MOST_LINES = 6  # groups in one plot
-MOST_PICTURES = 3  # plots of single groups
+MOST_LINES = 6  # maximum number of groups in one plot
+MOST_PICTURES = 3  # maximum number of plots of single groups
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
 
 
 class AuditReport(Report):
     """Report on an audit, with all its numbers as data.
 
-    Use `audit_report` for a report with plots; a report constructed from data has none. Added
+    Use `audit_report` for a report with plots; a report constructed from data has no plots. Added
     sections come last.
 
     Parameters
@@ -197,7 +197,7 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _like(count: float, number: float) -> float:
-    """Round a number to an integer if `count` is one, so unless there are fractional weights."""
+    """Round a number to an integer if `count` is one; with fractional weights, it is not."""
     return round(number) if isinstance(count, int) else number
 
 

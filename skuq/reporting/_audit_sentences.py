@@ -1,7 +1,8 @@
 """Sentences of the report on an audit.
 
-`figures` is the dict returned by `skuq.reporting.audit_data`, `row` one of its bins. Functions that
-return a list return sentences, most important first. All decisions are made in the auditor.
+`figures` is the dict returned by `skuq.reporting.audit_data`, and `row` is one of its bins. A list
+that a function returns contains sentences, most important first. All decisions are made in the
+auditor.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from skuq.reporting._phrases import (
     ranges,
 )
 
-MOST_BINS = 3  # findings described in full; tables contain all of them
+MOST_BINS = 3  # number of findings described in full; tables contain all findings
 MOST_GROUPS = 5
-MOST_SAMPLES = 1_000_000  # a bin that would need more is not called too small
+MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
 
 UNDERCONFIDENT = (
     "Where the reported confidence is too low, the model claims less certainty than it has: "
@@ -44,7 +45,7 @@ def headline(figures: Figures) -> str:
 
 
 def verdict(figures: Figures) -> str:
-    """State the verdict in one or two sentences; the first one names the scope of the audit."""
+    """State the verdict in one or two sentences; the first names the scope of the audit."""
     scope = not_looked_at(figures)
     bins = _filled(figures["bins"])
     in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
@@ -153,7 +154,7 @@ def meaning(figures: Figures) -> list[str]:
         "The audit does not cover inputs unlike those of the reference set, and it assumes that "
         "the model's predictions for users are made as those for the reference set."
     )
-    # The largest of k probabilities is at least 1 / k, so that lower bins are always empty.
+    # The largest of k probabilities is at least 1 / k, so lower bins are always empty.
     least = 0.0 if figures["classes"] is None else 1 / len(figures["classes"])
     # If many confidences are equal, quantile edges coincide and bins have no width.
     empty = [
@@ -170,7 +171,7 @@ def meaning(figures: Figures) -> list[str]:
 
 
 def _in_regions(figures: Figures) -> str:
-    """Name the tolerance of regions, if they were searched with a different one."""
+    """Name the tolerance of regions, if regions were searched with a different tolerance."""
     given = figures["parameters"]
     if figures["regions"] is None or given["region_alpha"] == given["alpha"]:
         return ""
@@ -267,7 +268,7 @@ def _likely(figures: Figures) -> str:
 
 
 def where_searched(figures: Figures) -> str:
-    """State in which samples regions were searched; "" if in all of them."""
+    """State in which samples regions were searched; "" if in all samples."""
     searched, every = amount(figures["regions"]["n_samples"]), amount(figures["n_samples"])
     return "" if searched == every else f" in {searched} of the {every} samples, drawn at random"
 
@@ -328,7 +329,7 @@ def _further_finding(start: str, row: Row) -> str:
 
 
 def _runs_of_groups(figures: Figures) -> list[tuple[str, Row]]:
-    """Findings of groups by p-value: first the strongest finding of each group, then the others."""
+    """Findings of groups by p-value: first the strongest of each group, then all others."""
     found = [
         (rank, group["name"], row)
         for group in figures["groups"]
@@ -362,7 +363,7 @@ def _tolerated(figures: Figures) -> list[str]:
 
 
 def _within_chance(figures: Figures) -> list[str]:
-    """Sentences on bins beyond the tolerance without significance; Algorithm 1 would fail them."""
+    """Sentences on bins that are beyond the tolerance but not significant; Algorithm 1 fails."""
     sentences = []
     in_groups = sum(len(_beyond(group["bins"])) for group in figures["groups"])
     if in_groups:
@@ -391,7 +392,7 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
 
 
 def _deviating(rows: Iterable[Row]) -> list[Row]:
-    """Bins that deviate themselves, without other bins that are part of a finding."""
+    """Bins that deviate themselves, without the other bins of their findings."""
     return [row for row in rows if bin_finding(row) in ("too low", "too high")]
 
 

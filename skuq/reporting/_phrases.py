@@ -1,6 +1,6 @@
 """Phrases for audit reports: ranges, findings, counts and probabilities.
 
-`figures` is the dict returned by `skuq.reporting.audit_data`, `row` one of its bins.
+`figures` is the dict returned by `skuq.reporting.audit_data`, and `row` is one of its bins.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def bin_finding(row: Row) -> str:
     str
         ``"too low"`` or ``"too high"``: the reported confidence deviates significantly by more
         than the tolerance. ``"with neighbours"``: the bin is part of such a finding, but does not
-        itself deviate to that side by more than the tolerance. ``"tolerated"``: a significant
-        deviation within the tolerance. ``"chance"``: a deviation beyond the tolerance that is not
-        significant. ``"none"``: otherwise.
+        itself deviate by more than the tolerance to the side of the finding. ``"tolerated"``: a
+        significant deviation within the tolerance. ``"chance"``: a deviation beyond the tolerance
+        that is not significant. ``"none"``: any other bin.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def ranges(rows: Sequence[Row]) -> str:
 
 
 def points(figures: Figures, name: str = "alpha") -> str:
-    """Format the tolerance in percentage points; of regions if `name` is ``"region_alpha"``."""
+    """Format a tolerance in percentage points: `name` is "alpha", or "region_alpha" for regions."""
     tolerated = f"{100 * figures['parameters'][name]:.4g}"
     return f"{tolerated} percentage point{'' if tolerated == '1' else 's'}"
 

@@ -91,9 +91,9 @@ class Report:
         heading : str
             Heading of the section.
         frame : DataFrame
-            Numbers are shown with 4 significant digits, integers in full. Numbers, and strings that
-            are numbers, are right-aligned. The index is shown unless it is unnamed and counts the
-            rows from 0.
+            Integers are shown in full, other numbers with 4 significant digits. Numbers, and
+            strings that represent numbers, are right-aligned. The index is shown unless it is
+            unnamed and counts the rows from 0.
         caption : str
             Caption of the table.
         """
@@ -178,7 +178,7 @@ def _svg(figure: Any) -> bytes:
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Format a table: texts of ``head`` and ``rows``, and whether each column is ``numeric``."""
-    # Compare values, since a RangeIndex can also be meaningful, such as 10, 20, 30.
+    # Compare values, since some RangeIndexes are meaningful, such as 10, 20, 30.
     if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)

@@ -31,12 +31,12 @@ from skuq.validation import as_pandas
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
+UNUSUAL = 0.05  # rows with a conformal p-value up to this are called unusual
 SHOWN_ROWS = 15
 SHOWN_CLASSES = 10
 SHOWN_GROUPS = 10
-FEWEST_OF_GROUP = 20  # held-out rows
-FEWEST_FOR_AUDIT = 100  # held-out rows
+FEWEST_OF_GROUP = 20  # minimum number of held-out rows
+FEWEST_FOR_AUDIT = 100  # minimum number of held-out rows
 SHARE = "{:.1%}".format
 
 
@@ -146,7 +146,7 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
 
 
 def _not_scored(rows: pd.DataFrame) -> list[str]:
-    """Sentence on the rows that were not scored; empty if all were."""
+    """Sentence on the rows that were not scored; empty if all rows were scored."""
     n_rows = int(rows["prediction"].isna().sum())
     if n_rows == 0:
         return []
@@ -186,7 +186,7 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
 
 
 def _audited(model: TableModel) -> str:
-    """Verdict of a calibration audit on the held-out rows; "" if they are too few."""
+    """Verdict of a calibration audit on the held-out rows; "" if there are too few rows."""
     if model.classes_ is None or len(model.held_out_) < FEWEST_FOR_AUDIT:
         return ""
     from skuq.audit import CalibrationAuditor
@@ -275,7 +275,7 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
         ends = zip(first["lower"], first["upper"], strict=True)
         shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
         shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
-    shown["reasons"] = first["reasons"]  # early, so that narrow screens show this column
+    shown["reasons"] = first["reasons"]  # an early position, which narrow screens show
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
     if regression:
         shown["std"] = first["std"].map(_number)
@@ -306,7 +306,7 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDis
 
 
 class _Score(NamedTuple):
-    """A score that ranks predictions by how likely they are wrong."""
+    """A score that ranks predictions by the probability that they are wrong."""
 
     name: str
     values: FloatArray
@@ -362,7 +362,7 @@ def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
     names = [
         s.name
         for s in scores
-        # Ignoring the correlation of the scores is conservative: more of them count as equal.
+        # Ignoring the correlation of the scores is conservative: more scores count as equal.
         if best.auroc - s.auroc <= np.hypot(error, _standard_error(s.auroc, n_wrong, n_right))
     ]
     if len(names) == 1:

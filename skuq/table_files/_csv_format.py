@@ -30,10 +30,10 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# The only single-byte encoding that is detected is the Western European one. Its non-ASCII letters
+# Of all single-byte encodings, only the Western European one is detected. Its non-ASCII letters
 # rarely follow each other: three in a row suggest Greek, Cyrillic or an Asian script.
 WESTERN = "cp1252"
-# Letters except Icelandic ones, currency signs, quotation marks, dashes, and a few symbols.
+# Currency signs, quotation marks, dashes, a few symbols, and all letters except the Icelandic ones.
 WESTERN_CHARACTERS = set(
     (
         bytes(set(range(0xC0, 0x100)) - set(b"\xd0\xd7\xde\xf0\xf7\xfe"))
@@ -47,7 +47,7 @@ POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
 SEPARATOR_LINE = re.compile(
     r'"?sep=(.)"?\r?\n', re.IGNORECASE
-)  # line above the header in which Excel states the separator
+)  # line above the header, in which Excel states the separator
 DIGITS, LEADING_ZERO = re.compile(r"[0-9]+"), re.compile(r"0[0-9]+")
 POINT_IN_ROW = re.compile(r"(?<=[;\n\"])[+-]?\d*\.\d+(?:\.\d{3})*(?=[;\r\n\"])")
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
@@ -239,7 +239,7 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
 
 
 def _has_bars_in_text(by_comma: list[list[str]], by_bar: list[list[str]]) -> bool:
-    """Whether vertical bars are part of text values, such as ids, so that commas separate values.
+    """Whether vertical bars are part of text values, such as ids, and commas separate the values.
 
     False if all bars are between integers: in 1,5|2,5 the commas may be decimal marks.
     """
@@ -316,7 +316,7 @@ def _check_later_points(path: Path, texts: Iterable[str]) -> None:
     """Refuse a file in which points may be thousands separators, found in any of its rows.
 
     The whole file is searched until a number shows that points are decimal marks. The first rows
-    are not enough: in a file sorted by size they may lack numbers of four digits.
+    are not enough: in a file sorted by size they may contain no numbers of four digits.
     """
     grouped = ""
     for text in texts:

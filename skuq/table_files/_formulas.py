@@ -1,9 +1,9 @@
 """Protection of written CSV files against formula injection.
 
 A spreadsheet evaluates a cell of a CSV file as a formula if it begins with a character of `STARTS`;
-some skip whitespace before it. An apostrophe at the beginning makes the cell text. Text that
-already begins with apostrophes and such a character gets another apostrophe, so that the reader can
-always remove exactly one.
+some spreadsheets skip whitespace before this character. An apostrophe at the beginning makes the
+cell text. A text that already begins with apostrophes followed by such a character gets another
+apostrophe, so that the reader can always remove exactly one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARK = "'"
 # Includes the byte order mark, which is whitespace except at the beginning of a file.
 BLANK = (*(chr(code) for code in range(0x3001) if chr(code).isspace()), "\ufeff")
 _START = rf"[{re.escape(''.join(BLANK))}]*[{re.escape(''.join(STARTS))}]"
-# The final dot: a single sign is not a formula.
+# The final dot requires a further character: a single sign is not a formula.
 FORMULA = re.compile(rf"{MARK}*{_START}.", re.DOTALL)
 MARKED = re.compile(rf"{MARK}+{_START}.", re.DOTALL)
 # Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated.
@@ -51,7 +51,7 @@ def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def text_positions(frame: pd.DataFrame) -> list[int]:
-    """Positions of the columns that may contain text, so not numbers, booleans or dates."""
+    """Positions of the columns that may contain text: all but numbers, booleans and dates."""
     kinds = enumerate(frame.dtypes)
     return [k for k, kind in kinds if not is_numeric_dtype(kind) and kind.kind not in "mM"]
 

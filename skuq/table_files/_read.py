@@ -46,7 +46,7 @@ DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes; its ending selects the decompression."""
+    """Open a file for reading bytes; its extension selects the decompression."""
     ending = path.suffix.lower()
     if ending == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -76,14 +76,14 @@ class TableFile(ABC):
     note : str
         A sentence on the detected format, if it is unusual; else empty.
     codes : list of str
-        Columns of a CSV file with codes with leading zeros, such as 00249, in its first rows. They
-        are read as numbers, unless `dtype` is ``str``.
+        Columns of a CSV file whose first rows contain codes with leading zeros, such as 00249.
+        These columns are read as numbers, unless `dtype` is ``str``.
 
     Notes
     -----
-    The ``attrs`` of a table that was read describe its file: ``"decimal"`` is the decimal mark, ""
-    if the first rows do not show it (CSV only); ``"numbered"`` is the word for a row ("line" or
-    "row") and the number of the first row.
+    Tables that are read have ``attrs`` that describe the file. ``"decimal"`` (CSV only) is the
+    decimal mark, or "" if the first rows do not show it. ``"numbered"`` is the word for a row
+    ("line" or "row") and the number of the first row.
     """
 
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
@@ -191,8 +191,8 @@ class TableFile(ABC):
         Returns
         -------
         list
-            The values as `read` would infer them: in a CSV file numbers, booleans or text,
-            depending on all values together.
+            The values with the dtype that `read` would infer. In a CSV file, this is numbers,
+            booleans or text, depending on all values together.
         """
         return list(texts)
 
@@ -202,7 +202,7 @@ class TableFile(ABC):
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the non-empty frames; errors name the file; a file without rows is an error."""
+        """Yield non-empty frames; if there are none or reading fails, the error names the file."""
         start = 0
         while True:
             with self._errors():
@@ -313,7 +313,7 @@ class ParquetFile(TableFile):
             for batch in file.iter_batches(size, columns=self._stored):
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)
                 for name in [n for n, t in dtype.items() if t is str and n in frame]:
-                    # Keep integer ids exact: next to missing values pandas would make them floats.
+                    # Keep integer ids exact: next to missing values, pandas would make them floats.
                     column = batch.column(self.columns.index(name))
                     frame[name] = column.to_pandas(integer_object_nulls=True)
                 yield frame.astype(
@@ -348,15 +348,15 @@ def _one_line(error: BaseException) -> str:
 
 
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
-    """Open a CSV file, possibly compressed, or a Parquet file, as its ending tells.
+    """Open a CSV file, possibly compressed, or a Parquet file; the file extension decides.
 
     Parameters
     ----------
     path : path-like
-        Parquet file that ends with ``.parquet`` or ``.pq``, or CSV file with a header, compressed
-        if it ends with ``.gz``, ``.bz2``, ``.xz``, ``.zip`` or ``.zst``.
+        Parquet file with the extension ``.parquet`` or ``.pq``, or CSV file with a header. A CSV
+        file is compressed if its extension is ``.gz``, ``.bz2``, ``.xz``, ``.zip`` or ``.zst``.
     format : CsvFormat, optional
-        Known attributes of the CSV format. The other ones are detected from the first rows.
+        Known attributes of the CSV format. The other attributes are detected from the first rows.
 
     Returns
     -------
@@ -367,7 +367,7 @@ def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableF
     TableFileError
         If the file is not a table, or its format is ambiguous. `TableFileError` is a `ValueError`.
     ImportError
-        If the ending requires an extra that is not installed.
+        If the file extension requires an extra that is not installed.
 
     Examples
     --------

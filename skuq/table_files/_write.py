@@ -53,7 +53,7 @@ class WrittenTable(NamedTuple):
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Check that `write_table` supports the ending of a file.
+    """Check that `write_table` supports the extension of a file.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def check_writable(path: str | PathLike[str]) -> None:
     Raises
     ------
     TableFileError
-        If the file has the ending of a spreadsheet or an archive. `TableFileError` is a
+        If the file has the extension of a spreadsheet or an archive. `TableFileError` is a
         `ValueError`.
     ImportError
-        If the file has the ending of a Parquet file and the extra 'parquet' is not installed.
+        If the file has the extension of a Parquet file and the extra 'parquet' is not installed.
     """
     if Path(path).suffix.lower() in SPREADSHEETS:
         raise TableFileError(
@@ -88,34 +88,34 @@ def write_table(
     """Write a table atomically, one chunk of rows at a time.
 
     In a CSV file, text that a spreadsheet would evaluate as a formula is prefixed with an
-    apostrophe: text, also in the header, that begins with ``=``, ``+``, ``-``, ``@``, a tab or a
-    carriage return. Numbers are written unchanged, also in text columns. `open_table` removes the
-    apostrophe.
+    apostrophe. This is text, also in the header, that begins with ``=``, ``+``, ``-``, ``@``, a
+    tab or a carriage return. Numbers are written unchanged, also in text columns. `open_table`
+    removes the apostrophe.
 
     Parameters
     ----------
     path : path-like
-        File in an existing folder; an existing file is replaced. Parquet if it ends with
-        ``.parquet`` or ``.pq``, else CSV in UTF-8, compressed if it ends with ``.gz``, ``.bz2`` or
-        ``.xz``.
+        File in an existing folder; an existing file is replaced. The extension ``.parquet`` or
+        ``.pq`` means Parquet, any other extension CSV in UTF-8. The CSV file is compressed if the
+        extension is ``.gz``, ``.bz2`` or ``.xz``.
     chunks : iterable of DataFrame
         Consecutive rows, all with the same columns; at least one chunk. The chunks may be computed
-        during writing; if that fails, an existing file remains unchanged.
+        during writing; if their computation fails, an existing file remains unchanged.
     raw_text : bool, default=False
         Whether to write text to a CSV file unchanged, without protection against formulas.
 
     Returns
     -------
     WrittenTable
-        The number of ``rows``, the number of ``marked`` texts, and a ``note`` on the latter.
+        Number of ``rows``, number of ``marked`` texts, and a ``note`` on the marked texts.
 
     Raises
     ------
     TableFileError
-        If the file has the ending of a spreadsheet or an archive. `TableFileError` is a
+        If the file has the extension of a spreadsheet or an archive. `TableFileError` is a
         `ValueError`.
     ImportError
-        If the file has the ending of a Parquet file and the extra 'parquet' is not installed.
+        If the file has the extension of a Parquet file and the extra 'parquet' is not installed.
 
     Examples
     --------

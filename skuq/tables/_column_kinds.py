@@ -21,7 +21,7 @@ from skuq.tables._dates import ISO
 from skuq.tables._validation import TableError
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
-# pandas parses these as booleans only if the column has no other values.
+# pandas parses these texts as booleans only if the column has no other values.
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEANS = {"True": True, "False": False}
 BITS = {"1": "True", "0": "False"}
@@ -29,7 +29,7 @@ INTEGER, DATE = "integer", "date"
 
 
 def as_bits(column: pd.Series) -> pd.Series:
-    """Convert booleans to 1 and 0, for columns that are 0 and 1 in the training table."""
+    """Convert booleans to 1 and 0, for columns that contain only 0 and 1 in the training table."""
     if is_bool_dtype(column):
         return column.astype(object).map({True: 1.0, False: 0.0}).astype(float)
     bits = {text: float(BOOLEANS[word]) for text, word in BOOLEAN_TEXTS.items()}

@@ -46,7 +46,7 @@ EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
 NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
-DENSE = 2  # distinct integers within a range below this many times the row count are row numbers
+DENSE = 2  # distinct integers are row numbers if their range is below this times the row count
 
 
 stored("tables.number-format")(NumberFormat)
@@ -92,8 +92,8 @@ class Cleaned(NamedTuple):
 class CleanColumns(TransformerMixin, BaseEstimator):
     """Convert a table to the training columns, in training order: floats, or text as objects.
 
-    The training table decides which columns are numeric. Columns that it lacks are dropped.
-    All kinds of missing values become NaN.
+    The training table decides which columns are numeric. Columns that are not in the training table
+    are dropped. All kinds of missing values become NaN.
     """
 
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
@@ -104,9 +104,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn the names and types of the columns."""
         self.decimal_: str | None = X.attrs.get("decimal")  # decimal mark found by `open_table`
-        self.dates_: dict[str, DateColumn] = {}  # each is replaced by several numeric columns
+        self.dates_: dict[str, DateColumn] = {}  # several numeric columns replace each
         self.formats_: dict[str, NumberFormat] = {}  # of text columns parsed as numbers
-        # Unparsable training texts in numeric and date columns; they count as missing.
+        # Unparsable training texts in numeric and date columns; these texts count as missing.
         self.others_: dict[str, list[str]] = {}
         self.numbers_: list[str] = []  # numeric columns of the result
         self.bits_: list[str] = []  # numeric columns with only 0 and 1
@@ -298,9 +298,9 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column numbers the rows of this table, or of a larger table it was drawn from.
+    """Whether a column numbers the rows of this table, or of a larger table that contains them.
 
-    A stored index without a name always does, however sparse.
+    A stored index without a name always numbers rows, even if it skips most numbers.
     """
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False

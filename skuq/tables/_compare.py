@@ -1,11 +1,15 @@
 """Paired comparison of two table models on the same labelled rows, overall and by subgroup.
 
-The comparison uses the difference of losses on each row, first model minus second, which cancels
-the difficulty that the row has for both models. Mean differences are tested against 0 by a paired t
-test, binary outcomes by McNemar's exact test ("Note on the Sampling Error of the Difference between
-Correlated Proportions or Percentages", Psychometrika 12, 1947), and areas under risk-coverage
-curves by a bootstrap of rows. P-values of subgroups are corrected for multiple testing (Holm, "A
-Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979).
+The comparison uses the difference of losses on each row, first model minus second model. Most of
+the difficulty of a row is the same for both models and cancels in this difference. The tests are:
+
+- for mean differences: a paired t test against 0;
+- for binary outcomes: McNemar's exact test ("Note on the Sampling Error of the Difference between
+  Correlated Proportions or Percentages", Psychometrika 12, 1947);
+- for areas under risk-coverage curves: a bootstrap of rows.
+
+P-values of subgroups are corrected for multiple testing (Holm, "A Simple Sequentially Rejective
+Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979).
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ LEVEL = 0.05  # significance level
 INTERVAL = 0.95  # confidence level of the intervals of differences
 N_RESAMPLES = 400
 FEWEST = 10  # smallest number of rows, overall and per subgroup
-MOST_VALUES = 20  # distinct values of a column up to which each is a subgroup
-MOST_NAMED = 5  # subgroups in a sentence
+MOST_VALUES = 20  # maximum number of distinct values of a column for subgroups by value
+MOST_NAMED = 5  # maximum number of subgroups named in a sentence
 QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 
 
@@ -43,16 +47,16 @@ class ModelComparison(NamedTuple):
     n_rows : int
         Labelled rows.
     measures : DataFrame
-        One row per measure, the primary one first: ``a`` and ``b``, its values for the two models;
-        ``difference``, a minus b; ``low`` and ``high``, a 95 % confidence interval of the
-        difference; ``p_value`` of the hypothesis of no difference; and ``better``: "A", "B", or ""
-        if the difference is not significant.
+        One row per measure, the primary measure first. Columns: ``a`` and ``b``, the values of the
+        measure for both models; ``difference``, a minus b; ``low`` and ``high``, a 95 % confidence
+        interval of the difference; ``p_value`` of the hypothesis of no difference; and ``better``:
+        "A", "B", or "" if the difference is not significant.
     parts : DataFrame
-        The same columns for the primary measure on subgroups of the rows: ``by`` is the criterion,
-        ``part`` the subgroup, ``rows`` its size. P-values are corrected for the number of
-        subgroups.
+        The same columns for the primary measure on subgroups of the rows. In addition, ``by`` is
+        the criterion, ``part`` the subgroup, and ``rows`` its size. P-values are corrected for the
+        number of subgroups.
     notes : list of str
-        Rows that were dropped, and why.
+        Sentences on dropped rows, with the reason.
     """
 
     n_rows: int
@@ -106,8 +110,8 @@ def compare_models(
 
     Classifiers are compared by log loss, accuracy and the area under the risk-coverage curve of the
     total uncertainty; regressors by squared error, interval score and coverage. The primary
-    measure, log loss or squared error, decides which model is better. The rows must not have been
-    used to train either model.
+    measure (log loss or squared error) decides which model is better. Neither model may have been
+    trained on these rows.
 
     Parameters
     ----------
@@ -118,8 +122,8 @@ def compare_models(
     coverage : float, default=0.9
         Coverage of the prediction intervals.
     groups : sequence of str, default=()
-        Columns whose values define further subgroups, in addition to those by uncertainty and by
-        true class (classification) or predicted value (regression).
+        Columns whose values define further subgroups. Subgroups are always formed by uncertainty
+        and by true class (classification) or predicted value (regression).
 
     Returns
     -------
@@ -293,7 +297,7 @@ def _measures_of_classes(a: _Outcome, b: _Outcome, truth: NDArray[Any]) -> pd.Da
 def _measures_of_quantities(a: _Outcome, b: _Outcome) -> pd.DataFrame:
     assert a.interval_score is not None
     assert b.interval_score is not None
-    # Coverage above the nominal level is not better: the interval score charges for its width.
+    # Coverage above the nominal level is not better: the interval score penalises wide intervals.
     covered = _mcnemar(a.hit, b.hit) | {"better": ""}
     return pd.DataFrame.from_dict(
         {
@@ -316,7 +320,7 @@ def _divisions(
         yield "true class", truth
     else:
         yield "prediction", _quarters(np.asarray(a.prediction + b.prediction, dtype=float))
-    # Ranks, since the uncertainties of the two models may be on different scales.
+    # Add ranks, since the uncertainties of the two models may be on different scales.
     ranks = stats.rankdata(a.uncertainty) + stats.rankdata(b.uncertainty)
     yield "uncertainty", _quarters(ranks)
     for name, column in groups.items():

@@ -1,7 +1,7 @@
 """Date columns, and notes on text that may be dates or numbers but was not parsed.
 
 A column is recognised as dates from all its values in the training table, and only if their format
-is unambiguous. A few cells with other contents do not turn the column into text.
+is unambiguous. A column of dates may contain a few cells with other contents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DAYS = {
     r"\d\d?-[A-Za-z]+-\d{4}": ("%d-%b-%Y",),
     r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
 }
-HALF = r"\s*([AaPp])\.?[Mm]\.?"  # of the day
+HALF = r"\s*([AaPp])\.?[Mm]\.?"  # AM or PM
 TIMES = {
     "": "",
     r",? \d\d?:\d\d": " %H:%M",
@@ -87,7 +87,7 @@ class DateColumn:
 
 def date_column(column: pd.Series) -> DateColumn | None:
     """Detect a column of dates; refuse dates with an ambiguous order of day and month."""
-    counts = column.value_counts()  # of the distinct values
+    counts = column.value_counts()  # number of cells with each distinct value
     values = pd.Series(counts.index)
     if is_datetime64_any_dtype(values) or _holds(values, "date", "datetime"):
         formats: tuple[str, ...] = (ISO,) if len(values) else ()

@@ -41,7 +41,7 @@ def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
     """Return a transformer for trees: numbers unchanged, categories as integer codes.
 
     Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed,
-    since trees refuse a column that has no values at all in a subset of the rows.
+    since a subset of the rows may contain no value of such a column, which trees refuse.
     """
     filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
     sparse = [name for name in numbers if name not in filled]

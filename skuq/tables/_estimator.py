@@ -67,9 +67,9 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_rows,): in a classification in the
-            unit of `estimator_`, in a regression variances in squared units of the target. A pandas
-            table keeps its index.
+            Total, aleatoric and epistemic part, each of shape (n_rows,). In a classification, the
+            unit is that of `estimator_`; in a regression, the parts are variances in squared units
+            of the target. A pandas table keeps its index.
 
         Raises
         ------

@@ -19,13 +19,13 @@ from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
 MAX_HELD_OUT = 2000  # rows held out for calibration; also at most a fifth of the training table
-# Equal rows count as duplicates only if at least this share of the rows are distinct, and if equal
-# pairs exceed this many times their number under independent columns.
+# Equal rows count as duplicates only if at least this share of the rows are distinct. In addition,
+# there must be this many times more equal pairs than under independence of the columns.
 FEWEST_DIFFERENT = 0.25
 OFTEN = 3
-FEWEST_TO_SUSPECT = 100  # held-out rows needed to check for leakage
+FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies
-MOST_TO_SUSPECT = 10_000  # training rows for a model of a single column
+MOST_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 
 WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")  # pandas stores ids as floats if some are missing
 
@@ -116,7 +116,7 @@ def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
         return Split(
             *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
         )
-    # The first n_held rows of this order contain at most half of each class (of two rows or more).
+    # The first n_held rows of this order contain at most half of each class of two rows or more.
     random = np.random.RandomState(random_state)
     order = proportional_order(y, random.permutation(len(y)), random)
     return Split(order[n_held:], order[:n_held])
@@ -205,7 +205,7 @@ def overlapping_rows(
 
 def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
     """Mask of rows of the second table whose id occurs in the first; missing ids never match."""
-    # Compare as text: one id that is not a number makes pandas read the whole column as text.
+    # Compare as text: pandas reads a whole column as text if one id is not a number.
     names = [[None if pd.isna(v) else as_text(v) for v in each] for each in (first, second)]
     if all(name is None or WHOLE.fullmatch(name) for each in names for name in each):
         names = [[name and str(int(float(name))) for name in each] for each in names]

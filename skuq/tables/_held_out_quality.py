@@ -19,7 +19,7 @@ from skuq.tables._validation import check_share
 
 
 class HeldOutMixin:
-    """Mixin for `TableModel`: quality on held-out rows, and the conformal limits from them."""
+    """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
 
     classes_: Any  # None in a regression, like held_out_proba_
     held_out_proba_: Any
@@ -30,7 +30,7 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the loss on the held-out rows, and that of a constant baseline.
+        """Return the loss on the held-out rows, and the loss of a constant baseline.
 
         Returns
         -------
@@ -53,8 +53,8 @@ class HeldOutMixin:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
         The sets or intervals of each half of the held-out rows are calibrated on the other half.
-        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows, which
-        are too few to exclude any value.
+        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows. So
+        few rows cannot exclude any value.
 
         Parameters
         ----------
@@ -62,9 +62,9 @@ class HeldOutMixin:
             Nominal coverage of the sets or intervals.
         by : str, default=None
             Groups to measure separately. "prediction" groups rows by predicted class or, in a
-            regression, by tenths of the predicted values; the name of a text column with up to 20
-            categories groups by its categories. Sets and intervals have the nominal coverage on
-            average over all rows, not in each group.
+            regression, by tenths of the predicted values. The name of a text column with up to 20
+            categories groups rows by these categories. Sets and intervals have the nominal
+            coverage on average over all rows, not in each group.
 
         Returns
         -------
@@ -79,8 +79,8 @@ class HeldOutMixin:
         Raises
         ------
         ValueError
-            If `coverage` is not between 0 and 1, or `by` is not in `held_out_groups_` or
-            "prediction".
+            If `coverage` is not between 0 and 1, or `by` is neither "prediction" nor in
+            `held_out_groups_`.
         """
         covered, size = self._measured(coverage)
         middle = np.median if self.classes_ is None else np.mean
@@ -103,9 +103,10 @@ class HeldOutMixin:
         Returns
         -------
         DataFrame
-            One row per class among the held-out rows, in sorted order: ``rows``, their number;
-            ``accuracy``, the share predicted correctly; ``coverage``, the share whose set contains
-            the true class, measured as in `measured_coverage` (and NaN in the same cases).
+            One row per class among the held-out rows, in sorted order. Columns: ``rows``, the
+            number of held-out rows; ``accuracy``, the share predicted correctly; ``coverage``, the
+            share whose set contains the true class. Coverage is measured as in
+            `measured_coverage`, and NaN in the same cases.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class HeldOutMixin:
         return [(first, second), (second, first)]
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Whether each held-out row is covered, and the size of its set or interval; or NaN."""
+        """Whether each held-out row is covered, and its set size or interval width; or NaN."""
         check_share(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:

@@ -117,24 +117,28 @@ OUTPUTS = (
 class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     """Model of a table that quantifies the uncertainty of each of its predictions.
 
-    `fit` encodes the columns, selects and trains a learner, and searches adversarial models around
-    it (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held out to
-    calibrate p-values, prediction sets and intervals, and to measure quality.
+    `fit` encodes the columns, selects and trains a learner, and searches for adversarial models of
+    this learner (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held
+    out to calibrate p-values, prediction sets and intervals, and to measure quality.
 
     `TableModel` is a scikit-learn estimator: it works with `clone`, ``GridSearchCV`` and
-    ``cross_val_score``, with its own `score` or with a scorer of probabilities. Since `predict`
-    returns a table with several columns, a scorer of predictions such as "accuracy" must be wrapped
-    in a function that selects the column ``prediction``.
+    ``cross_val_score``, with its own `score` or with a scorer of probabilities. A scorer of
+    predictions, such as "accuracy", must be wrapped in a function that selects the column
+    ``prediction``, because `predict` returns a table with several columns.
 
     Parameters
     ----------
     estimator : str or estimator, default="auto"
-        "auto" selects the best of boosted trees, a linear model and a network (in a regression also
-        a forest) by cross-validation. "hgb", "logistic" (in a regression: linear), "network" and
-        "forest" select a learner. A fitted scikit-learn classifier, regressor or pipeline is used
-        without further training and receives the columns of the table by name; inside a
-        `FrozenEstimator` it also stays fitted in a `clone`. An estimator with `predict_uncertainty`
-        is cloned and trained on scaled numbers and one-hot indicators of categories.
+        Learner:
+
+        - "auto" selects the best of boosted trees, a linear model and a network (in a regression
+          also a forest) by cross-validation;
+        - "hgb", "logistic" (in a regression: linear), "network" and "forest" select a learner;
+        - a fitted scikit-learn classifier, regressor or pipeline is used without further training
+          and receives the columns of the table by name; inside a `FrozenEstimator` it also stays
+          fitted in a `clone`;
+        - an estimator with `predict_uncertainty` is cloned and trained on scaled numbers and
+          one-hot indicators of categories.
     task : {"auto", "classification", "regression"}, default="auto"
         Whether to predict classes or quantities. "auto" treats text, booleans, and integers with up
         to 20 distinct values as classes, and all other numbers as quantities.
@@ -167,7 +171,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         The fitted estimator; its inputs are encoded columns.
     held_out_ : DataFrame
         Results of the held-out rows: prediction, confidence, parts of the uncertainty, and the true
-        ``label``, with their index in the original table (after `load`: numbered from 0).
+        ``label``, with the row's index in the original table (after `load`: from 0).
     combination_ : skuq.ood.Combination
         Combined score of how unusual a row is, calibrated on the held-out rows.
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
@@ -230,24 +234,24 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ) -> Self:
         """Train on a table.
 
-        Rows without a target are dropped, and so are uninformative columns: columns without values,
-        text columns whose values hardly repeat, and row numbers. ``notes_`` lists them.
+        Rows without a target are dropped. Uninformative columns are dropped too: columns without
+        values, text columns whose values hardly repeat, and row numbers. ``notes_`` lists them.
 
         Parameters
         ----------
         train : DataFrame of pandas or Polars, pyarrow Table, or ndarray
             Training table, shape (n_rows, n_columns). Columns of an array are called x0, x1, ...
         target : str or array-like of shape (n_rows,)
-            Name of the target column; or the target values in row order, named by the Series, or
-            "target".
+            Name of the target column, or the target values in row order. Values are named after
+            the Series, or "target".
         drop : sequence of str, default=()
             Columns not to use as features.
         id_column : str, default=None
             Column that identifies rows; not a feature, but included in the results.
         held_out : table as `train`, with the target as a column; default=None
             Labelled rows for calibration and measurement, instead of a part of `train`. Pass them
-            for a fitted estimator that was trained on `train`: its own training rows would make it
-            look better than it is. Rows that are also in `train` are dropped from `held_out`.
+            for a fitted estimator that was trained on `train`, because its own training rows would
+            overstate its quality. Rows that are also in `train` are dropped from `held_out`.
 
         Returns
         -------
@@ -257,9 +261,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing or has several values in a cell, no feature column is left,
-            the target does not suit the task, all held-out rows are in `train`, or an estimator
-            passed as fitted is not. `TableError` is a `ValueError`.
+            If a column is missing or has several values in a cell; if no feature column is left;
+            if the target does not suit the task; if all held-out rows are in `train`; or if an
+            estimator passed as fitted is not fitted. `TableError` is a `ValueError`.
         """
         self._validate_params()
         self._check_estimator()
@@ -337,9 +341,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ) -> Any:
         """Predict each row of a table, with its uncertainty.
 
-        The numbers of a row do not depend on the other rows in the table; only the selection of the
-        rows that are explained does. A row with an unreadable cell, such as a word in a numeric
-        column, is not scored: its outputs are missing, and its ``reasons`` are "not scored: ...".
+        The numbers of a row do not depend on the other rows in the table. Only the selection of
+        rows to explain depends on other rows. A row with an unreadable cell, such as a word in a
+        numeric column, is not scored: its outputs are missing, and its ``reasons`` are "not
+        scored: ...".
 
         Parameters
         ----------
@@ -361,22 +366,22 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             - the id column, if there is one;
             - ``prediction``;
             - ``confidence``, the largest probability (classification);
-            - ``total``, ``aleatoric`` and ``epistemic`` uncertainty: in a regression variances, in
-              squared units of the target, with ``std``, the square root of the total;
+            - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. In a regression, these are
+              variances in squared units of the target, and ``std`` is the square root of the total;
             - ``conformal_p_value``, the share of rows that are at least as unusual, among the
-              held-out rows and the row itself. Of rows from the training distribution, at most a
-              share p is expected to have a p-value of p or less;
+              held-out rows and the row itself. At most a share p of rows from the training
+              distribution is expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns whose category (or missing number) no training row has;
             - ``out_of_range``, columns with numbers outside the range of the training rows;
             - ``reasons``, up to three columns with their values: columns with unseen values, and
               columns that contribute most to the epistemic uncertainty;
-            - in a classification the probability of each class, in columns such as ``p(yes)``,
+            - in a classification, the probability of each class, in columns such as ``p(yes)``,
               which `skuq.audit.audit_files` recognises.
 
-            How unusual a row is combines two scores as `skuq.OODDetector` does: its epistemic
-            uncertainty, and the number of its columns with unseen values or with numbers outside
-            the training range by more than half the width of that range.
+            The measure of how unusual a row is combines two scores as `skuq.OODDetector` does: the
+            epistemic uncertainty of the row, and the number of its unsupported columns. These have
+            unseen values, or numbers outside the training range by more than half its width.
 
         Raises
         ------
@@ -415,15 +420,15 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return in_library_of(given, scored.set_axis(table.index), same)
 
     def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
-        """Predict quantiles of the target in a regression; without conformal calibration.
+        """Predict quantiles of the target in a regression, without conformal calibration.
 
         Parameters
         ----------
         table : DataFrame of shape (n_rows, n_columns)
             Rows; columns that were not trained on are ignored.
         levels : array-like of shape (n_levels,), default=None
-            Levels between 0 and 1; None means 25 levels from 0.005 to 0.995. Levels beyond these
-            two return the outermost quantiles.
+            Levels between 0 and 1; None means 25 levels from 0.005 to 0.995. Levels outside of this
+            range return the outermost quantiles.
 
         Returns
         -------
@@ -483,9 +488,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Returns
         -------
         pandas.DataFrame of int
-            One row per column, with the number of ``missing``, ``unseen`` and ``out_of_range``
-            values in the rows that can be scored; ``ranges``, cells such as "10 - 20" that are read
-            as their midpoint; and ``unread``, cells because of which a row cannot be scored.
+            One row per column. ``missing``, ``unseen`` and ``out_of_range`` are numbers of values
+            in the rows that can be scored. ``ranges`` is the number of cells such as "10 - 20",
+            which are read as their midpoint. ``unread`` is the number of cells because of which a
+            row cannot be scored.
         """
         X, _, cells = self._rows(as_frame(table, NEW))
         counts = {
@@ -543,7 +549,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
     ) -> tuple[Parts, list[str]]:
-        """Training rows, and the rows of a held-out table that are not among them; and warnings."""
+        """Training rows; rows of a held-out table that are not training rows; and warnings."""
         which = "held-out table"
         check_names(table, which)
         cleaned = self._clean(self.columns_, table, which)
@@ -617,8 +623,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _disagreement(self, X: pd.DataFrame) -> FloatArray:
         """Uncertainty that `reasons` explain: the spread of the models, or the epistemic part.
 
-        Regressors use the spread, because the epistemic part increases with the spread but needs
-        a quadrature for each row.
+        Regressors use the spread: the epistemic part increases with it, but would need a
+        quadrature for each row.
         """
         inputs = self._encoded(X)
         if hasattr(self.estimator_, "predict_model_std"):

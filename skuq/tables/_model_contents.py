@@ -1,6 +1,6 @@
 """Checks of a model loaded from a file: nothing may read files, run forever or exhaust memory.
 
-Skops only creates objects of types on its list of trusted types. Some of these estimators are
+Skops only creates objects of types on its list of trusted types. Some estimators of these types are
 dangerous nevertheless: a text vectorizer can read the files that its input names, a cache loads
 pickles, and a regular expression can backtrack forever. These checks refuse such parameters. All
 other parameters only affect the results and the running time.
@@ -28,8 +28,8 @@ from skuq.stored import MARK
 from skuq.tables._model_trees import is_damaged
 from skuq.tables._validation import TableError
 
-# Attributes, named without leading and trailing underscores (fitted ones have them): the only
-# allowed value, and the reason to refuse others.
+# The only allowed value of each attribute, and the reason to refuse other values. Attributes are
+# named without leading and trailing underscores, which fitted attributes have.
 ALLOWED = {
     "in_fit": (False, "which skips the checks of input rows"),
     "input": ("content", "which reads the files named in the table"),
@@ -41,7 +41,7 @@ LARGEST = {
     "max_doc_update_iter": 100_000,
     "max_iter": 100_000,
     "n_estimators": 100_000,
-    "n_features": 2**22,  # of hashing vectorizers
+    "n_features": 2**22,  # for hashing vectorizers
     "n_features_out": 2**22,
     "n_features_outs": 2**22,
     "n_jobs": 256,
@@ -53,8 +53,8 @@ LARGEST = {
     "transform_max_iter": 100_000,
 }
 LARGEST_INTEGER = 10**7  # for integer attributes without a limit of their own
-# Integers that do not affect the cost of prediction: seeds, replacement values, limits used in
-# fitting, numbers of rows, and an object id.
+# Integers that do not affect the cost of prediction: seeds, replacement values, limits that apply
+# only to fitting, numbers of rows, and an object id.
 UNLIMITED = re.compile(
     r"categories|classes|random_state|(random_)?seed|fill_value|missing_values"
     r"|encoded_missing_value|unknown_value|(pos|neg)_label|constant"
@@ -64,10 +64,10 @@ UNLIMITED = re.compile(
 LARGEST_POLYNOMIAL = 10**6  # terms
 LARGEST_MODEL = 10**7  # objects, counted once per reference
 LARGEST_EXPANSION = 100  # bytes in memory per byte of the file
-LARGEST_SCHEMA = 2**26  # bytes of JSON; as objects they need about twenty times as much memory
+LARGEST_SCHEMA = 2**26  # bytes of JSON; objects made from it need about twenty times as much memory
 SMALL_MODEL = 2**28  # bytes; smaller models may exceed LARGEST_EXPANSION
-LARGEST_PATTERN = 1_000  # characters, and ways to match apart from the unbounded repetition
-UNBOUNDED = 64  # repetitions from which a repetition counts as unbounded
+LARGEST_PATTERN = 1_000  # characters, and ways to match all but the unbounded repetition
+UNBOUNDED = 64  # maximum number of repetitions from which on a repetition counts as unbounded
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 
@@ -164,7 +164,7 @@ class _Contents:
                 raise _Refused(f"The method {value.__name__}{_within(steps)} would be called")
             return self.visit(value.__self__, steps, width)
         if isinstance(value, np.ndarray):
-            if type(value) is not np.ndarray:  # a subclass could show the checks other values
+            if type(value) is not np.ndarray:  # a subclass could hide its values from the checks
                 raise _Refused(f"An array{_within(steps)} is a {type(value).__name__}")
             parts = value.ravel().tolist() if value.dtype.hasobject else []
             return sum(self.visit(part, steps, width) for part in parts)
@@ -252,7 +252,7 @@ def _largest(value: Any, *, of_arrays: bool) -> int:
 def pattern_problem(pattern: Any) -> str:
     """Return the reason why a regular expression may backtrack forever, or "".
 
-    A search tries all ways to match. Their number stays small if at most one repetition is
+    A search tries all ways to match. The number of ways stays small if at most one repetition is
     unbounded and no group is repeated.
     """
     try:

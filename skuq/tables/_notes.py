@@ -123,7 +123,7 @@ def guessing_note(model: TableModel) -> str:
         A sentence, or "" if the model is better.
     """
     loss, guessing = model.measured_loss()
-    # If all held-out targets are equal, as with a single row, the constant has no loss at all.
+    # If all held-out targets are equal, as with a single row, the constant has a loss of 0.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:

@@ -1,9 +1,9 @@
 """Conformal prediction sets from the scores of held-out rows.
 
 Held-out rows and new rows from the same distribution are exchangeable. A quantile of the held-out
-scores therefore bounds the score of a new row with known probability, whatever the model (Vovk,
+scores therefore bounds the score of a new row with known probability, for any model (Vovk,
 Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005). The functions need only
-the scores, so a saved model stores a single array.
+the scores, so a saved model contains only a single array for this purpose.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
 
 
 def halves(n: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two random halves of the row positions, to calibrate on one and measure on the other."""
+    """Two random halves of the row positions, one for calibration and one for measurement."""
     order = np.random.default_rng(seed).permutation(n)
     return order[: n // 2], order[n // 2 :]

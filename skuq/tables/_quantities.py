@@ -68,7 +68,7 @@ class Quantities:
             std = estimator.predict_model_std(inputs)
         else:
             own = predict_uncertainty(estimator, inputs)
-            # Only regressors with quantiles return a variance; the unit of others is unknown.
+            # Only regressors with quantiles return a variance; other results have an unknown unit.
             std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
         noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
         together = widened(noise, noise[:, _MEDIAN], LEVELS, std)
@@ -114,7 +114,7 @@ class Quantities:
         return self.scale.possible(*ends)
 
     def limit(self, y: FloatArray, quantiles: FloatArray, coverage: float) -> float:
-        """Conformal limit, exceeded by the score of a new row with probability 1 - coverage."""
+        """Conformal limit, which the score of a new row exceeds with probability 1 - coverage."""
         lower, upper = central_interval(quantiles, LEVELS, coverage)
         return conformal_limit(interval_scores(y, lower, upper), coverage)
 

@@ -26,9 +26,9 @@ from skuq.tables._validation import TableError
 
 FORMAT = 9  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
-# Types that skops does not trust but that cannot run code: parts of trees (arrays, whose forgery
-# may crash the process at worst), bound `transform` methods of pipelines, column selectors, and (in
-# scikit-learn 1.6) lists of column names.
+# Types that skops does not trust but that cannot run code: parts of trees (arrays, which can crash
+# the process at worst if they are forged), bound `transform` methods of pipelines, column
+# selectors, and (in scikit-learn 1.6) lists of column names.
 HARMLESS = frozenset(
     {
         "numpy.dtype",
@@ -52,8 +52,8 @@ class _NotImported(MetaPathFinder):
     """Context manager in which importing certain packages fails in this thread.
 
     To list all estimators, skops imports all modules of scikit-learn, including adapters for arrays
-    of these packages. The adapters are not needed, and importing the packages takes seconds; if the
-    import fails, the adapters are skipped.
+    of these packages. The adapters are not needed, and importing the packages takes seconds. If
+    the import of a package fails, scikit-learn skips its adapter.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -87,7 +87,7 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     Raises
     ------
     TableError
-        If the file cannot be loaded, or only with `trust`.
+        If the file cannot be loaded, or can only be loaded with `trust`.
     ImportError
         If skops is missing (extra ``skops``).
     """
@@ -143,7 +143,7 @@ class StorageMixin:
         Returns
         -------
         TableModel
-            A model with the same predictions as the saved one.
+            A model with the same predictions as the saved model.
 
         Raises
         ------

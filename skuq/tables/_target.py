@@ -15,8 +15,8 @@ from skuq.tables._column_kinds import is_number
 from skuq.tables._validation import TableError, place
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
-MAX_CLASSES = 20  # distinct integers up to which task="auto" selects classification
-OFTEN = 10  # mean rows per distinct integer from which a regression is doubtful
+MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
+OFTEN = 10  # with at least this many rows per distinct integer, a regression is doubtful
 
 
 def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
@@ -110,7 +110,7 @@ def target_values(
         return labels
     # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
-    # Then ignore leading zeros and capitals (007 and 7), if that identifies a single class.
+    # Then ignore leading zeros and capitals (007 and 7), if the result identifies a single class.
     forms = [_form(text) for text in meaning]
     alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]

@@ -1,4 +1,4 @@
-"""Scale on which a regression target is learnt, and its possible values."""
+"""Scale on which a regression target is learnt, and possible values of the target."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TargetScale:
     def inverse(self, z: FloatArray) -> FloatArray:
         """Transform values back to units of the target, clipped to its bounds."""
         if self.power != 1:
-            # Clip to the training range plus its width on each side: powers extrapolate badly.
+            # Clip to the training range plus its width at each end: powers extrapolate badly.
             ends = self.transformed(np.array([self.smallest, self.largest]))
             z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
             z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)
@@ -95,7 +95,7 @@ class TargetScale:
         return np.where(empty, middle, first), np.where(empty, middle, last)
 
     def note(self, target: str) -> str:
-        """Note on the transform, or "" if there is none."""
+        """Note on the transform, or "" for the original scale."""
         if self.power == 1:
             return ""
         return (

@@ -35,12 +35,12 @@ from skuq.tables._target_scale import SMALLEST_GAIN, TargetScale
 from skuq.tables._validation import TableError
 
 N_FOLDS = 3
-MAX_COMPARED = 3000  # rows on which learners are compared
-ENOUGH_TO_STOP = 500  # rows from which boosting uses early stopping
+MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
+ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
-MANY = 20_000  # rows from which a learner that was not compared is timed on a subset
-LONG = 60.0  # seconds from which the estimated time is reported
+MANY = 20_000  # with more rows, a learner that was not compared is timed on a subset
+LONG = 60.0  # seconds; longer estimated times are reported
 GIVEN = "the given "  # prefix of the name of a given estimator
 
 
@@ -268,9 +268,10 @@ def is_given(estimator: Any) -> bool:
 
 
 def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
-    """Map column names of the table to the feature names of the estimator; all if it has none.
+    """Map column names of the table to the feature names of the estimator, or all to themselves.
 
-    Spaces around the estimator's names are ignored, since names read from files have none.
+    The names map to themselves if the estimator has no feature names. Spaces around these are
+    ignored, since names read from files have none.
     """
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -410,7 +411,7 @@ class Training:
         pool = made()
         try:
             self.estimator.predict(pool)
-        except Exception:  # a model that refuses unknown categories can raise any exception
+        except Exception:  # models that refuse unknown categories may raise any exception
             pool = made(KNOWN_VALUES)
         return pool
 

@@ -34,9 +34,9 @@ def sum_by_column(cells: Iterable[Cells]) -> pd.Series:
 
 
 def refuse_many(cells: Sequence[Cells], n_rows: int, given: bool) -> None:
-    """Refuse training columns with infinite or too large numbers in more than a few rows.
+    """Refuse training columns in which more than a few rows have infinite or too large numbers.
 
-    For a given (external) estimator a single one is too many, since its inputs are not changed.
+    For a given (external) estimator, a single row is too many, since its inputs are not changed.
     """
     for each in cells:
         if not each.read and len(each.rows) > (0 if given else FEW * n_rows):
@@ -61,7 +61,7 @@ def refuse_unread_rows(rows: Mapping[int, str], which: str, n_rows: int) -> None
 
 
 def with_unscored(scored: pd.DataFrame, rows: Mapping[int, str], n_rows: int) -> pd.DataFrame:
-    """Insert unscored rows into the results; they are empty except for their reasons."""
+    """Insert unscored rows into the results; unscored rows contain only their reasons."""
     if not rows:
         return scored
     if is_integer_dtype(scored["prediction"]):  # numpy's integers have no missing value

@@ -55,7 +55,7 @@ def feature_names(
 
 
 def place(table: pd.DataFrame, position: int) -> str:
-    """Describe a row by its line in the file, as spreadsheets count lines, or by its index label.
+    """Describe a row by its line in the file (counted as in spreadsheets) or by its index label.
 
     `open_table` stores the line numbering of a file in ``table.attrs["numbered"]``.
     """
