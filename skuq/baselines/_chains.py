@@ -39,7 +39,7 @@ def run_chains(
     r"""Sample the posterior of a network with parallel chains.
 
     The posterior is ``exp(-(sum_i weight_i CE_i + prior_precision / 2 |w|^2) / temperature)``.
-    Gradients are those of its logarithm divided by the sum of weights, so that step sizes do not
+    Gradients are those of its logarithm divided by the sum of weights. Step sizes therefore do not
     depend on the number of samples. Chains share only their mini-batches.
 
     Shapes: `starts` (n_chains, \*parameter.shape); returns (n_chains, \*parameter.shape).
@@ -59,7 +59,7 @@ def run_chains(
         rows = list(training_batches(len(train.X), batch_size, n_steps, generator))
         batches = torch.stack(rows).to(train.X.device)
         seed = int(torch.randint(2**62, (), generator=generator))
-        # The library draws from torch's global generator.
+        # The library `posteriors` draws from torch's global generator.
         with seeded(seed):
             for batch in batches:
                 state, _ = transform.update(state, batch)
@@ -142,13 +142,13 @@ def _transform(
         return algorithms.sgld.build(log_posterior, **common)
     if method != "sghmc":
         raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
-    # The library's default momenta, at temperature 1, would drive the chains away from their mode.
+    # The library's default momenta have temperature 1 and would drive the chains from their mode.
     momenta = {
         name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
         for name, value in models.items()
     }
     # The library's `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction).
-    # BAOA integrates the same dynamics, samples a Gaussian exactly and is stable at far larger
+    # BAOA integrates the same dynamics, but samples a Gaussian exactly and is stable at much larger
     # steps.
     # BAOA (Leimkuhler and Matthews, p. 271)
     return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)
@@ -160,6 +160,6 @@ def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
 
 def _posteriors() -> ModuleType:
     with warnings.catch_warnings():
-        # Its classes trigger a deprecation warning of tensordict that does not concern users.
+        # Its classes cause a deprecation warning of tensordict, which does not concern users.
         warnings.simplefilter("ignore", FutureWarning)
         return import_optional("posteriors", extra="sgmcmc")

@@ -1,7 +1,7 @@
 """Curvature of the training loss in the last layer, and the resulting Gaussian posterior.
 
-The loss is a sum of negative log-likelihoods over samples. For a linear layer before a softmax
-its Hessian is the generalised Gauss-Newton matrix, which is positive semidefinite.
+The loss is a sum of negative log-likelihoods over samples. For a linear layer before a softmax,
+the Hessian of the loss is the generalised Gauss-Newton matrix, which is positive semidefinite.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     n_classes, width = p.shape[-1], phi.shape[1]
     crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
     total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
-    # 1 - p as the sum of the other classes: accurate if p is close to 1.
+    # 1 - p as the sum of the other classes: this is accurate even if p is close to 1.
     others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
     own = (weight[:, None] * p * others).mT[..., None] * phi
     total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
@@ -70,7 +70,7 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     """Prior precision that maximises the Laplace approximation of the evidence.
 
     At prior precision a, the log evidence is, up to a constant,
-    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. It has one maximum.
+    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. It has one maximum in a.
 
     Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
@@ -130,7 +130,7 @@ class LastLayerPosterior(HeldOnDevice):
         n_outputs, width = self.mean.shape
         by_feature = self.factor.reshape(-1, n_outputs, width).permute(2, 0, 1).flatten(1)
         root = (phi @ by_feature).reshape(len(phi), -1, n_outputs)
-        # By QR decomposition, because forming the covariance would square the condition number.
+        # Use a QR decomposition: forming the covariance would square the condition number.
         upper = torch.linalg.qr(root, mode="r").R
         sign = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
         return phi @ self.mean.mT, (sign[..., None] * upper).mT

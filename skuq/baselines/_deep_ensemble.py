@@ -30,7 +30,7 @@ from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
 _N_COMPARED = 256  # training rows on which members are compared
-_SAME = 1e-6  # difference of probabilities up to which members are the same
+_SAME = 1e-6  # largest difference of the probabilities of members that count as equal
 
 
 class DeepEnsembleClassifier(SampledModelsClassifier):
@@ -39,38 +39,40 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model that members are clones of: a network, any scikit-learn classifier with
-        `predict_proba`, or a classifier of nodes such as `skuq.evidential.GraphClassifier`. None
-        is the default network; any other is cloned, and every `random_state` in it replaced.
-        Clones whose training has no randomness would all be the same: from the second on, those
-        that predict on the training rows what an earlier one does are trained again, on a
-        bootstrap resample of the rows of each class. A fitted model in a
-        `FrozenEstimator` is the first member as it is, and the others are clones of it that are
-        trained; one that holds a frozen network itself, such as a pipeline that ends in a
-        `FrozenEstimator`, is refused. The module of a skorch net should be a class, with
-        ``module__...`` parameters: clones of an instance all start from its weights, which is a
-        warning.
+        The model of which the members are clones: a network, any scikit-learn classifier with
+        `predict_proba`, or a node classifier such as `skuq.evidential.GraphClassifier`. None
+        is the default network. Any other model is cloned, and every `random_state` in it is
+        replaced. The module of a skorch net should be a class, with ``module__...`` parameters:
+        clones of an instance all start from the weights of the instance, which causes a warning.
+
+        If training has no randomness, all clones would be equal. A clone that predicts the same
+        probabilities on the training rows as an earlier member is therefore trained again, on a
+        bootstrap resample of the rows of each class.
+
+        A fitted model in a `FrozenEstimator` is the first member without retraining; the other
+        members are clones of this model that are trained. An estimator that contains a frozen
+        model, such as a pipeline that ends in a `FrozenEstimator`, raises an error.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models or torch.nn.ModuleList, default=None
-        Trained members, which are used as they are: each anything that `skuq.models.adopt` takes,
-        or any fitted classifier with `predict_proba`. `fit` then takes the class labels from `y`
-        and trains nothing; `estimator` must be None. `clone` unfits scikit-learn and skorch models
-        that are not in a `FrozenEstimator`.
+        Trained members, which are used without retraining. A member is anything that
+        `skuq.models.adopt` accepts, or any fitted classifier with `predict_proba`. `fit` then reads
+        only the class labels from `y` and trains nothing; `estimator` must be None. `clone` returns
+        unfitted copies of scikit-learn and skorch models that are not in a `FrozenEstimator`.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Whose uncertainty is meant, and who predicts. "expected": the average of all members
-        (Eq. 1). "selected": the first member (Eq. 2). "pairwise": any one member, against each of
-        them; the average predicts. "max-score": the average, with 1 minus its largest
-        probability as the total; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": of the average of all members
+        (Eq. 1). "selected": of the first member (Eq. 2), which also predicts. "pairwise": of one
+        member compared with each of the members; the average predicts. "max-score": the total is 1
+        minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
-        Test points evaluated at once; no effect on the result.
+        Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
-        Where networks compute; "auto" is CUDA if present, else the CPU. Other learners compute on
+        Device of networks; "auto" is CUDA if available, otherwise the CPU. Other learners run on
         the CPU.
     n_jobs : int, default=None
-        Members trained at once, in processes (joblib).
+        Number of members that are trained at once, in processes (joblib).
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling and mini-batches of all members.
+        Seed of initial weights, shuffling and mini-batches of all members.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     members_ : list of skuq.models.Model
         The members.
     model_ : skuq.models.Model
-        The first of them.
+        The first member.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -87,20 +89,20 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
-    the first member, epistemic = mean KL divergence of all members from it, its own zero
-    included. "expected": total = entropy of the average, aleatoric = mean entropy, epistemic
-    = mutual information. "pairwise": total = mean cross-entropy of all pairs of members, aleatoric
-    = mean entropy, epistemic = mean KL divergence of all pairs, zeros of members with themselves
-    included. "max-score" is a probability. Members on bootstrap resamples are those
-    of bagging (Breiman 1996) and not of deep ensembles, whose members see all rows.
+    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
+    first member, epistemic = mean KL divergence between the first member and all members,
+    including itself. "expected": total = entropy of the average, aleatoric = mean entropy,
+    epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of members,
+    aleatoric = mean entropy, epistemic = mean KL divergence of all pairs, including each member
+    with itself. "max-score" is a probability. Members on bootstrap resamples form a bagging
+    ensemble (Breiman 1996) and not a deep ensemble, whose members are trained on all rows.
 
     References
     ----------
     Lakshminarayanan, Pritzel, Blundell, "Simple and Scalable Predictive Uncertainty Estimation
-    using Deep Ensembles", NeurIPS 2017; as compared with by Schweighofer et al., NeurIPS 2023
-    ("selected", "expected"), by Schweighofer et al., "On Information-Theoretic Measures of
-    Predictive Uncertainty", UAI 2025 ("pairwise"), and by Yu et al., AISTATS 2025, Appendix C.3
+    using Deep Ensembles", NeurIPS 2017; as a baseline: Schweighofer et al., NeurIPS 2023
+    ("selected", "expected"); Schweighofer et al., "On Information-Theoretic Measures of
+    Predictive Uncertainty", UAI 2025 ("pairwise"); Yu et al., AISTATS 2025, Appendix C.3
     ("max-score").
 
     Examples
@@ -143,7 +145,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
     @property
     def _given(self) -> Any:
-        """The model that decides on the inputs of `fit`."""
+        """The model that determines the inputs of `fit`."""
         return self.members[0] if self.members else self.estimator
 
     def _training_options(self) -> dict[str, Any]:
@@ -192,9 +194,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         seeds: Sequence[int],
         training: dict[str, Any],
     ) -> list[Model]:
-        """Members, each trained on rows of its own."""
-        # Processes, because seeds govern the one random state that threads share. Those of
-        # scikit-learn get its configuration, such as that metadata are routed.
+        """Train each member on its rows."""
+        # In processes, because a seed sets the random state that all threads share. Processes of
+        # scikit-learn's `Parallel` receive its configuration, such as metadata routing.
         members: list[Model] = Parallel(n_jobs=self.n_jobs)(
             delayed(fit_model)(each, X, y, sample_weight=weight, seed=seed, **training)
             for each, (X, y, weight), seed in zip(estimators, rows, seeds, strict=True)
@@ -205,7 +207,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         members = [on_its_device(member, device) for member in self.members_]
 
         def sample(X: Any) -> Tensor:
-            inputs: dict[Any, Any] = {}  # networks may share them
+            inputs: dict[Any, Any] = {}  # members may share them
             log_proba = []
             for member in members:
                 form = id(member.transform), getattr(member, "dtype", None)
@@ -226,20 +228,20 @@ class _TrainingRows(NamedTuple):
     weight: FloatArray | None
 
     def resampled(self, seed: int) -> _TrainingRows:
-        """A bootstrap resample of the rows of each class."""
+        """Bootstrap resample of the rows of each class."""
         rows = resample(np.arange(len(self.y)), stratify=self.y, random_state=seed)
         weight = None if self.weight is None else self.weight[rows]
         return _TrainingRows(_safe_indexing(self.X, rows), self.y[rows], weight)
 
 
 def _taken(member: Any, X: Any, y: NDArray[Any]) -> Model:
-    """A fitted model as it is."""
+    """Adopt a fitted model without retraining."""
     frozen = member if isinstance(member, FrozenEstimator) else FrozenEstimator(member)
     return fit_model(frozen, X, y, seed=0, as_learner=not look_at(member).is_naturally_network)
 
 
 def _repeated(members: Sequence[Model], X: Any) -> list[int]:
-    """Members that predict what an earlier one does, on the first training rows."""
+    """Members with the same predictions on the first training rows as an earlier member."""
     if members[0].at_once:  # nodes of a graph
         return []
     X = _safe_indexing(X, slice(0, _N_COMPARED))
@@ -254,7 +256,7 @@ def _repeated(members: Sequence[Model], X: Any) -> list[int]:
 
 
 def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
-    """Estimators to train as members; the first is the given model if it is taken as it is."""
+    """Estimators to train as members; the first is the given model if it is not retrained."""
     if estimator is None:
         return [None] * len(seeds)
     inner = estimator
@@ -275,12 +277,12 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name of the model that clones of an estimator would share; empty if they are trained."""
+    """Name of a model that all clones would share; empty if clones are trained."""
     learner, where = estimator, ""
-    # Not the transformers of a pipeline, which may well be shared.
+    # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):
         inside = unwrap(learner, fitted=False)
-        # Estimators that read a model, such as `skuq.evidential.LogitUncertainty`, have one too.
+        # Estimators that read a model also have one, such as `skuq.evidential.LogitUncertainty`.
         held = inside.estimator if inside else getattr(learner, "estimator", None)
         if held is None:
             return ""
@@ -299,20 +301,20 @@ def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
 
 def _reseeded(estimator: Any, seed: int) -> Any:
     if not hasattr(estimator, "get_params"):
-        return estimator  # it cannot be trained, which is an error of `fit_model`
+        return estimator  # it cannot be trained; `fit_model` raises the error
     copy = clone(estimator)
     names = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
     return copy.set_params(**dict.fromkeys(names, seed))
 
 
 def _on_one_graph(members: list[Model]) -> list[Model]:
-    """Models of nodes share a graph, of which each process returns a copy."""
+    """Let node models share one graph, of which each process has returned a copy."""
     shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
     return [replace(member, **shared) for member in members]
 
 
 def _check_same_classes(members: Sequence[Model], X: Any, y: NDArray[Any]) -> None:
-    if not members[0].at_once:  # one row shows the outputs, but a mask of nodes cannot be cut
+    if not members[0].at_once:  # one row is enough, but a mask of nodes cannot be cut
         X = _safe_indexing(X, slice(0, 1))
     known: list[Any] = [each.with_classes(y, each.inputs(X))[0].classes for each in members]
     for number, classes in enumerate(known):

@@ -37,8 +37,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model, as in `QUAMClassifier`: None trains the default network, a skorch net
-        or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
+        The model, as in `QUAMClassifier`. None trains the default network. A skorch net or
+        scikit-learn model is cloned and trained. A model in a `FrozenEstimator` or a
         `torch.nn.Module` is used without retraining; `fit` then needs the data that it was
         trained on.
     distance : {"cosine", "mahalanobis"}, default="cosine"
@@ -50,8 +50,9 @@ class FeatureDistanceClassifier(BaselineClassifier):
     layer : {"both", "first-linear", "last"}, default="both"
         Features that are compared. "first-linear": the inputs of the first `torch.nn.Linear`,
         which are the network's inputs if it starts with a linear layer. "last": the inputs of the
-        last layer with weights. "both": both. "both" is "last" without a linear layer, or if
-        the first one does not receive one vector per input, as in transformers.
+        last layer with weights. "both": the features of both layers, or only those of "last" if
+        there is no linear layer, or if the first linear layer does not receive one vector per
+        input, as in transformers.
     device : str, default="auto"
         Device for computing features; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -72,18 +73,18 @@ class FeatureDistanceClassifier(BaselineClassifier):
 
     Notes
     -----
-    Total = epistemic = the distance, which has no unit: from 0 to 2 for "cosine", and for
-    "mahalanobis" a sum over features of squared multiples of standard deviations. The aleatoric
-    part is NaN, because a distance does not measure label noise; `ReferenceClassifier` does.
-    Distances rank inputs and cannot be added to uncertainty in nats.
+    Total = epistemic = the distance, which has no unit. "cosine" distances lie between 0 and 2.
+    "mahalanobis" distances are sums over features of squared multiples of standard deviations. The
+    aleatoric part is NaN, because a distance does not measure label noise; `ReferenceClassifier`
+    measures it. Distances rank inputs and cannot be added to uncertainty in nats.
 
     "cosine" compares directions of feature vectors, not their norms; a zero vector is at distance
-    1/2 from all others. With layer="both", the distance is the mean of two cosine distances: the
-    network's inputs are more informative for small training sets, and the last layer if the
-    network has learned its classes well. Sample weights count in the training of the model and in
-    the distances: a sample of weight 2 equals two neighbours. A training sample is its own
-    nearest neighbour. A feature that does not vary within classes, up to rounding in the network's
-    dtype, cannot be standardised, so that "mahalanobis" depends on its unit.
+    1/2 from all other vectors. With layer="both", the distance is the mean of two cosine distances.
+    The network's inputs are more informative for small training sets, and the last layer is more
+    informative if the network has learned its classes well. Sample weights count in the training
+    of the model and in the distances: a sample of weight 2 equals two neighbours. A training sample
+    is its own nearest neighbour. A feature that does not vary within classes, up to rounding in the
+    network's dtype, cannot be standardised; "mahalanobis" then depends on the feature's unit.
 
     References
     ----------
@@ -140,8 +141,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,): the distance, NaN and
-            the distance, without a unit.
+            Total, aleatoric and epistemic part, each of shape (n_samples,). Total and epistemic
+            part are the distance, without a unit; the aleatoric part is NaN.
         """
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
@@ -197,7 +198,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
                 f"`n_neighbors` is {self.n_neighbors}, but there are only {n_samples:.6g} training "
                 "samples; all of them are used."
             )
-        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows have the least weights
+        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows weigh least
         return min(1 + int(np.searchsorted(fewest, self.n_neighbors)), len(weight))
 
     def _search_among(self, features: Features, n_neighbors: int) -> None:

@@ -37,10 +37,10 @@ class LaplaceClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model, as in `QUAMClassifier`: None trains the default network, a skorch net
-        or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
+        The model, as in `QUAMClassifier`. None trains the default network. A skorch net or
+        scikit-learn model is cloned and trained. A model in a `FrozenEstimator` or a
         `torch.nn.Module` is used without retraining; `fit` then needs the data that it was
-        trained on. It must end in a `torch.nn.Linear`, as `LogisticRegression` and
+        trained on. The model must end in a `torch.nn.Linear`, as `LogisticRegression` and
         `MLPClassifier` do.
     n_samples : int, default=100
         Number of models drawn. Can be changed without refitting.
@@ -77,12 +77,12 @@ class LaplaceClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence between it and drawn models. "expected": total =
-    entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
-    "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
-    epistemic = mean KL divergence of all pairs. "max-score" is a probability. Time grows with the
-    cube, and memory with the square, of the number of weights of the last layer; a few thousand
-    weights are fast.
+    given model, epistemic = expected KL divergence between the given model and drawn models.
+    "expected": total = entropy of the average of drawn models, aleatoric = expected entropy,
+    epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of models,
+    aleatoric = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a
+    probability. Time grows with the cube of the number of weights of the last layer, and memory
+    with the square of this number; a few thousand weights are fast.
 
     The curvature is weighted by `sample_weight`. Class weights of `estimator`, such as
     ``class_weight``, affect its training only. To include them for a frozen model, pass the
@@ -172,8 +172,8 @@ class LaplaceClassifier(SampledModelsClassifier):
         def sample(X: Any) -> Tensor:
             features = body.outputs_there(self.model_.inputs(X)).to(there)
             mean, factor = posterior.outputs(features)
-            # The same noise for every test point: the distribution at each point is correct, the
-            # joint distribution of points is not.
+            # Use the same noise for every test point: the distribution at each point is correct,
+            # although the joint distribution of points is not.
             outputs = mean[:, None] + torch.einsum("nkl,sl->nsk", factor, noise)
             return (outputs @ to_logits.mT + shift).log_softmax(-1)
 
@@ -200,8 +200,8 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
 def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[Tensor, Tensor]:
     """Matrix and shift that map the last linear layer's outputs to logits, up to a constant.
 
-    In most networks nothing follows the layer; in a binary network with one output, the tail
-    converts the output to two logits.
+    In most networks, no layer follows the last linear layer. In a binary network with one output,
+    the tail converts the output to two logits.
     """
     with torch.no_grad():
         outputs, logits = layer(features), head(features)

@@ -32,8 +32,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
         The model, as in `QUAMClassifier`, or a node classifier such as
         `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
         units, followed by dropout of the same units for a whole batch. A skorch net or
-        node classifier is cloned and trained, and a model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining; the module must contain `torch.nn.Dropout`
+        node classifier is cloned and trained. A model in a `FrozenEstimator` or a
+        `torch.nn.Module` is used without retraining. The module must contain `torch.nn.Dropout`
         (or `Dropout1d`, `Dropout2d`, `Dropout3d`). Functional dropout stays inactive.
     n_samples : int, default=100
         Number of dropout masks. Can be changed without refitting.
@@ -66,11 +66,11 @@ class MCDropoutClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    network without dropout, epistemic = expected KL divergence between it and the masked networks.
-    "expected": total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
-    information. "pairwise": total = mean cross-entropy of all pairs of masked networks, aleatoric
-    = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a probability.
-    All test points, and all nodes of a graph, have the same masks.
+    network without dropout, epistemic = expected KL divergence between this network and the masked
+    networks. "expected": total = entropy of the average of masked networks, aleatoric = expected
+    entropy, epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of
+    masked networks, aleatoric = expected entropy, epistemic = mean KL divergence of all pairs.
+    "max-score" is a probability. All test points, and all nodes of a graph, have the same masks.
 
     References
     ----------
@@ -167,9 +167,9 @@ def _dropout_modules(network: nn.Module) -> list[nn.Module]:
 class MaskedNetworks:
     """Outputs of a model under random dropout masks, on the model's device.
 
-    A mask drops the same units for all inputs (rows, images or graph nodes), so that the outputs
-    for one input do not depend on the other inputs. The first axis of the dropout modules' inputs
-    must be the axis of inputs. A smaller `n_samples` gives the first masks of a larger one.
+    A mask drops the same units for all inputs (rows, images or graph nodes). The outputs for one
+    input therefore do not depend on the other inputs. The first axis of the dropout modules' inputs
+    must be the axis of inputs. A smaller `n_samples` uses the first masks of a larger `n_samples`.
     """
 
     def __init__(self, model: NetworkModel, n_samples: int, seed: int):

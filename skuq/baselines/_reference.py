@@ -17,10 +17,10 @@ class ReferenceClassifier(BaselineClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model: None trains the default network, a skorch net or any scikit-learn classifier
+        The model. None trains the default network. A skorch net or any scikit-learn classifier
         with `predict_proba` (trees, neighbours, Gaussian processes, a text pipeline and others)
-        is cloned and trained, and a model in a `FrozenEstimator` or a `torch.nn.Module` is used
-        without retraining. It may also be a node classifier such as
+        is cloned and trained. A model in a `FrozenEstimator` or a `torch.nn.Module` is used
+        without retraining. The model may also be a node classifier such as
         `skuq.evidential.GraphClassifier`.
     device : str, default="auto"
         Device of a network; "auto" is CUDA if available, otherwise the CPU. Other learners run on
@@ -46,8 +46,8 @@ class ReferenceClassifier(BaselineClassifier):
 
     References
     ----------
-    Schweighofer et al., NeurIPS 2023, Section 4: "the aleatoric uncertainty of the reference
-    model (as in Eq. 2)" as a baseline.
+    Schweighofer et al., NeurIPS 2023, Section 4, where "the aleatoric uncertainty of the reference
+    model (as in Eq. 2)" is a baseline.
 
     Examples
     --------

@@ -93,15 +93,15 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Raises
         ------
         ValueError
-            If the data are not finite numbers, contain a single class for training or a label
-            that a frozen model does not know, have a shape that the model does not accept or
-            only zero weights; or if the method does not support the model's architecture.
+            If the data are not finite numbers; have a single class for training, a label that a
+            frozen model does not know, a shape that the model does not accept or only zero
+            weights; or if the method does not support the model's architecture.
         TypeError
             If `estimator` is of an unsupported type, or does not accept validation data.
         """
         resolve_device(self.device)  # raises before the training starts
         random = check_random_state(self.random_state)
-        # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives the same model.
+        # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives equal models.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         early_stopping = {"X_val": X_val, "y_val": y_val}
         data = self._resolve(
@@ -113,7 +113,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        self.__dict__.pop("classes_", None)  # not fitted until the method is set up
+        self.__dict__.pop("classes_", None)  # counts as not fitted until the method is set up
         if isinstance(self.model_, LearnerModel):
             look_at(self._given).refuse_device(self.device)
         else:
@@ -135,7 +135,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         X : array-like of shape (n_samples, n_features)
             Inputs, or node ids, or a Boolean mask of nodes.
         y : array-like of shape (n_samples,)
-            Class labels; with a mask, of the nodes in it or of all nodes.
+            Class labels; with a mask, labels of the nodes in the mask or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
@@ -149,7 +149,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         return float(super().score(X, y, sample_weight))
 
     def _device(self) -> torch.device:
-        """Where predictions are computed."""
+        """Device on which predictions are computed."""
         device: torch.device = self.model_.resolved(self.device)
         return device
 
@@ -224,9 +224,9 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
 
-        With ``setting="selected"`` the range includes the given model. It is not a guarantee: it
-        grows with the number of models, and models that were not sampled may lie outside the
-        range.
+        With ``setting="selected"``, the range includes the given model. The range is not a
+        guarantee: it grows with the number of models, and models that were not sampled may lie
+        outside of it.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class SampledModelsClassifier(BaselineClassifier):
         -------
         CredalInterval
             Smallest and largest probability of each class; the result of `predict_proba` lies
-            between them.
+            within this range.
 
         Raises
         ------
@@ -265,7 +265,7 @@ class SampledModelsClassifier(BaselineClassifier):
             yield _safe_indexing(X, rows)
 
     def _device(self) -> torch.device:
-        """Where predictions are computed."""
+        """Device on which predictions are computed."""
         if isinstance(self.model_, LearnerModel):
             return torch.device("cpu")
         device: torch.device = self.model_.resolved(self.device)
@@ -302,7 +302,7 @@ class SampledModelsClassifier(BaselineClassifier):
         """Return a function that computes log-probabilities of the sampled models on a device.
 
         The function receives a batch of validated inputs and returns a tensor of shape (n_points,
-        n_members, n_classes), which may be on the device: float64, or float32 on MPS. The values
-        of a row must not depend on the other rows.
+        n_members, n_classes), which may be on the device. Its dtype is float64, or float32 on MPS.
+        The values of a row must not depend on the other rows.
         """
         raise NotImplementedError

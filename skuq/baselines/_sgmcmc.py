@@ -36,9 +36,9 @@ class SGMCMCClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model at which the chains start, as in `QUAMClassifier`: None trains the
-        default network (scale the features first), a skorch net or scikit-learn model is
-        cloned and trained, and a model in a `FrozenEstimator` or a `torch.nn.Module` is used
+        The model at which the chains start, as in `QUAMClassifier`. None trains the
+        default network (scale the features first). A skorch net or scikit-learn model is
+        cloned and trained. A model in a `FrozenEstimator` or a `torch.nn.Module` is used
         without retraining; `fit` then needs the data that it was trained on.
     method : {"sghmc", "sgld"}, default="sghmc"
         Hamiltonian Monte Carlo with friction, or Langevin dynamics.
@@ -55,8 +55,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     learning_rate : float, default=0.1
         Step size for gradients of the mean training loss.
     temperature : float, default=1.0
-        With 1, long chains converge to the posterior, and with smaller values to a sharper
-        distribution; see Notes for how closely default chains approximate it.
+        With 1, long chains converge to the posterior; with smaller values, to a sharper
+        distribution. The Notes state how closely default chains approximate the posterior.
     prior_precision : float, default=1.0
         Precision of the Gaussian prior on each weight.
     train_batch_size : int, default=256
@@ -89,19 +89,21 @@ class SGMCMCClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence between it and the sampled models. "expected":
-    total = entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
-    "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
-    epistemic = mean KL divergence of all pairs. "max-score" is a probability. All models are
-    sampled in `fit`. With `n_cycles` and "sghmc" this is the cyclical stochastic gradient
-    Hamiltonian Monte Carlo (cSG-HMC) to which the paper compares QUAM.
+    given model, epistemic = expected KL divergence between the given model and the sampled models.
+    "expected": total = entropy of the average of sampled models, aleatoric = expected entropy,
+    epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of models,
+    aleatoric = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a
+    probability. All models are sampled in `fit`. With `n_cycles` and "sghmc", the method is the
+    cyclical stochastic gradient Hamiltonian Monte Carlo (cSG-HMC) with which the paper compares
+    QUAM.
 
-    Chains start at the given model, without burn-in. Their spread grows with `steps_per_sample`
-    and `learning_rate` up to the width of the posterior; chains with too few steps are narrower.
-    The first half of each of the `n_cycles` cycles has no noise, which moves the chains back to
-    modes. For a logistic regression of one weight and 100 samples, the variance of all models was
-    0.88 of that of the posterior by default (0.44 for the first model of each chain, 0.96 to 1.02
-    from the fifth on), 0.51 with ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
+    Chains start at the given model, without burn-in. The spread of a chain grows with
+    `steps_per_sample` and `learning_rate` up to the width of the posterior; with too few steps, it
+    is too narrow. The first half of each of the `n_cycles` cycles has no noise, which moves the
+    chains back to modes. The variance of all models was measured for a logistic regression of one
+    weight and 100 samples, as a fraction of the variance of the posterior. It was 0.88 by default
+    (0.44 for the first model of each chain, 0.96 to 1.02 from the fifth model on), 0.51 with
+    ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
 
     References
     ----------

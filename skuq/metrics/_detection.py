@@ -42,8 +42,9 @@ def detection_metrics(
 ) -> Detection:
     """Measure how well uncertainty separates positives from negatives.
 
-    Positives are the inputs that should be more uncertain: out-of-distribution inputs (negatives
-    are in-distribution inputs), or wrong predictions (negatives are right ones).
+    Positives are the inputs that should be more uncertain. If these are out-of-distribution inputs,
+    negatives are in-distribution inputs; if they are wrong predictions, negatives are right
+    predictions.
 
     Parameters
     ----------
@@ -156,8 +157,8 @@ def misclassification_auroc(
 ) -> float:
     """AUROC of detecting wrong predictions; NaN if undefined.
 
-    Suitable for cross-validation: on a fold in which all predictions are right it returns NaN with
-    a warning, whereas `misclassification_detection` raises an error.
+    Suitable for cross-validation: on a fold in which all predictions are right, this function
+    returns NaN with a warning, whereas `misclassification_detection` raises an error.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def misclassification_auroc(
 
 
 def _one_sided(wrong: BoolArray) -> str | None:
-    """Error message for predictions that are all right or all wrong; else None."""
+    """Error message for predictions that are all right or all wrong; None for others."""
     if wrong.any() and not wrong.all():
         return None
     return (

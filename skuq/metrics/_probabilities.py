@@ -71,16 +71,16 @@ def calibration_table(
         True labels.
     proba : array-like or DataFrame of shape (n_samples, n_classes)
         Predicted probabilities; rows sum to 1 within 1e-4, or within the rounding of half
-        precision. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any order; names
-        that contradict the labels are refused.
+        precision. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any order.
+        Column names that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
         Labels in column order, such as ``estimator.classes_``. Default: the labels in the column
-        names, or the sorted labels of `y_true`, whose number must then equal the number of columns.
+        names, or the sorted labels of `y_true`; their number must equal the number of columns.
     n_bins : int, default=10
         Number of bins.
     strategy : {"uniform", "quantile"}, default="uniform"
-        Bins of equal width on [0, 1], or of equal numbers of samples (between the
-        smallest and the largest confidence). Equal confidences are never split, so
+        "uniform": bins of equal width on [0, 1]. "quantile": bins of equal numbers of samples,
+        between the smallest and the largest confidence. Equal confidences are never split, so
         quantile bins can be unequal, or empty, where there are ties.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
@@ -218,8 +218,8 @@ def _sums(
 
 
 # scikit-learn has both scores (`log_loss`, and from 1.7 on `brier_score_loss` for several classes).
-# These versions accept columns in any order, name rows that are not probabilities, and are faster
-# for many classes, since they do not build one-hot labels.
+# The functions below accept columns in any order, name rows that are not probabilities, and are
+# faster for many classes, since they do not build one-hot labels.
 
 
 def brier_score(
@@ -240,7 +240,7 @@ def brier_score(
     -------
     float
         Squares summed over the classes and averaged over the samples, in [0, 2]; 0 is
-        best. With two classes this is twice the one-column form.
+        best. With two classes, this is twice the score of a single column.
 
     References
     ----------
@@ -277,8 +277,8 @@ def negative_log_likelihood(
     -------
     float
         In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0 is replaced
-        by the machine epsilon of its dtype (for half precision: of float32), so that the result is
-        finite.
+        by the machine epsilon of its dtype (for half precision: of float32). The result is
+        therefore finite.
 
     Examples
     --------

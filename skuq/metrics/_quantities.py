@@ -44,14 +44,14 @@ def interval_score(
 
     Returns
     -------
-    float
-        In units of the target, >= 0; smaller is better. Infinite if a limit is infinite.
+        In units of the target, >= 0; smaller is better. The score is infinite if a limit is
+        infinite.
 
     Raises
     ------
     ValueError
-        If the inputs do not fit together, a value is missing, `y_true` is infinite, a lower
-        limit exceeds its upper limit, or `coverage` is not in (0, 1).
+        If the inputs do not fit together; if a value is missing; if `y_true` is infinite; if a
+        lower limit exceeds its upper limit; or if `coverage` is not in (0, 1).
 
     References
     ----------
@@ -77,7 +77,7 @@ def interval_coverage(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Share of the true values that lie in their intervals, limits included.
+    """Share of the true values that lie in their intervals, including the limits.
 
     Parameters
     ----------
@@ -143,8 +143,8 @@ def pinball_loss(
 ) -> float:
     """Mean loss of predicted quantiles, over samples and levels.
 
-    Its expectation is smallest for the true quantiles. For one level it equals
-    `sklearn.metrics.mean_pinball_loss`. Twice its value at the levels 0.05, 0.15, ..., 0.95, or at
+    The expectation of the loss is smallest for the true quantiles. For one level, it equals
+    `sklearn.metrics.mean_pinball_loss`. Twice the loss at the levels 0.05, 0.15, ..., 0.95, or at
     a finer grid of this kind, approximates the continuous ranked probability score.
 
     Parameters
@@ -194,15 +194,15 @@ def crps_gaussian(
 
     The CRPS is the integrated squared difference between the predicted distribution function and
     the step function at the true value. It is proper, and penalises outliers less than the
-    likelihood does.
+    negative log-likelihood does.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
         True values.
     mean, std : array-like of shape (n_samples,)
-        Mean and standard deviation of each prediction, in units of the target, the noise
-        included; ``std > 0``.
+        Mean and standard deviation (including the noise) of each prediction, in units of the
+        target; ``std > 0``.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
@@ -279,7 +279,7 @@ def crps_ensemble(
     check_same_length(y_true=truth, samples=drawn)
     error = np.sort(drawn - truth[:, None], axis=1)
     # Eq. 21: E|X - y| - E|X - X'| / 2. Among the m sorted values, the value with rank k (from 0) is
-    # the larger one in k pairs, and the smaller one in the remaining m - 1 - k pairs.
+    # the larger of two values in k pairs, and the smaller in the remaining m - 1 - k pairs.
     m = error.shape[1]
     half_spread = error @ (2 * np.arange(m) - m + 1) / m**2
     return weighted_mean(np.abs(error).mean(axis=1) - half_spread, sample_weight)
@@ -302,8 +302,8 @@ def gaussian_negative_log_likelihood(
     Returns
     -------
     float
-        In nats, may be negative; smaller is better. Comparable only for the same unit of the
-        target, since a change of unit shifts it by the logarithm of the factor.
+        In nats, may be negative; smaller is better. Values are comparable only for the same unit of
+        the target, since a change of unit shifts them by the logarithm of the factor.
 
     Raises
     ------

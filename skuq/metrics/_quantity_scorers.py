@@ -39,7 +39,7 @@ class _IntervalScorer(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class _IntervalCoverageScorer(Scorer):
-    """Scorer of prediction intervals: the share of true values inside."""
+    """Scorer of prediction intervals: the share of true values inside their intervals."""
 
     coverage: float
 
@@ -81,8 +81,8 @@ def interval_scorer(coverage: float = 0.9) -> _IntervalScorer:
     Parameters
     ----------
     coverage : float, default=0.9
-        Coverage passed to ``estimator.predict_interval(X, coverage=coverage)``, in (0, 1). The
-        method returns lower and upper limits, arrays of shape (n_samples,) each; the estimator may
+        Coverage passed to ``estimator.predict_interval(X, coverage=coverage)``, in (0, 1). This
+        method returns lower and upper limits, arrays of shape (n_samples,) each. The estimator may
         be inside a pipeline or search.
 
     Returns
@@ -143,8 +143,8 @@ def quantile_scorer(levels: ArrayLike) -> _QuantileScorer:
     Parameters
     ----------
     levels : array-like of shape (n_levels,)
-        Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. The method returns
-        an array of shape (n_samples, n_levels), as in `skuq.AnchoredQuantileRegressor`; the
+        Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. This method returns
+        an array of shape (n_samples, n_levels), as in `skuq.AnchoredQuantileRegressor`. The
         estimator may be inside a pipeline or search.
 
     Returns

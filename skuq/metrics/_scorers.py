@@ -27,7 +27,7 @@ def _check_part(part: str) -> None:
 
 
 def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
-    """Predict one part of the uncertainty, as scorers and displays do.
+    """Predict one part of the uncertainty, for scorers and displays.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     X : array-like of shape (n_samples, n_features)
         Inputs.
     part : {"total", "aleatoric", "epistemic"}
-        Which part.
+        Name of the part.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     Raises
     ------
     ValueError
-        If `part` is not one of the three, or the estimator does not measure it.
+        If `part` is not the name of a part, or the estimator does not measure this part.
     """
     _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
@@ -77,12 +77,12 @@ class Scorer:
         Returns
         -------
         scorer
-            A copy with the request; the shared scorers of this package never change.
+            A copy with the request. The scorer itself, which may be shared, is not changed.
 
         Raises
         ------
         RuntimeError
-            If metadata routing is off, so that the request would have no effect.
+            If metadata routing is off, because the request would have no effect.
         """
         if not get_config()["enable_metadata_routing"]:
             raise RuntimeError(
@@ -130,15 +130,15 @@ def uncertainty_scorer(
     Parameters
     ----------
     metric : callable
-        ``metric(y_true, y_pred, uncertainty) -> float``, such as
-        `area_under_risk_coverage`. If the scorer receives ``sample_weight``, so does the metric.
+        ``metric(y_true, y_pred, uncertainty) -> float``, such as `area_under_risk_coverage`. If
+        the scorer receives ``sample_weight``, the weights are passed to the metric.
     part : {"total", "aleatoric", "epistemic"}, default="total"
         Part of ``skuq.predict_uncertainty(estimator, X)`` that is passed to the metric.
     greater_is_better : bool, default=True
         False for a loss: the scorer then returns minus the metric.
     **settings
-        Further arguments of `metric`, such as ``loss="squared_error"`` of
-        `area_under_risk_coverage` for quantities.
+        Further arguments of `metric`, such as ``loss="squared_error"`` for
+        `area_under_risk_coverage` of quantities.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def uncertainty_scorer(
     Raises
     ------
     ValueError
-        If `part` is not one of the three.
+        If `part` is not the name of a part.
 
     Examples
     --------
@@ -218,12 +218,12 @@ def certified_accuracy(
     Parameters
     ----------
     radius : float
-        Radius of the ball around each sample, in the units of the inputs of the estimator itself:
-        after a scaler in a pipeline, in standard deviations.
+        Radius of the ball around each sample, in the units of the inputs of the estimator itself.
+        After a scaler in a pipeline, these units are standard deviations.
     norm : {"linf", "l2", "l1"}, default="linf"
         Norm of the ball.
     max_regions : int, default=100
-        Number of boxes to bound for each sample; a sample that needs more counts as not certified.
+        Maximum number of boxes for each sample; a sample that needs more is not certified.
     **region
         Further arguments of `RobustGPC.certify`, such as ``features`` and ``domain``.
 

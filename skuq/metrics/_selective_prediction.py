@@ -1,4 +1,4 @@
-"""Selective prediction: error among the least uncertain samples, if the other ones are rejected."""
+"""Selective prediction: error among the least uncertain samples, if all others are rejected."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class RiskCoverage(NamedTuple):
     coverage : ndarray of shape (n_thresholds,), float64
         Share of accepted samples, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Mean loss of the accepted samples: the error rate, in [0, 1]; for quantities the mean
-        squared error, in squared units of the target, or the mean absolute error, in its units.
+        Mean loss of the accepted samples. For labels: the error rate, in [0, 1]. For quantities:
+        the mean squared error, in squared units of the target, or the mean absolute error, in
+        units of the target.
     threshold : ndarray of shape (n_thresholds,), float64
         Largest uncertainty of accepted samples.
     """
@@ -43,7 +44,7 @@ def risk_coverage_curve(
 ) -> RiskCoverage:
     """Compute the risk-coverage curve: the mean loss of the least uncertain samples.
 
-    Samples of equal uncertainty are accepted together, so that the curve does not depend on the
+    Samples of equal uncertainty are accepted together. The curve therefore does not depend on the
     order of the rows.
 
     Parameters
@@ -54,7 +55,8 @@ def risk_coverage_curve(
         Finite score, larger for less certain predictions. Only its order matters: a variance and
         its square root give the same curve.
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
-        Loss of one prediction. "zero_one" is 1 for a wrong label; the other two are for quantities.
+        Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a right one. The squared
+        and the absolute error are for quantities.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
@@ -103,23 +105,24 @@ def area_under_risk_coverage(
 ) -> float:
     """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
-    Ties count as if in random order: each sample has the mean loss of all samples with its
-    uncertainty, which gives the expected value over that order.
+    Ties count as if in random order: each sample has the mean loss of all samples with the same
+    uncertainty. This gives the expected value over random orders.
 
     Parameters
     ----------
     y_true, y_pred, uncertainty, loss
         As in `risk_coverage_curve`.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Their scale matters, since coverage
-        starts at one sample: they should sum to the number of samples that they represent, not to
-        1. A mean weight below 0.1 or above 10 raises a warning. Default: 1 each.
+        Weights >= 0; a weight of 2 counts as the sample twice. The scale of the weights matters,
+        since coverage starts at one sample: weights should sum to the number of samples that they
+        represent, not to 1. A mean weight below 0.1 or above 10 raises a warning. Default: 1 each.
 
     Returns
     -------
     float
-        Mean loss of all samples if `uncertainty` is constant, smaller if it ranks well; 0 is best.
-        In [0, 1] for labels; for quantities in squared units of the target, or in its units.
+        0 is best. If `uncertainty` is constant, the result is the mean loss of all samples; it is
+        smaller if `uncertainty` ranks well. In [0, 1] for labels. For quantities, in squared units
+        of the target ("squared_error") or in units of the target ("absolute_error").
 
     Raises
     ------

@@ -19,7 +19,7 @@ _N_FOLDS = 20  # cross-validation folds of the held-out inputs
 
 
 def _bounded(scores: FloatArray) -> FloatArray:
-    """Clip scores to finite values; NaN and overflow become the most unusual score."""
+    """Clip scores to finite values; replace NaN and overflow by the most unusual score."""
     bounded: FloatArray = np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
     return bounded.clip(-_LARGEST, _LARGEST)
 
@@ -30,8 +30,8 @@ class Tail:
     """Surprise at a score: the negative log of its p-value among the held-out scores.
 
     Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the
-    largest tenth were exponentially distributed. So inputs with larger scores than all held-out
-    inputs still have different surprises.
+    largest tenth were exponentially distributed. Therefore, inputs whose scores are larger than all
+    held-out scores still have different surprises.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Tail:
         share = (len(above) + 1) / (len(ordered) + 1)
         if len(above):
             return cls(ordered, start, share, float((above - start).mean()))
-        # The largest tenth are all equal, such as counts: use the standard deviation, or 1.
+        # All scores in the tail are equal, such as counts: use the standard deviation, or 1.
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
     def surprise(self, scores: FloatArray) -> FloatArray:
@@ -77,9 +77,9 @@ class Tail:
 class Combination:
     """A statistic of several scores, compared with the statistic of held-out inputs.
 
-    The statistic is the sum over groups of the mean squared surprise within each group, so that
-    scores of one group, such as all scores computed from logits, count as one. A large surprise
-    in one group outweighs small surprises in all groups.
+    The statistic is the sum over groups of the mean squared surprise within each group. Scores of
+    one group, such as all scores computed from logits, therefore count as one score. A large
+    surprise in one group outweighs small surprises in all groups.
 
     Attributes
     ----------
@@ -108,11 +108,11 @@ class Combination:
         """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
 
         The statistic of a held-out input is computed by cross-validation, without its own scores,
-        as for a new input; with its own scores it would be less surprising.
+        as for a new input. Including its own scores would make it less surprising.
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
-        if n_rows == 1:  # cross-validation is impossible, so no input may be more unusual
+        if n_rows == 1:  # cross-validation is impossible, so no input may count as more unusual
             return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
         fold = np.arange(n_rows) % _N_FOLDS
         held_out = np.empty(n_rows)
@@ -153,7 +153,7 @@ class Combination:
         return float(1 / (1 + np.unique(self.codes, return_counts=True)[1].min()))
 
     def limit(self, false_alarm_rate: float) -> float:
-        """Largest statistic that is not flagged; infinite if no input can be flagged."""
+        """Largest statistic that is not flagged; infinite if no statistic is large enough."""
         groups = [self.held_out]
         if self.codes is not None:
             groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]

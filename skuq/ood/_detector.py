@@ -45,9 +45,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     Several scores are computed: the uncertainty of the model, the distance of an input from the
     training data in the model's features, and for tables the number of values not supported by
-    training rows. They are compared with the scores of held-out inputs and combined into one
-    statistic, which is again compared with that of held-out inputs. Of new inputs with the same
-    distribution, at most a fraction `false_alarm_rate` is flagged in expectation, for any model.
+    training rows. The scores are compared with the scores of held-out inputs and combined into one
+    statistic, which is again compared with the statistic of held-out inputs. Of new inputs with the
+    distribution of held-out inputs, at most a fraction `false_alarm_rate` is flagged in
+    expectation, for any model.
 
     Parameters
     ----------
@@ -58,35 +59,35 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         from the inputs alone, without a model.
     false_alarm_rate : float, default=0.05
         Largest expected fraction of inputs that `predict` flags among inputs with the
-        distribution of the held-out ones.
+        distribution of the held-out inputs.
     scores : "auto" or list of str or callable, default="auto"
-        Scores to combine. "auto" uses all that apply to the model and the inputs:
+        Scores to combine. "auto" uses all scores that apply to the model and the inputs:
 
         - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs
-          of the first layer of a network that receives vectors, or the inputs of a learner. They
-          are scaled to unit length or standardised, whichever predicts the labels better from the
-          neighbours. Table columns (texts, or fewer than 32 features not learned by a network)
-          are always standardised.
+          of the first layer of a network that receives vectors, or the inputs of a learner.
+          Features are scaled to unit length or standardised, whichever predicts the labels better
+          from the neighbours. Table columns (texts, or fewer than 32 features not learned by a
+          network) are always standardised.
         - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
           "total", the total uncertainty of a skuq estimator; and, with at least five training
-          inputs per feature, "mahalanobis", the relative Mahalanobis distance. They are left out
-          for tables because models are often most certain far from all rows.
+          inputs per feature, "mahalanobis", the relative Mahalanobis distance. These scores are
+          left out for tables, because models are often most certain far from all rows.
         - "epistemic": epistemic uncertainty of a skuq estimator.
         - "length", unless features are standardised: whether the norm of the features is out of
-          the training range by more than half the range's width; distances between vectors of
-          unit length do not depend on it.
+          the training range by more than half the width of the range. Distances between vectors of
+          unit length do not depend on this norm.
         - "support", if features are standardised: number of table columns with a category that
-          does not occur in training rows, or with a number out of range by more than half the
-          range's width.
+          does not occur in training rows, or with a number that is out of range by more than half
+          the width of the range.
 
         A callable receives a batch of inputs and returns one score per input, larger for more
         unusual inputs; a score must not depend on the other inputs of the batch.
     held_out_share : float, default=0.2
-        Fraction of the training inputs, 5,000 at most, that is held out if `fit` gets no
-        `X_held_out`.
+        Fraction of the training inputs that is held out, 5,000 inputs at most. No effect if `fit`
+        receives `X_held_out`.
     by_class : bool, default=False
-        Whether the false alarm rate holds within each class, and therefore also for other class
-        proportions; fewer OOD inputs are found.
+        Whether the false alarm rate holds within each class. It then also holds for other class
+        proportions, but fewer OOD inputs are found.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -111,16 +112,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
-    inputs, extrapolated linearly beyond them. The squared surprises are averaged within each kind
-    of score (model, distance, support), and the sum over kinds is compared with that of the
+    inputs, extrapolated linearly beyond their scores. The squared surprises are averaged within
+    each kind of score (model, distance, support). The sum over kinds is compared with that of the
     held-out inputs.
 
-    The rate holds in expectation over the draw of the held-out inputs. They must have the same
-    distribution as new in-distribution inputs, and must not be used for training. With n held-out
-    inputs, the rate of a single detector has a standard deviation of about ``sqrt(rate / n)``;
-    with fewer than about 20 it is approximate. p-values of training inputs are too large, because
-    each is its own nearest neighbour. A pipeline around the detector does not transform
-    `X_held_out`; pass the pipeline as `estimator` instead.
+    The rate holds in expectation over the draw of the held-out inputs. Held-out inputs must have
+    the same distribution as new in-distribution inputs, and must not be used for training. With n
+    held-out inputs, the rate of a single detector has a standard deviation of about
+    ``sqrt(rate / n)``; this is approximate with fewer than about 20 held-out inputs. P-values of
+    training inputs are too large, because each input is its own nearest neighbour. A pipeline
+    around the detector does not transform `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
     ----------
@@ -192,7 +193,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Training inputs; node ids for a node classifier. Some of them are held out if
+            Training inputs; node ids for a node classifier. Some of the inputs are held out if
             `X_held_out` is None.
         y : array-like of shape (n_samples,), default=None
             Labels, or targets of a regression; with a bare module, floats are regression targets.
@@ -211,7 +212,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         ------
         ValueError
             If `y` is missing, inputs are invalid, a score does not apply to the model or the
-            inputs, or held-out nodes were used to train the model.
+            inputs, or the model was trained on held-out nodes.
         TypeError
             If the estimator is of an unsupported type.
 
@@ -274,7 +275,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self.fit(X, y, **kwargs).predict(X)
 
     def p_values(self, X: Any) -> FloatArray:
-        """Compute the fraction of held-out inputs, plus the input, that are at least as unusual.
+        """Compute the fraction of held-out inputs and the input itself that are as unusual or more.
 
         Parameters
         ----------
@@ -284,8 +285,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Conformal p-values, in (0, 1]: among inputs with the distribution of the held-out
-            ones, at most a fraction p is expected to have a p-value of p or less.
+            Conformal p-values, in (0, 1]. Among inputs with the distribution of the held-out
+            inputs, at most a fraction p is expected to have a p-value of p or less.
         """
         check_is_fitted(self)
         return self._combination.p_values(-self.score_samples(X))
@@ -339,7 +340,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return -self._combination.statistic(self._scores_of(X))
 
     def single_scores(self, X: Any) -> pd.DataFrame:
-        """Compute the separate scores, before they are compared with those of held-out inputs.
+        """Compute the separate scores, before comparison with the scores of held-out inputs.
 
         Parameters
         ----------
@@ -358,8 +359,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score, and the columns or words, that make each input unusual.
 
-        Columns and words are found by replacing each by those of training inputs, which costs
-        scoring 20 inputs for each column or word of each input.
+        Each column or word is replaced by those of training inputs. The cost is that of scoring 20
+        inputs for each column or word of each input.
 
         Parameters
         ----------
@@ -370,11 +371,12 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         -------
         DataFrame
             One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
+            One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
             name of the score with the largest surprise; and one column of p-values per score.
-            Tables of up to 100 columns have ``columns``: up to three columns and their values,
-            which are not supported by training rows or contribute most to the surprise. Texts
-            have ``words``: up to three words that do not occur in training texts or contribute
-            most.
+            Tables of up to 100 columns have a column ``columns``: up to three columns with their
+            values, which are not supported by training rows or contribute most to the surprise.
+            Texts have a column ``words``: up to three words that do not occur in training texts or
+            contribute most to the surprise.
         """
         check_is_fitted(self)
         scores = self._scores_of(X)

@@ -19,9 +19,8 @@ class NodeOutputs(Evaluator):
     ----------
     estimator : estimator
         Node classifier whose inputs are node ids.
-    diffused : LogitUncertainty
-        Energy of all nodes, diffused over their graph, and over similar nodes if the estimator
-        averages over similar nodes.
+        Energy of all nodes, diffused over their graph. If the estimator averages over similar
+        nodes, the energy is also diffused over similar nodes.
     """
 
     estimator: Any

@@ -18,7 +18,7 @@ from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.probabilities import proba_of_classes
 
 _N_EXAMPLES = 256  # rows on which a learner's outputs are inspected
-_TOLERANCE = 1e-4  # between predicted probabilities and the softmax of logits
+_TOLERANCE = 1e-4  # largest difference between predicted probabilities and the softmax of logits
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RowOutputs:
         The rows themselves.
     features : array or sparse matrix of shape (n_samples, n_features), or None
         Features for distances: the inputs of the first layer of a network that receives vectors,
-        or of a learner, without missing values.
+        or the inputs of a learner, without missing values.
     logits : ndarray of shape (n_samples, n_classes), float64, or None
         Logits of a classifier, if available.
     log_proba : ndarray of shape (n_samples, n_classes), float64, or None
@@ -150,8 +150,8 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # Its logits are used only if the estimator predicts with this network alone, unlike an
-            # ensemble.
+            # The logits of the network are used only if the estimator predicts with this network
+            # alone. An ensemble does not.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts

@@ -22,10 +22,10 @@ from skuq.ood._outputs import RowOutputs
 from skuq.unusual_rows import TrainingValues, as_table, number_columns
 
 N_NEIGHBORS = 10
-MOST_REFERENCES = 50_000  # training rows in the nearest-neighbour index
-_ROWS_PER_FEATURE = 5  # needed to estimate a covariance
-_FEWEST_DIRECTIONS = 32  # features above which inputs may be embeddings
-_N_CHOICE = 2000  # rows on which metrics are compared
+MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
+_ROWS_PER_FEATURE = 5  # minimum for estimating a covariance
+_FEWEST_DIRECTIONS = 32  # minimum number of features of embeddings
+_N_CHOICE = 2000  # maximum number of rows on which metrics are compared
 _SAME_LENGTH = 1e-2  # relative tolerance, for embeddings in half precision
 
 
@@ -207,7 +207,8 @@ class UnitLength:
 class Standardised:
     """Euclidean distances in units of each feature's standard deviation.
 
-    Indicators all have the same scale, however rare: the distance between two categories is 1.
+    Indicators all have the same scale, even for rare categories: the distance between two
+    categories is 1.
     """
 
     def __init__(self, features: Any):
@@ -242,7 +243,7 @@ def automatic(training: Training) -> dict[str, Score]:
     """Fit all informative scores that apply to the model and the inputs.
 
     On standardised table columns, scores of the model's confidence and Mahalanobis distances are
-    left out, because a model is often most certain far from all data.
+    left out, because models are often most certain far from all data.
     """
     made: dict[str, Score] = {}
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
@@ -252,7 +253,7 @@ def automatic(training: Training) -> dict[str, Score]:
         made[Neighbors.name] = near = Neighbors.of(training)
         if isinstance(near.embed, Standardised):
             chosen = [kind for kind in chosen if kind in (Epistemic, Support)]
-        else:  # with many features, ordinary inputs have some out of range
+        else:  # with many features, even ordinary inputs have some features out of range
             chosen = [kind for kind in chosen if kind is not Support]
     return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
 
@@ -278,7 +279,7 @@ def _best_metric(
 
 @dataclass(frozen=True)
 class RelativeMahalanobis(Score):
-    """Squared Mahalanobis distance to the nearest class minus that to all training rows.
+    """Squared Mahalanobis distance to the nearest class, minus the distance to all training rows.
 
     Ren, Fort, Liu, Guha Roy, Padhy, Lakshminarayanan, "A Simple Fix to Mahalanobis Distance for
     Improving Near-OOD Detection", 2021 (arXiv:2106.09022).

@@ -38,7 +38,7 @@ def _plain(word: str) -> str:
 
 @dataclass(frozen=True)
 class UnusualParts:
-    """Attribution by replacing columns or words with those of typical training inputs.
+    """Attribution by replacing columns or words with columns or words of typical training inputs.
 
     Attributes
     ----------
