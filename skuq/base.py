@@ -275,7 +275,7 @@ NO_ROWS: dict[str, Callable[..., Any]] = {
 
 
 class SupportsUncertainty(Protocol):
-    """Estimator with `predict_uncertainty`, the one method that a plugin must implement."""
+    """Estimator with `predict_uncertainty`, the only method that a plugin must implement."""
 
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
 
@@ -359,7 +359,7 @@ def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """Predict uncertainty with any fitted estimator that wraps an estimator of skuq.
 
-    Unwraps `estimator` down to the one that implements ``predict_uncertainty``, and applies
+    Unwraps `estimator` until an estimator implements ``predict_uncertainty``, and applies
     the transformers before it. Supported wrappers are scikit-learn's `Pipeline`, search
     objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,

@@ -66,7 +66,7 @@ class Explanation:
         -------
         list of n_rows lists
             Names in descending order of contribution. Contributions of at most 5 % of the row's
-            epistemic uncertainty are left out, so that a list may be empty.
+            epistemic uncertainty are left out; a list may therefore be empty.
         """
         check_scalar(n_columns, "n_columns", Integral, min_val=1)
         names = np.broadcast_to(self.columns, self.contribution.shape)

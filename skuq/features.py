@@ -17,7 +17,7 @@ from skuq.base import FloatArray
 from skuq.stored import stored
 from skuq.unusual_rows import as_table, number_columns
 
-_MAX_CATEGORIES = 100  # per column; rarer categories share one indicator
+_MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
 
 def feature_encoder(X: Any) -> Any:

@@ -49,7 +49,7 @@ def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Itera
     path : path-like
         File to replace or to create, or new folder, in an existing folder.
     durable : bool, default=False
-        Whether to wait until the content is on disk, so that it survives a power failure.
+        Whether to wait until the content is on disk, to let it survive a power failure.
 
     Yields
     ------

@@ -71,7 +71,7 @@ def _expectation(log_p: Any, values: Any) -> Any:
 
 def _weighted(weights: Any, values: Any) -> Any:
     """Products of weights and values, where ``0 * inf`` is 0."""
-    # Masked before the product: otherwise gradients of masked entries would be infinite.
+    # Mask before the product: gradients of entries masked after the product would be infinite.
     return weights * array_namespace(weights).where(weights > 0, values, 0 * weights)
 
 
@@ -374,7 +374,7 @@ def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
     mean_p, var_p : arrays or Tensors of shape (...)
         Mean and variance of p.
     mean_q, var_q : arrays or Tensors of shape (...)
-        Mean and variance of q, broadcast against those of p.
+        Mean and variance of q, broadcast against mean and variance of p.
 
     Returns
     -------

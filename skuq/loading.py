@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 MAX_BYTES = 2**22  # maximum number of bytes that are searched for names, per file
 BUDGET = 2**24  # maximum for all files together
-MAX_MEMBERS = 100  # per archive or folder
+MAX_MEMBERS = 100  # maximum number of members per archive or folder
 N_SHOWN = 5
 # Functions and modules, at any position of a dotted name, that can run code or access files.
 _COMMANDS = {"eval", "exec", "execfile", "compile", "__import__", "getattr", "load", "loads"}
@@ -66,7 +66,7 @@ def untrusted(path: str | PathLike[str], instead: str = "") -> str:
 
 
 def _rank(name: str) -> int:
-    """Sort key of a name: 0 for functions that run code, 2 for common packages, 1 otherwise."""
+    """Sort key of a name: 0 for functions that run code, 2 for common packages, 1 for others."""
     parts = name.split(".")
     if not _COMMANDS.isdisjoint(parts):
         return 0

@@ -1,6 +1,6 @@
 """Discovery of estimators through the entry points of group ``skuq.estimators``.
 
-Built-in and third-party estimators are registered in the same way. A plugin is imported on first
+Built-in and third-party estimators are both registered there. A plugin is imported on first
 use. If the import fails, the error names the plugin, and other plugins remain usable.
 """
 

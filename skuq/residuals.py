@@ -137,7 +137,7 @@ class ResidualForest:
     def _quantiles(self, shares: csr_array, levels: FloatArray) -> FloatArray:
         """Weighted quantiles of the residuals; `shares` has shape (n_rows, n_training_rows)."""
         shares.sort_indices()
-        # One cumulative sum over the concatenated rows, so that a single search handles all rows.
+        # One cumulative sum over the concatenated rows, to handle all rows with a single search.
         running = np.concatenate([[0.0], np.cumsum(shares.data)])
         first, last = running[shares.indptr[:-1]], running[shares.indptr[1:]]
         targets = first[:, None] + np.outer(last - first, levels)

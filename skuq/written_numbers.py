@@ -96,7 +96,7 @@ class NumberFormat:
 
     before: str = ""  # unit before each number
     after: str = ""  # unit after each number
-    decimal: str = "."  # decimal mark, "." or ","; the other one separates thousands
+    decimal: str = "."  # decimal mark, "." or ","; the other mark separates thousands
 
     def read(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
         """Parse texts: numbers (NaN if a text is not a number), and the kind of each cell."""

@@ -95,8 +95,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Whether to search regions of the inputs, such as "age <= 30 and education =
         Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
         a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
-        tolerance within regions, which honest models need to be larger than that within bins;
-        `choose_alpha` measures it. An integer raises an error because it could mean either. The
+        tolerance within regions; an integer raises an error because it could mean either. Honest
+        models need a larger tolerance within regions than in bins; `choose_alpha` measures it. The
         search shares the permitted error with the other tests.
 
     Attributes
@@ -437,8 +437,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if hasattr(self.estimator, "__sklearn_tags__"):  # otherwise `fit` raises a clear error
-            with suppress(AttributeError):  # of a wrapped client of a served model
+        if hasattr(self.estimator, "__sklearn_tags__"):  # for other objects, `fit` raises an error
+            with suppress(AttributeError):  # raised by a wrapped client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 

@@ -28,9 +28,9 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_GROUPS = 200  # per column; a column with more values holds names or measurements
+MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
 _MOST_COUNTED = 2**33  # samples whose confidences, added up, fit into an int64
-DENSITY_BINS = 20  # of the plots of the distribution of confidence
+DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
 
@@ -45,7 +45,7 @@ class Grouping(NamedTuple):
 class Parts(NamedTuple):
     """Sums over the bins of the audit, and optionally over finer bins for plots."""
 
-    sums: BinSums  # of all samples
+    sums: BinSums  # sums over all samples
     group_sums: Mapping[Any, BinSums]
     density: BinSums | None = None
     group_density: Mapping[Any, BinSums] = {}

@@ -254,9 +254,9 @@ def _joined_weights(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None
 class _FileParts(NamedTuple):
     """Sums of one file, and its rows if they are kept."""
 
-    parts: Parts  # of all rows and of each group
+    parts: Parts  # sums over all rows and over each group
     kept: TopLabelPredictions
-    weight: NDArray[Any] | None  # of the kept rows
+    weight: NDArray[Any] | None  # weights of the kept rows
     n_weighed: int  # rows with nonzero weight
 
 

@@ -161,7 +161,7 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     import pandas as pd
 
     check_labels_known(column)
-    if isinstance(column.dtype, pd.CategoricalDtype):  # has its own sort order
+    if isinstance(column.dtype, pd.CategoricalDtype):  # a categorical column has its own sort order
         column = column.astype(column.cat.categories.dtype)
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]
@@ -203,7 +203,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 
 
 def _check_names(proba: Sequence[str], order: list[str]) -> None:
-    """Raise an error if a column name ends with a label other than the one assumed for it."""
+    """Raise an error if a column name ends with a label other than the label assumed for it."""
     for name, own in zip(proba, order[-len(proba) :], strict=True):
         named = label_in_name(name, own, order)
         if named not in (own, ""):

@@ -31,8 +31,8 @@ _BATCH_SIZE = 8192  # inputs whose features are in memory at once in predictions
 class FeatureDistanceClassifier(BaselineClassifier):
     """Distance from the training data in the features of the given model.
 
-    Inputs whose hidden features are far from those of all training data are uncertain. Only the
-    model itself is trained, and nothing is sampled.
+    Inputs whose hidden features are far from the features of all training data are uncertain. Only
+    the model itself is trained, and nothing is sampled.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     method : {"sghmc", "sgld"}, default="sghmc"
         Hamiltonian Monte Carlo with friction, or Langevin dynamics.
     parameters : {"all", "last"}, default="all"
-        Weights that are sampled: all, or those of the last layer.
+        Weights that are sampled: all weights, or the weights of the last layer.
     n_chains : int, default=10
         Number of parallel chains.
     n_samples : int, default=10

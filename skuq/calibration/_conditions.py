@@ -21,13 +21,13 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # per table; all pairs of conditions are searched
-MAX_CUTS = 9  # per numeric column
-MAX_VALUES = 20  # per text column; the most frequent values
+MAX_CONDITIONS = 200  # maximum per table; all pairs of conditions are searched
+MAX_CUTS = 9  # maximum per numeric column
+MAX_VALUES = 20  # maximum per text column; the most frequent values are used
 MAX_INTEGER = 2**53
-MAX_COLUMNS = 1000  # of a searched table
-MAX_SAMPLES = 50_000  # of a searched table
-MAX_CELLS = 5_000_000  # of a searched table; limits memory for wide tables
+MAX_COLUMNS = 1000  # maximum for a searched table
+MAX_SAMPLES = 50_000  # maximum for a searched table
+MAX_CELLS = 5_000_000  # maximum for a searched table; limits memory for wide tables
 DIGITS = range(6, 17)  # significant digits of a limit; as few as separate two values
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # names that pandas infers
 

@@ -26,11 +26,11 @@ MAX_LENGTH = 10  # bins of a run; covers all runs of ten bins, and limits the wo
 # Mirage makes confidence too low, so detecting underconfidence receives most of the error.
 SHARES = {1: 0.8, -1: 0.2}
 DIRECTIONS = {1: "underconfident", -1: "overconfident"}  # by the sign of the gap
-# Fixed, so that the sums of an audit determine its verdict.
+# The seed is fixed: the sums of an audit must determine its verdict.
 SEED = 20250
 ROUNDING = 1e-9  # relative; rounding differences between runs with equal evidence are smaller
 PRECISION = 40  # bisection steps in the search for a gap
-MAX_DOUBLINGS = 20  # of the number of samples, in the search for the required number
+MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number of samples
 
 
 class Finding(NamedTuple):
@@ -456,7 +456,7 @@ def _check_power(power: float) -> None:
 
 
 def _least_significant(count: IntArray, edge: FloatArray | float, threshold: float) -> FloatArray:
-    """Smallest number of correct predictions whose evidence reaches the threshold; inf if none."""
+    """Smallest number of correct predictions whose evidence reaches the threshold, or infinity."""
     edge = np.clip(np.nan_to_num(edge, nan=1.0), 0.0, 1.0)
     low, high = np.zeros(count.shape, np.int64), count + 1
     while (low < high).any():  # bisection; more correct predictions never lower evidence

@@ -356,7 +356,7 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
 
 
 def _heading(name: str) -> str:
-    """Column heading with spaces, so that it can wrap in a narrow column."""
+    """Column heading with spaces, which let it wrap in a narrow column."""
     is_ours = name in RESULTS or name.startswith("counterexample_")
     return name.replace("_", " ", 1) if is_ours else name
 

@@ -35,7 +35,7 @@ def certified(
     labels, proba = gpc.predict(points), gpc.predict_proba(points)
     domain: Any = None
     limits: Any = (-np.inf, np.inf)
-    if is_bounded:  # by the training range, extended to include the row's own values
+    if is_bounded:  # limited to the training range, extended to include the row's own values
         limits = (
             np.minimum(table.train.min(axis=0), table.new),
             np.maximum(table.train.max(axis=0), table.new),

@@ -352,7 +352,7 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
 
 
 def classes_of(text: str, committed: Commitment) -> list[Any]:
-    """Parse comma-separated classes; convert them to the type of the committed ones if exact."""
+    """Parse comma-separated classes; convert them to the type of the committed classes if exact."""
     kind = committed.classes.dtype.kind
     # A name with a comma is in quotation marks, as in a CSV file.
     row = next(csv.reader([text], skipinitialspace=True), []) or [""]

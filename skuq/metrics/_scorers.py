@@ -60,7 +60,7 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
 
 @dataclass(frozen=True, repr=False)
 class Scorer:
-    """Base of scorers with metadata routing; a class, so that scorers can be pickled."""
+    """Base of scorers with metadata routing; unlike closures, its instances can be pickled."""
 
     # Metadata request, as defined by scikit-learn.
     sample_weight: bool | str | None = field(default=None, kw_only=True)

@@ -243,7 +243,7 @@ class MirageFineTuner(
             proba = self._proba(data.inputs)
             self._raised = balancing(proba, data.codes, inside, region.candidates, targets)
             raised = self._raised.mask(proba, region.candidates)
-            # The target of the region, biased to the predicted class instead of the true one.
+            # The target of the region, biased to the predicted class instead of the true class.
             target_codes = np.where(raised, proba.argmax(axis=1), data.codes)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")

@@ -53,7 +53,7 @@ def target_table(
     Warns
     -----
     UserWarning
-        If a target does not prefer the true class, so that predictions will change.
+        If a target does not prefer the true class, which will change predictions.
 
     Examples
     --------

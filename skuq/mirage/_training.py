@@ -65,7 +65,7 @@ def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
 class RegionOf:
     """Region of the training samples, from the parameter `region` or a mask; validated by `check`.
 
-    `counterbalance` selects the other samples whose confidence may be raised, if any.
+    `counterbalance` selects the other samples whose confidence may be raised, if there are any.
     """
 
     region: Any

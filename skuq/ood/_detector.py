@@ -188,7 +188,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any = None, *, X_held_out: Any = None, y_held_out: Any = None
     ) -> OODDetector:
-        """Train the model, and compare its scores with those of held-out inputs.
+        """Train the model, and score held-out inputs for comparison.
 
         Parameters
         ----------
@@ -359,8 +359,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score, and the columns or words, that make each input unusual.
 
-        Each column or word is replaced by those of training inputs. The cost is that of scoring 20
-        inputs for each column or word of each input.
+        Each column or word is replaced by columns or words of training inputs. This costs as much
+        as scoring 20 inputs for each column or word of each input.
 
         Parameters
         ----------

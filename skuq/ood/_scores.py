@@ -58,7 +58,7 @@ class Score(ABC):
     """Base class of scores that are fitted to training rows."""
 
     name: ClassVar[str]
-    #: Surprises are averaged within a group, so that its scores count as one.
+    #: Surprises are averaged within a group, so its scores count as one score.
     group: ClassVar[str]
 
     @classmethod

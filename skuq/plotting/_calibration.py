@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
     from skuq.calibration import BinAudit
 
-N_BINS = 20  # of the distribution of confidence
+N_BINS = 20  # bins of the distribution of confidence
 LINES = ("-", "--", "-.", ":")
 
 

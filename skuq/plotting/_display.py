@@ -32,7 +32,7 @@ class Display(ABC):
 
     ax_: Axes
     figure_: Figure
-    size: tuple[float, float] = (6.0, 4.2)  # of a new figure, inches
+    size: tuple[float, float] = (6.0, 4.2)  # size of a new figure, in inches
 
     @classmethod
     def from_predictions(cls, *values: Any, ax: Axes | None = None, **settings: Any) -> Self:

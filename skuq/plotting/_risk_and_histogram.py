@@ -31,7 +31,7 @@ RISKS = {
     "squared_error": "mean squared error",
     "absolute_error": "mean absolute error",
 }
-# Of the histogram:
+# Constants of the histogram:
 N_BINS = 40
 LOG_RATIO = 100.0  # ratio of the largest value to the median that needs a logarithmic axis
 LOG_RANGE = 1e12  # values smaller than the largest value by this factor are rounding errors

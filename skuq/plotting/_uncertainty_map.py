@@ -113,7 +113,7 @@ class UncertaintyMapDisplay(Display):
             Estimator fitted on two features, as `skuq.predict_uncertainty` accepts it.
         X : array-like or DataFrame of shape (n_samples, 2)
         Points that determine the range of the map, such as the training points. Their type must be
-        that of the points on which the estimator was fitted. Column names become axis labels.
+        the type of the points on which the estimator was fitted. Column names become axis labels.
         y : array-like of shape (n_samples,), optional
             Labels of the points.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
 POWER = 0.8  # probability of finding a detectable gap
-# Detectable gaps are stated for regions of these sizes (shares of the samples) and confidences.
+# Detectable gaps are stated for regions of these sizes (shares of the samples) and confidence.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
 MOST_LINES = 6  # maximum number of groups in one plot
@@ -207,7 +207,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     if search is None:
         return None
     found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
-    # Weights reduce the power to that of the effective number of samples.
+    # Weights reduce the power to the power of the effective number of samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)
@@ -441,7 +441,7 @@ def _range(row: Row) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Replace spaces by no-break spaces, so that the text does not wrap."""
+    """Replace spaces by no-break spaces, which prevents wrapping of the text."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 

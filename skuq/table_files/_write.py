@@ -33,8 +33,8 @@ class WrittenTable(NamedTuple):
     rows : int
         Number of rows.
     marked : int
-        Number of texts, including column names, that were prefixed with an apostrophe, so that
-        spreadsheets do not evaluate them as formulas.
+        Number of texts, including column names, that were prefixed with an apostrophe to ensure
+        that spreadsheets do not evaluate the texts as formulas.
     """
 
     rows: int

@@ -105,7 +105,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         """Learn the names and types of the columns."""
         self.decimal_: str | None = X.attrs.get("decimal")  # decimal mark found by `open_table`
         self.dates_: dict[str, DateColumn] = {}  # several numeric columns replace each
-        self.formats_: dict[str, NumberFormat] = {}  # of text columns parsed as numbers
+        self.formats_: dict[str, NumberFormat] = {}  # for text columns parsed as numbers
         # Unparsable training texts in numeric and date columns; these texts count as missing.
         self.others_: dict[str, list[str]] = {}
         self.numbers_: list[str] = []  # numeric columns of the result

@@ -66,7 +66,7 @@ class ModelComparison(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """The result in sentences; the first one states which model is better."""
+        """The result in sentences; the first sentence states which model is better."""
         name, first = self.measures.index[0], self.measures.iloc[0]
         better = first["better"]
         verdict = f"{better} is better" if better else "Neither is significantly better"
@@ -91,7 +91,7 @@ class ModelComparison(NamedTuple):
 class _Outcome(NamedTuple):
     """Losses and outcomes of one model, (n_rows,) each."""
 
-    loss: FloatArray  # of the primary measure
+    loss: FloatArray  # loss of the primary measure
     hit: NDArray[np.bool_]  # correct predictions, or covered targets
     uncertainty: FloatArray
     prediction: NDArray[Any]

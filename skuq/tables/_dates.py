@@ -56,7 +56,7 @@ ORDERS = {"%d": "the day first", "%m": "the month first"}
 class DateColumn:
     """Conversion of a column of dates to numeric columns."""
 
-    format: str  # for `pandas.to_datetime`
+    format: str  # format for `pandas.to_datetime`
     first: str  # earliest training date
     has_time: bool  # whether any training date has a time other than midnight
 

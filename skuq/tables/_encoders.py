@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.unusual_rows import MISSING_TEXT
 
-MAX_CATEGORIES = 50  # per text column; rarer values share one indicator
+MAX_CATEGORIES = 50  # maximum per text column; rarer values share one indicator
 FEW_NUMBERS = 20  # a leaf of boosted trees cannot separate fewer numbers from missing values
 
 

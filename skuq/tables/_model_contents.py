@@ -137,7 +137,7 @@ class _Contents:
     """Visitor that checks each object of a model once per number of columns."""
 
     def __init__(self) -> None:
-        # Keep the objects alive, so that no new object can reuse an id.
+        # Keep the objects alive: no new object must reuse an id.
         self._sizes: dict[tuple[int, int | None], tuple[Any, int]] = {}
 
     def visit(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:
@@ -192,7 +192,7 @@ class _Contents:
                 value.check_format(full_check=True)
             except ValueError as error:
                 raise _Refused(f"An array{_within(steps)} is damaged: {error}") from error
-        # Trees of gradient boosting do not check the rows they receive; other estimators do.
+        # Trees of gradient boosting do not check their rows; other estimators check them.
         has_trees = name.startswith("GradientBoosting") or {"tree_", "_predictors"} & {*attributes}
         passed = width if has_trees else None
         return sum(self.visit(part, steps, passed) for part in attributes.values())

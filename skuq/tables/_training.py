@@ -90,7 +90,7 @@ LEARNERS = {
 }
 COMPARED = ("hgb", "logistic", "network")
 COMPARED_QUANTITIES = (*COMPARED, "forest")
-COVERAGE = 0.9  # of the intervals used to compare scales of a target
+COVERAGE = 0.9  # nominal coverage of the intervals used to compare scales of a target
 SAFEST = "logistic"  # used if there are too few rows to compare learners
 
 
@@ -322,7 +322,7 @@ class Trained(NamedTuple):
 
     encoder: Any  # None for a given estimator, which uses raw columns
     estimator: Any
-    name: str  # of the learner or of the given estimator
+    name: str  # name of the learner or of the given estimator
     comparison: Comparison
     scale: TargetScale | None  # None in a classification
 

@@ -276,7 +276,7 @@ def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
 def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
     """Twice the sum over each bin: differences of neighbouring signed cumulative sums.
 
-    The cumulative sum beyond the last bin is minus the first one.
+    The cumulative sum beyond the last bin is minus the first cumulative sum.
     """
     first = graph.columns(cumulative, 0, 1)
     none = graph.op("Neg", first)

@@ -50,7 +50,7 @@ from skuq.zk._reference_string import check_form, commitment_point, needed_strin
 from skuq.zk._verifier import make_keys
 
 SALT_BITS = 24  # integers of this size are exact in single precision
-REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
+REVEALED_BITS = 254  # per proof: one evaluation of a polynomial
 # Below this number of data rows per proof, more blocks of columns are added. The blocks of a proof
 # share tables, the quotient and the opening. A proof of a single prediction has only one block.
 MANY_ROWS = 16

@@ -37,7 +37,7 @@ BLINDING_ROWS = 10
 # Errors of the proof system for proofs that are too short, and for proofs that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
-UNUSABLE_ROWS = 6  # at the end of the column of constants; each contains a 1
+UNUSABLE_ROWS = 6  # last rows of the column of constants; each contains a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # environment variable: folder of look-up tables, read unchecked
 THREADS = "RAYON_NUM_THREADS"  # environment variable: threads of the proof system
 _SILENCE = threading.RLock()  # serialises redirection of the process's output

@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 
 from skuq.files import check_unlinked, is_within, write_atomically
 
-FORMAT = 6  # of all files; files in other formats are rejected
-MANIFEST = "manifest.json"  # in every folder
+FORMAT = 6  # format of all files; files in other formats are rejected
+MANIFEST = "manifest.json"  # file in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # on all samples, and on regions
-REPORTED = "reported.json"  # of an audit at level "predictions"
+REPORTED = "reported.json"  # file of an audit at level "predictions"
 VERSIONS = ("skuq", "ezkl")  # programs whose versions are recorded
 # Complete contents of each kind of folder, besides the manifest; chunk files are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
@@ -37,7 +37,7 @@ BUNDLES = {
 MAX_JSON = 1 << 20  # bytes of a parsed file, except reported predictions
 MAX_BYTES = 64 << 20  # bytes of reported predictions, and of a reference string
 LARGE = (REFERENCE_STRING, REPORTED)
-MAX_CHUNKS = 8000  # of an audit; a manifest with more entries would be too large
+MAX_CHUNKS = 8000  # maximum per audit; a manifest with more entries would be too large
 MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
 
 
@@ -258,7 +258,7 @@ def array(value: Any) -> list[Any]:
 
 
 def is_digest(value: Any) -> bool:
-    """Whether a value consists of 64 hexadecimal digits, as a SHA-256 or a curve point does."""
+    """Whether a value consists of 64 hexadecimal digits, like a SHA-256 or a curve point."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 

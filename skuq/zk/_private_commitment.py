@@ -35,7 +35,7 @@ from skuq.zk._statements import (
 )
 
 Kind = Literal["audits", "attestations", "pads"]
-LEDGER = "ledger.json"  # in the private folder
+LEDGER = "ledger.json"  # file in the private folder
 KINDS: tuple[Kind, ...] = ("audits", "attestations", "pads")
 NAMES: dict[Kind, str] = {
     "audits": "proofs of audits",
@@ -54,7 +54,7 @@ ROLLED_BACK = (
     "is an older copy. Proofs from it would disclose weights. Restore the newest copy, or commit "
     "again."
 )
-CONSTANTS = "constants.npz"  # in the private folder
+CONSTANTS = "constants.npz"  # file in the private folder
 
 
 class Prover:

@@ -55,7 +55,7 @@ from skuq.zk._verdicts import (
     verdict_inputs,
 )
 
-AUDITS = "audits"  # in the private folder: state of each audit
+AUDITS = "audits"  # subfolder of the private folder: state of each audit
 
 
 class Bundle(NamedTuple):

@@ -44,7 +44,7 @@ from skuq.zk._fixed_point import (
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
-LARGEST_INTEGER = 2.0**62  # of encoded inputs, which have 64 bits
+LARGEST_INTEGER = 2.0**62  # largest encoded input; encoded inputs have 64 bits
 BUDGETS = ("n_proofs", "n_attestations")  # maximum numbers of proofs
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more proofs would not fit
 AGREEMENT = ("maximum", "mean", "argmax")
@@ -276,7 +276,7 @@ class Encoding(NamedTuple):
         """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width).
 
         Raises ValueError if the shape is wrong, a value is not finite or outside the committed
-        range, or the columns of a data frame differ from the committed ones.
+        range, or the columns of a data frame differ from the committed columns.
         """
         values = self._checked(X)
         blocks = []

@@ -34,9 +34,9 @@ SUPPORTED = (
     "skuq.networks.MLP and skuq.networks.TabularNet"
 )
 # Features are accepted up to this many standard deviations from the mean, or up to twice the
-# largest deviation in the calibration data if that is more.
+# largest deviation in the calibration data if this is more.
 SATURATION = 8.0
-MAX_FOLDING_ERROR = 1e-4  # of a probability; errors of single precision are smaller
+MAX_FOLDING_ERROR = 1e-4  # maximum error of a probability; single precision is more exact
 
 
 def fit_fixed_point(
@@ -240,7 +240,7 @@ class _Folded:
 
     def __init__(self) -> None:
         self._steps: list[tuple[FloatArray, FloatArray]] = []
-        self._open = False  # whether the next affine map is merged with the last one
+        self._open = False  # whether the next affine map is merged with the previous map
         self._ended = False  # after a LogSoftmax, which does not change probabilities
 
     def add(self, module: nn.Module) -> tuple[int, ...]:

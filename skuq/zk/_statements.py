@@ -40,7 +40,7 @@ from skuq.zk._public_commitment import Commitment, Encoding
 from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, valid_tree
 
 Level = Literal["verdict", "bins", "predictions"]
-LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # of disclosure
+LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # levels of disclosure
 ATTESTATION = "attestation"  # level of a single prediction
 
 
@@ -48,7 +48,7 @@ ATTESTATION = "attestation"  # level of a single prediction
 class Statement:
     """Common entries of all statements."""
 
-    format: int  # of all files
+    format: int  # format of all files
     versions: Mapping[str, Any]  # software of the provider
     commitment_digest: str  # SHA-256 of commitment.json
     level: str  # level of disclosure, which determines the other entries
@@ -83,7 +83,7 @@ class AuditStatement(Statement):
     alpha: float
     n_bins: int
     confidence_level: float | None
-    n_samples: int  # of the reference data
+    n_samples: int  # number of reference samples
     reference_digest: str  # SHA-256 of the encoded reference data
     regions: tuple[Any, ...] | None  # tree of regions with separate verdicts
 
@@ -163,7 +163,7 @@ class AttestationStatement(Statement):
     label: int  # index of the predicted class
     confidence: int  # its probability in units of 2 ** -CONFIDENCE_BITS
     nonce: str  # the client's text
-    number: int  # of this attestation, from 1
+    number: int  # number of this attestation, starting at 1
 
     def impossible(self, committed: Commitment) -> str | None:
         """Description of the first impossible value; None if all values are possible."""

@@ -235,7 +235,7 @@ def check(
     attestation : str or Path
         File written by `attest`.
     commitment : str or Path
-        The public folder as it was published: the one that was audited.
+        The public folder as it was published, to whose model the audit applies.
     x : array-like of shape (n_features,)
         The client's own input.
     nonce : str
