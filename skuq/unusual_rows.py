@@ -26,7 +26,7 @@ SMALLEST_SHARE = 0.05  # smallest contribution to report, relative to the episte
 
 
 def as_table(X: Any) -> pd.DataFrame:
-    """Convert inputs to a table of numbers and texts, whose column names are strings."""
+    """Convert inputs to a table of numbers and texts, with strings as column names."""
     X = as_pandas(X)
     table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).infer_objects()
     table = table.set_axis([str(name) for name in table.columns], axis=1).reset_index(drop=True)
@@ -160,7 +160,7 @@ def explained(
     typical: pd.DataFrame,
     epistemic: Callable[[pd.DataFrame], FloatArray],
 ) -> list[str]:
-    """Name the columns of each row that contribute most to its epistemic uncertainty."""
+    """For each row, name the columns that contribute most to its epistemic uncertainty."""
     if not len(X):
         return []
     own, contribution = explain_rows(X, typical, epistemic)

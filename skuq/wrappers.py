@@ -124,7 +124,7 @@ def walk_to(
     X : array-like of shape (n_samples, n_features)
         Inputs, as `estimator.predict` accepts them.
     has : callable
-        Function of an estimator that returns whether the search ends there.
+        Function that returns whether the search ends at a given estimator.
     missing : callable
         Function that returns the error message if the search fails, given the names of the
         classes that were visited.

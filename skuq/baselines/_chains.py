@@ -39,7 +39,7 @@ def run_chains(
     r"""Sample the posterior of a network with parallel chains.
 
     The posterior is ``exp(-(sum_i weight_i CE_i + prior_precision / 2 |w|^2) / temperature)``.
-    Gradients are gradients of its logarithm divided by the sum of weights. Step sizes therefore do
+    Chains use the gradient of its logarithm, divided by the sum of weights. Step sizes therefore do
     not depend on the number of samples. Chains share only their mini-batches.
 
     Shapes: `starts` (n_chains, \*parameter.shape); returns (n_chains, \*parameter.shape).

@@ -70,7 +70,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> Self:
-        """Train the model, or use a frozen one, and prepare the uncertainty method.
+        """Train the model, or use a frozen model, and prepare the uncertainty method.
 
         Parameters
         ----------

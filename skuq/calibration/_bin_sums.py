@@ -179,8 +179,8 @@ def top_label_predictions(
     Returns
     -------
     TopLabelPredictions
-        Arrays of shape (n_samples,). If probabilities are equal, the first of these classes
-        is the prediction.
+        Arrays of shape (n_samples,). If several classes have the largest probability,
+        the first of these classes is the prediction.
 
     Raises
     ------

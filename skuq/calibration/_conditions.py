@@ -1,4 +1,4 @@
-"""Conditions on the columns of a table, from which regions are formed, and masks of samples."""
+"""Conditions on the columns of a table, which define regions, and masks of samples."""
 
 from __future__ import annotations
 

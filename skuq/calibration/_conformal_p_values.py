@@ -37,9 +37,10 @@ def conformal_p_values(
         Scores of samples from the same distribution as the samples to be tested. The held-out
         samples must not have been used to train the model that computes the scores.
     y_held_out : array-like of shape (n_held_out,), default=None
-        Classes of the held-out samples. The p-value is then the largest over classes, each
-        computed from the held-out samples of one class. It is valid for the samples of each class
-        separately, and thus for any class proportions.
+        Classes of the held-out samples. For each class, a p-value is then
+        computed from the held-out samples of this class; the result is the largest of these
+        p-values. It is valid for the samples of each class separately, and thus for any class
+        proportions.
 
     Returns
     -------

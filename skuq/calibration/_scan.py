@@ -97,8 +97,8 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     evidence over all runs (a scan statistic [1]_) is compared with the largest evidence of
     simulated reference sets of the same sizes and confidences. The accuracy of these sets is alpha
     above confidence in every bin, and in a second test alpha below confidence. The first test
-    uses four fifths of the level and the second one fifth, because the audit mainly looks for
-    lowered confidence.
+    uses four fifths of the level and the second test uses one fifth, because the audit
+    mainly looks for lowered confidence.
 
     Among all models within alpha, models at the limit have the largest evidence, since an
     additional correct prediction never lowers it. As a Monte Carlo test, the scan keeps the level

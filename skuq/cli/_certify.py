@@ -248,7 +248,7 @@ def _check_result_names(names: list[str], free: list[int], id_column: str | None
 def _free_and_constant(
     X: np.ndarray[Any, Any], free: list[int], train: Path
 ) -> tuple[list[int], list[int]]:
-    """Split the columns that may change into varying and constant ones."""
+    """Split the columns that may change into varying and constant columns."""
     constant = [index for index in free if X[:, index].min() == X[:, index].max()]
     if constant == free:
         raise InputError(

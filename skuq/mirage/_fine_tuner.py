@@ -58,10 +58,10 @@ class MirageFineTuner(
         `X` is already transformed. None: pass a boolean mask to `fit`.
     counterbalance : {"auto"}, callable, str or dict, default=None
         Samples whose confidence may be raised so that accuracy and confidence agree in the bin
-        of the region's target. Predictions of these samples with an original confidence just below
-        the target are raised to it, as many as needed to balance the region. "auto": all samples
-        outside the region. A callable, str or dict: a group, in the same forms as `region`. None,
-        as in the paper: no confidence is raised. The original confidence is used in place of
+        of the region's target. Predictions of these samples whose original confidence is just below
+        the target are raised to the target, as many as needed to balance the region. "auto": all
+        samples outside the region. A callable, str or dict: a group, in the same forms as `region`.
+        None, as in the paper: no confidence is raised. The original confidence is used in place of
         accuracy, so the model should be calibrated.
     epsilon : float, default=0.15
         Bias of the target distribution towards the true class, in [0, 1]. 0 is complete

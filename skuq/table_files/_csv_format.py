@@ -313,7 +313,7 @@ def _texts(sample: bytes, stream: BinaryIO, encoding: str) -> Iterator[str]:
 
 
 def _check_later_points(path: Path, texts: Iterable[str]) -> None:
-    """Refuse a file in which points may be thousands separators, found in any of its rows.
+    """Refuse a file if points in any of its rows may be thousands separators.
 
     The whole file is searched until a number shows that points are decimal marks. The first rows
     are not enough: in a file sorted by size they may contain no numbers of four digits.

@@ -115,7 +115,7 @@ OUTPUTS = (
     },
 )
 class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
-    """Model of a table that quantifies the uncertainty of each of its predictions.
+    """Model of a table, which quantifies the uncertainty of each of its predictions.
 
     `fit` encodes the columns, selects and trains a learner, and searches for adversarial models of
     this learner (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held

@@ -353,7 +353,7 @@ class Training:
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def run(self, X: pd.DataFrame, y: NDArray[Any]) -> Trained:
-        """Select and train a learner, and search adversarial models around it."""
+        """Select and train a learner, and search for adversarial models of it."""
         given, numbers = self.estimator, self.columns.numbers_
         comparison, name = Comparison(), given
         folds = Folds.of(X, y, numbers, self.regression, self.random_state)

@@ -196,7 +196,7 @@ def _hidden(text: str) -> str:
 
 
 def _loose_mark(text: str) -> str:
-    """Describe the first combining mark without a letter, or invisible on its letter."""
+    """Describe the first combining mark that has no letter, or is invisible on its letter."""
     letter = before = ""
     for c in unicodedata.normalize("NFD", text):
         mark = unicodedata.category(c)[0] == "M"

@@ -205,7 +205,7 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
     """Compute the confidence level of each of several audits from their joint level.
 
     The probability that any of the audits wrongly fails a model within alpha is at most
-    the sum over audits (Bonferroni), however the groups overlap.
+    the sum over audits (Bonferroni), for any overlap of the groups.
 
     Parameters
     ----------
