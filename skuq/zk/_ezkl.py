@@ -173,8 +173,9 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     """Check that a proving key ties each committed number that its circuit uses to the commitment.
 
     Without these ties, a prover could use any other numbers. The key states equality of cells as a
-    permutation: the entry of cell j is the name of the next cell in its cycle. Cells of the first column, the committed column, are named w^0, w^1, ... for a root of
-    unity w. The entry of a cell without ties is its own name.
+    permutation: the entry of cell j is the name of the next cell in its cycle. Cells of the first
+    column, the committed column, are named w^0, w^1, ... for a root of unity w. The entry of a cell
+    without ties is its own name.
     """
     size = 1 << shape.log_rows
     root = root_of_unity(shape.log_rows)
