@@ -23,7 +23,7 @@ from skuq.validation import warn_user
 
 
 def import_dgl() -> ModuleType:
-    """Import DGL with torch as its backend; if it is missing, the error names the extra."""
+    """Import DGL with torch as its backend; if DGL is missing, the error names the extra."""
     os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL prints a message
     import_optional("dgl.nn", extra="graph")
     return import_optional("dgl", extra="graph")
@@ -162,7 +162,7 @@ def _dgl_graph(graph: NodeGraph) -> Any:
 
 
 def _dgl_for_networks() -> ModuleType:
-    """Import DGL to call a network; if it is missing, the error explains how to do without it."""
+    """Import DGL to call a network; if DGL is missing, the error explains how to do without DGL."""
     try:
         return import_dgl()
     except ImportError as error:
@@ -319,7 +319,7 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 def forget_graph(network: nn.Module) -> None:
     """Empty and disable caches of PyG and DGL layers, such as ``GCNConv(..., cached=True)``.
 
-    A cache stores a function of the edges of the first graph, and would be used for every graph.
+    A cache stores a function of the first graph's edges, and would be used for every later graph.
     """
     for layer in network.modules():
         for switch in ("cached", "_cached"):

@@ -33,10 +33,10 @@ class NodeGraph:
     original : object
         The DGL or PyG graph that this graph was converted from, for networks of these libraries.
     similar : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
-        Adjacency matrix that joins each node with the ten nodes of the most similar features, by
-        the cosine of features diffused over the graph; symmetric, without self-loops. Computed at
-        the first access, in time quadratic in the number of nodes. Raises a ValueError if the
-        features are on disk.
+        Adjacency matrix that joins each node with the ten nodes whose features are most similar,
+        measured by the cosine of features diffused over the graph; symmetric, without self-loops.
+        Computed at the first access, in time quadratic in the number of nodes. Raises a ValueError
+        if the features are on disk.
     on_disk : bool
         Whether the features stay in a file and are read when they are used.
     device : torch.device
@@ -71,7 +71,7 @@ class NodeGraph:
         return f"NodeGraph(n_nodes={self.n_nodes}, n_edges={n_edges}, n_features={self.n_features})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeGraph:
-        return self  # so that scikit-learn's clone shares it
+        return self  # scikit-learn's clone shares the graph
 
     def __getstate__(self) -> dict[str, Any]:
         return {

@@ -54,8 +54,8 @@ def read_layer(
     """Evaluate a network by calling `run`, and record the representation in one of its layers.
 
     `layer` is -1 for the logits, -2 for the input of the last layer with a weight matrix, -3 for
-    the input of the layer before, and so on; or the name of a module, for its output. All axes of
-    the representation except the first are flattened.
+    the input of the layer before, and so on. The name of a module selects the output of the module.
+    All axes of the representation except the first are flattened.
     """
     if layer == -1:
         logits = run()

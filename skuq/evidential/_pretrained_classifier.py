@@ -237,7 +237,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
-    """Return `graph` if it is given, or else the graph of a `GraphClassifier`."""
+    """Return `graph` if it is given, otherwise the graph of the estimator if it has one."""
     model = unwrapped(estimator)
     _check_fitted_around(model)
     if graph is not None:

@@ -49,17 +49,17 @@ from skuq.validation import refuse_ineffective
 class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     """Evidence for the predictions of a pre-trained classifier.
 
-    A small head is trained on the frozen representations of a classifier to predict the amount
-    of evidence for each input; with the classifier's own probabilities it defines a Dirichlet
-    distribution over class probabilities. The classifier is never changed, and its predictions
-    are kept (unless `propagation` smooths them over a graph).
+    A small head is trained on the frozen representations of a classifier to predict the amount of
+    evidence for each input. Evidence and the classifier's own probabilities define a Dirichlet
+    distribution over class probabilities. The classifier is never changed, and its predictions are
+    kept (unless `propagation` smooths them over a graph).
 
     Parameters
     ----------
     estimator : object, default=None
         The pre-trained classifier. With a graph: a `GraphClassifier`, a `torch.nn.Module` that
         is called as ``network(graph, features)`` (DGL) or ``network(x, edge_index)`` (PyG) and
-        returns logits, a fitted skorch net around one, or a classifier of feature rows.
+        returns logits, a fitted skorch net around such a module, or a classifier of feature rows.
         Without a graph: anything that `skuq.models.adopt` accepts. A fitted estimator is used
         unchanged; an unfitted one is cloned and trained first. None trains a default network.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
@@ -75,16 +75,17 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
 default="auto"
         How uncertainty is averaged over neighbours after training, see `propagate`. "diffusion":
-        vacuity, averaged over random walks. "similarity": "diffusion", and then a second
-        diffusion over nodes with similar features, `NodeGraph.similar` (features in memory, up to
-        some ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
+        vacuity, averaged over random walks. "similarity": "diffusion", and then a second diffusion
+        over nodes with similar features, `NodeGraph.similar` (for graphs with features in memory
+        and up to some ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
         concentrations (Eq. 91). "both": "evidence" and then "vacuity". Only "evidence" and "both"
         change class probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
     batches : NodeBatches, default=None
-        With a graph and your own network: evaluate it on batches of nodes, each with the part of
-        the graph that their outputs depend on. None: all nodes in one pass.
+        With a graph and your own network: evaluate the network on batches of nodes, each with the
+        part of the graph on which the outputs of the batch depend. None: evaluate all nodes in one
+        pass.
     learning_rate : float, default=0.03
         Learning rate of Adam.
     max_epochs : int, default=200
@@ -99,8 +100,8 @@ default="auto"
     random_state : int, RandomState instance or None, default=None
         Seed of the head's initial weights, and of the training of an unfitted estimator.
     verbose : int, default=0
-        Whether skorch prints each epoch, and a progress bar is shown while a network is evaluated
-        in batches or on a graph whose features are on disk.
+        Whether skorch prints each epoch, and whether a progress bar is shown during the evaluation
+        of a network in batches or on a graph with features on disk.
 
     Attributes
     ----------
@@ -267,8 +268,8 @@ default="auto"
         -------
         EvidentialProbe
             A copy whose inputs are node ids of the new graph; the original is not changed. The
-            copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to
-            the one of `fit` counts as different.
+            copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to the
+            graph of `fit` counts as different.
 
         Raises
         ------
@@ -349,9 +350,9 @@ default="auto"
         Returns
         -------
         Uncertainty
-            Each part of shape (n_samples,). By default in units of probability: aleatoric is 1
-            minus the largest expected probability, and epistemic is the vacuity ``C / alpha_0``.
-            In nats with ``measure="information"``.
+            Each part of shape (n_samples,). By default, parts are in units of probability:
+            aleatoric is 1 minus the largest expected probability, and epistemic is the vacuity ``C
+            / alpha_0``. With ``measure="information"``, they are in nats.
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
@@ -383,10 +384,10 @@ default="auto"
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
-    """Build the samples of Eq. 15: the labelled rows, and with `all_rows` the unlabelled rows too.
+    """Build the samples of Eq. 15: the labelled rows and, with `all_rows`, the unlabelled rows.
 
-    With `all_rows` each row counts once in the regularisers, even if it is labelled several times
-    or has a sample weight. Without, sample weights count in every term of the loss.
+    With `all_rows`, each row counts once in the regularisers, even if it is labelled several times
+    or has a sample weight. Without `all_rows`, sample weights count in every term of the loss.
     """
     rows, weight = labelled.rows, labelled.weight
     if all_rows:

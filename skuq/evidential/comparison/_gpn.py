@@ -46,10 +46,10 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     ----------
     estimator : GraphClassifier
         Specifies the graph, the hidden layers and dropout of the encoder, and the settings of the
-        training; it is not fitted. The encoder acts on single nodes, so setting `architecture` or
-        `batch_norm` is an error. The default learning rate of `GraphClassifier` is too large for
-        this method: use ``learning_rate=3e-3, weight_decay=1e-3, max_epochs=500`` for citation
-        networks (see Notes).
+        training; it is not fitted. The encoder acts on single nodes; setting `architecture` or
+        `batch_norm` is therefore an error. The default learning rate of `GraphClassifier` is too
+        large for this method: use ``learning_rate=3e-3, weight_decay=1e-3, max_epochs=500`` for
+        citation networks (see Notes).
     n_latent : int, default=16
         Dimension of the latent space.
     n_flow_layers : int, default=10
@@ -61,7 +61,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     entropy_weight : float, default=1e-3
         Weight of the entropy of the Dirichlet distributions, which is subtracted from the loss.
     warm_up : int, default=5
-        Number of epochs at the start in which only the flows are trained.
+        Number of epochs at the start of the training in which only the flows are trained.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
 
@@ -76,13 +76,14 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     -----
     With a learning rate of 0.01, as in the authors' code, 2 of 4 fits on CoraML and AmazonPhoto
     failed: latent points moved to a region in which all densities and their gradients vanish, and
-    validation accuracy stayed at 0.2 and 0.6. At 3e-3 it was 0.88 to 0.93 in each of 5 fits. An
-    encoder with few hidden units fails in the same way, because dropout moves its latent points
-    by more than the width of the densities. The loss is a sum over nodes, as in the authors' code,
-    so weight decay has less effect the more nodes are labelled. Weight decay also applies to the
-    flows, which the authors' code excludes. `GraphClassifier` has 64 hidden units by default, as in
-    the authors' code; Yu et al. state 16. The certainty budget is ``sqrt(4 pi) ** n_latent``. For
-    Amazon the authors multiply it by the number of classes, which is not supported here.
+    validation accuracy stayed at 0.2 and 0.6. With a learning rate of 3e-3, the accuracy was 0.88
+    to 0.93 in each of 5 fits. An encoder with few hidden units also fails, because dropout moves
+    its latent points by more than the width of the densities. The loss is a sum over nodes, as in
+    the authors' code. Therefore, the more nodes are labelled, the less effect weight decay has.
+    Weight decay also applies to the flows, unlike in the authors' code. `GraphClassifier` has 64
+    hidden units by default, as in the authors' code; Yu et al. state 16. The certainty budget is
+    ``sqrt(4 pi) ** n_latent``. For Amazon's co-purchases, the authors multiply the budget by the
+    number of classes, which is not supported here.
 
     References
     ----------
@@ -263,7 +264,7 @@ class PosteriorLoss(nn.Module):
 
 
 def class_shares(codes: Tensor, weight: Tensor, n_classes: int) -> Tensor:
-    """Compute positive weighted class frequencies of shape (n_classes,), float32."""
+    """Compute weighted class shares, at least 1e-12 each, of shape (n_classes,), float32."""
     share = torch.bincount(codes, weights=weight.double(), minlength=n_classes)
     return (share / share.sum()).clamp_min(1e-12).float()
 

@@ -127,7 +127,7 @@ class LogitUncertainty(PretrainedClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
-            Inputs that the estimator was trained on; with a graph, ids of labelled nodes.
+            Inputs on which the estimator was trained; with a graph, ids of labelled nodes.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -197,7 +197,7 @@ class LogitUncertainty(PretrainedClassifier):
         -------
         Uncertainty
             Arrays of shape (n_samples,): the total is the score, and both parts are NaN. The unit
-            is nats for "entropy", probability for "max-score", and that of the logits for
+            is nats for "entropy", probability for "max-score", and the unit of the logits for
             "energy".
         """
         check_is_fitted(self)

@@ -34,8 +34,8 @@ class Problems:
     objective: Tensor  # (q, n_classes), weights of the class probabilities
     region: Region  # region of each problem in the free features
     # (q,): a problem is decided once its minimum is proven to differ from the threshold by more
-    # than the band. If the minimum is below, all problems of the same point are decided, because
-    # one counterexample suffices.
+    # than the band. If the minimum is below the threshold, all problems of the same point are
+    # decided, because one counterexample suffices.
     threshold: Tensor | None = None
     band: Tensor | None = None  # (q,)
 
@@ -280,7 +280,7 @@ class Search:
         # Boxes are not bisected if the fixed features contributed most of the slack.
         region = self._region(boxes)
         slope, radius, influence = variation
-        whole_box = region.is_box()[:, None]  # if the ball cuts a box, it may miss the face
+        whole_box = region.is_box()[:, None]  # a ball that cuts a box may miss its face
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
@@ -321,7 +321,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Range of derivatives of the objective over boxes (Eq. 26): centre, radius, up to a factor."""
+    """Range of derivatives of the objective over boxes, up to a factor (Eq. 26): centre, radius."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),

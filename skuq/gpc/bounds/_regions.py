@@ -1,8 +1,8 @@
 """Regions (boxes, optionally intersected with balls), and quadratic functions over them.
 
 `Region` contains the boxes and balls of many points, `BallParts` the balls relative to the centres
-of boxes, and `Moments` quadratic functions over boxes with error bounds. `box_minimum` is a lower
-bound on such functions. Equation numbers refer to the proofs page of the user guide
+of boxes, and `Moments` quadratic functions over boxes with error bounds. `box_minimum` computes
+lower bounds on such functions. Equation numbers refer to the proofs page of the user guide
 (`docs/guide/robust_gpc_proofs.rst`).
 """
 
@@ -127,8 +127,9 @@ class Region:
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
         """Centres and half-widths of the boxes, rounded outwards, and balls relative to them."""
-        # The origin is the centre of the box, or the centre of the ball if it lies in the box and
-        # is closer to all points of the region, for example if a domain clips many features.
+        # The origin is the centre of the box. However, the centre of the ball is used if it lies in
+        # the box and is closer to all points of the region, for example if a domain clips many
+        # features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)

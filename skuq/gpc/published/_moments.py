@@ -165,7 +165,7 @@ class Extremes(NamedTuple):
     lower: float
     upper: float
     at_lower: FloatArray  # (n_features,), input at which the relaxed function is close to `lower`
-    at_upper: FloatArray  # (n_features,), the same for `upper`
+    at_upper: FloatArray  # (n_features,), input for `upper`
 
 
 class LinearMinimum(NamedTuple):
@@ -207,14 +207,14 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     # With coefficients c, the minimum is a constant plus that of ``sum_i |c_i| max(0, gap_i(x))``.
     # Here ``gap_i`` is the difference between the linear and the constant bound on ``r_i``, lower
     # bounds for c_i >= 0 and upper bounds otherwise. The dual problem has one row per free feature.
-    # The bound is evaluated in closed form at a dual point, so that it is valid whatever the
+    # The bound is evaluated in closed form at a dual point; it is therefore valid for any
     # tolerances of the solver.
     (below, slope_below), (above, slope_above) = box.lines_below(), box.lines_above()
     pulled_down = coefficients >= 0
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
     gap = np.where(pulled_down, below - box.floor, box.ceiling - above)
     slope = np.where(pulled_down[:, None], slope_below, -slope_above)
-    # Scaled by the half-widths, because the tolerances of the solver are absolute.
+    # Slopes are scaled by the half-widths, because the tolerances of the solver are absolute.
     multipliers, t = _solve_dual(gap, slope * box.half_widths, np.abs(coefficients))
     t = t * box.half_widths
     value = constant + multipliers @ gap - np.abs(multipliers @ slope) @ box.half_widths
