@@ -351,8 +351,8 @@ default="auto"
         -------
         Uncertainty
             Each part of shape (n_samples,). By default, parts are in units of probability:
-            aleatoric is 1 minus the largest expected probability, and epistemic is the vacuity ``C
-            / alpha_0``. With ``measure="information"``, they are in nats.
+            aleatoric is 1 minus the largest expected probability, and epistemic is the vacuity
+            ``C / alpha_0``. With ``measure="information"``, they are in nats.
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 

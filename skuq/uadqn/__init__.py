@@ -1,8 +1,8 @@
 """Uncertainty-aware deep Q-learning, and anchored quantile regression for tables.
 
-Names that need stable-baselines3 (extra ``rl``) are imported at the first access. After ``import
-gymnasium``, ``gymnasium.make("skuq.uadqn:CliffWind-v0")`` finds the environment in any process,
-such as the worker processes of stable-baselines3's `SubprocVecEnv`.
+Names that need stable-baselines3 (extra ``rl``) are imported at the first access. After
+``import gymnasium``, ``gymnasium.make("skuq.uadqn:CliffWind-v0")`` finds the environment in any
+process, such as the worker processes of stable-baselines3's `SubprocVecEnv`.
 """
 
 import sys

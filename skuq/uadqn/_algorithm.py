@@ -265,9 +265,9 @@ class UADQNAlgorithm(QuantileDQN):
     the same targets, each regularised towards its own random initialisation (randomised MAP
     sampling [2]_). The aleatoric variance is the covariance of the two networks' quantiles, and the
     epistemic variance is half the mean squared difference of these quantiles (Eq. 7). From the
-    first step on, actions are chosen by Thompson sampling, with mean ``mean - aleatoric_factor *
-    sigma_aleatoric`` and variance ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy
-    exploration is not used.
+    first step on, actions are chosen by Thompson sampling, with mean
+    ``mean - aleatoric_factor * sigma_aleatoric`` and variance
+    ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy exploration is not used.
 
     Parameters
     ----------

@@ -68,8 +68,8 @@ class TrainingHistory(BaseCallback):
     - ``epistemic``, ``aleatoric``: mean variances of the chosen actions' returns, in squared units
       of the return. NaN for agents that do not estimate them, which have no attribute ``decision``.
       Means over all environments if there are several;
-    - ``exploratory``: share of actions that do not maximise the agent's own values. Means and NaN
-      as for the variances.
+    - ``exploratory``: share of actions that do not maximise the agent's own values. Averaged over
+      environments, and NaN for the same agents, as the variances are;
 
     Parameters
     ----------

@@ -447,7 +447,7 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
         raise ValueError(f"Observations contain NaN, or are infinite as {space.dtype}.")
     refuse_unusable(converted, "Observation {}".format)
-    counted = converted.dtype.kind in "biu"  # cells, states, pixels: fixed range
+    counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
         raise ValueError(f"Observations must be elements of {space}, but some values are not.")
     return converted

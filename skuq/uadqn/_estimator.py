@@ -64,7 +64,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     action: aleatoric (chance, the risk) and epistemic (lack of experience). ``X`` of `fit` and
     `score` contains environment seeds; a grid search thus scores hyperparameters on held-out seeds.
     ``X`` of the other methods contains observations. Requires extra ``rl`` (stable-baselines3).
-    `skuq.uadqn.UADQNAlgorithm` has the same agent with the interface of stable-baselines3.
+    `skuq.uadqn.UADQNAlgorithm` provides the same agent with the interface of stable-baselines3.
 
     Parameters
     ----------

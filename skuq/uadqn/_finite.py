@@ -1,7 +1,7 @@
 """Validation that all observations and rewards of an agent are finite.
 
-Otherwise, a NaN observation would make all values NaN, and an infinite reward would make all
-targets infinite, without an error.
+Without this validation, a NaN observation would make all values NaN, and an infinite reward would
+make all targets infinite, without an error.
 """
 
 from __future__ import annotations

@@ -283,9 +283,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict an interval for the target of each input.
 
-        The interval lies between two quantiles and is widened where the networks disagree: both
-        deviations are treated as independent and summed. It is not calibrated: in regions with many
-        training samples, its coverage tends to exceed the requested coverage.
+        The interval lies between two quantiles and is widened where the networks disagree:
+        distances of the quantiles from the median and the deviation between networks add in
+        quadrature. It is not calibrated: in regions with many training samples, its coverage tends
+        to exceed the requested coverage.
 
         Parameters
         ----------

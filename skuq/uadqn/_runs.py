@@ -270,7 +270,7 @@ def _new_algorithm(config: RunConfig, device: str) -> Any:
         refused.callback(env.close)
         unsaved = f"Environment {config.env!r} cannot be pickled, so no checkpoint can be saved"
         with _refusing(unsaved):
-            cloudpickle.dumps(env)  # if this fails, fail before training
+            cloudpickle.dumps(env)  # fail before training, not at the first checkpoint
         with _refusing(f"The agent for {config.env!r} cannot be created"):
             policy = policy_for(env.observation_space)
             algorithm = METHODS[config.method](
