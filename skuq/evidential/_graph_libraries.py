@@ -179,11 +179,11 @@ def call_on_original(
 ) -> Tensor:
     """Evaluate a network on a DGL or PyG graph with given features, see `call_on_graph`."""
     if not _is_of_pyg(original):
-        there = original.local_var().to(device)  # a copy, since a network may write to its graph
+        there = original.local_var().to(device)  # a copy, because a network may write to its graph
         there.ndata["feat"] = features.to(device)
         outputs = network(there, there.ndata["feat"])
     elif takes_data(network):
-        data = copy(original)  # since a network may alter it
+        data = copy(original)  # a network may alter it
         data.x = features
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
@@ -206,7 +206,7 @@ def call_on_original(
 
 
 def _given_features(graph: NodeGraph) -> Tensor | None:
-    """Features in the user's dtype; None if the original graph does not store them as a tensor."""
+    """Features in the user's dtype; None if the original graph does not store a tensor."""
     original = graph.original
     if original is None:
         return None

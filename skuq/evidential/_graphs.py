@@ -22,7 +22,8 @@ from skuq.evidential._sparse_features import Features, as_features, as_scipy, sa
 class NodeGraph:
     """An undirected graph with node features.
 
-    Build it with `as_node_graph`. A graph is immutable, so `copy.deepcopy` returns the same object.
+    Build it with `as_node_graph`. Because a graph is immutable, `copy.deepcopy` returns the same
+    object.
 
     Attributes
     ----------
@@ -213,7 +214,7 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
 
 
 def prepare_propagation(graph: NodeGraph, scheme: str | None) -> None:
-    """Compute similar nodes if the scheme needs them, so that errors are raised before training."""
+    """Compute similar nodes before training if the scheme needs them, to raise errors early."""
     if scheme == "similarity":
         _ = graph.similar
 

@@ -1,10 +1,10 @@
 """Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
 
 For each batch, a subgraph is built on which the network returns the same outputs for the batch as
-on the whole graph. The subgraph contains the nodes of the batch, all nodes whose messages reach
-them, and one placeholder for all other nodes. Edges that leave the subgraph end at the placeholder.
-Nodes thereby keep their degrees, by which convolutions divide. The placeholder's messages do not
-reach the batch.
+on the whole graph. The subgraph contains the nodes of the batch, all nodes whose messages reach the
+batch, and one placeholder for all other nodes. Edges that leave the subgraph end at the
+placeholder. Nodes thereby keep their degrees, by which convolutions divide. The placeholder's
+messages do not reach the batch.
 
 The receptive field of a network is measured by calling it. The number of layers would not determine
 it: a layer of a user's network may reach several hops, divide by degrees, or send messages against
@@ -51,7 +51,7 @@ class NodeBatches(BaseEstimator):
     max_neighbors : int, default=None
         Maximum number of edges into each node, apart from a self-loop. If a node has more edges,
         `max_neighbors` of them are drawn at random. None keeps all edges; the result then equals
-        that of one pass over the whole graph.
+        the result of one pass over the whole graph.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class Edges:
         position = np.full(self.n_nodes, len(members), np.int32)  # the last is the placeholder
         position[members] = np.arange(len(members))
         source, target = position[self.source[kept]], position[self.target[kept]]
-        if len(kept):  # some layers raise for nodes of in-degree 0, so add a self-loop
+        if len(kept):  # add a self-loop: some layers raise for in-degree 0
             kept = np.append(kept, kept[0])
             source, target = (np.append(ends, len(members)) for ends in (source, target))
         return Part(np.append(members, nodes[0]), source, target, self.ids[kept])

@@ -61,7 +61,7 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         is called as ``network(graph, features)`` (DGL) or ``network(x, edge_index)`` (PyG) and
         returns logits, a fitted skorch net around such a module, or a classifier of feature rows.
         Without a graph: anything that `skuq.models.adopt` accepts. A fitted estimator is used
-        unchanged; an unfitted one is cloned and trained first. None trains a default network.
+        unchanged; an unfitted estimator is cloned and trained first. None trains a default network.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph, in a form that `as_node_graph` accepts; `X` then holds node ids. None: the
         graph of `estimator` if it is a `GraphClassifier`; for any other estimator, no graph is
@@ -198,8 +198,8 @@ default="auto"
         y : array-like of shape (n_samples,)
             Class labels. With a mask: labels of the selected nodes, or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
+            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Data for early stopping. None: training runs for `max_epochs`.
 
@@ -212,10 +212,10 @@ default="auto"
         ------
         ValueError
             If inputs, graph or node ids are invalid, the layer does not exist, `y` has labels that
-            the estimator does not predict, the training diverges, "similarity" is requested for
-            features on disk, or a parameter has no effect: `propagation` or `batches` without a
-            graph, `batches` with a `GraphClassifier`, `patience` without validation data, levels
-            of evidence in `loss` without the regulariser that uses them.
+            the estimator does not predict, the training diverges, or "similarity" is requested for
+            features on disk. Also if a parameter has no effect: `propagation` or `batches` without
+            a graph, `batches` with a `GraphClassifier`, `patience` without validation data, or
+            levels of evidence in `loss` without the regulariser that uses these levels.
         TypeError
             If `estimator` is of an unsupported type.
         """

@@ -20,8 +20,8 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
 
     Features are first diffused over the graph and then compared by their cosine. In a citation
     graph, one paper has only a few words, but the words of its neighbourhood identify its subject.
-    Nodes of an unlabelled class are close in diffused features even if few edges join them. A node
-    whose neighbourhood has only zero features stays isolated.
+    Nodes of an unlabelled class have similar diffused features even if few edges join these nodes.
+    A node whose neighbourhood has only zero features stays isolated.
     """
     diffused = normalize(diffuse(adjacency, _compressed(normalize(features))))
     described = np.flatnonzero(diffused.any(axis=1))

@@ -167,7 +167,7 @@ def _mapped(values: np.memmap[Any, Any]) -> Tensor:
     for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
         _check_finite(values[rows])
     with warnings.catch_warnings():
-        # Features are never written to, so a read-only map is safe.
+        # A read-only map is safe, because features are never written to.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(values)
 

@@ -118,7 +118,7 @@ def labelled_nodes(
 ) -> LabelledData:
     """Validate the arguments of `fit`.
 
-    `known_classes` are those of a trained model, which may include classes absent from `y`.
+    `known_classes` are the classes of a trained model; they may include classes absent from `y`.
     """
     ids, labels = _checked_pair(graph, X, y)
     check_several_classes(labels)

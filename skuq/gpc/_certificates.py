@@ -89,8 +89,8 @@ class Certificate(NamedTuple):
         "safe" (proven), "unsafe" (a counterexample was found) or "undecided".
     margin_lower, margin_upper : ndarray of shape (n,), float64
         Bounds on the smallest margin in the region, refined only until the decision was certain.
-        The margin is the probability of the class minus that of the most probable other class; with
-        `delta` or `tolerance`, it is the allowed change minus the actual change.
+        The margin is the probability of the class minus the probability of the most probable other
+        class; with `delta` or `tolerance`, it is the allowed change minus the actual change.
     counterexample : ndarray of shape (n, n_features), float64
         Point of the region with a different prediction if "unsafe", otherwise NaN.
     n_regions : ndarray of shape (n,), int64
@@ -227,7 +227,7 @@ def _safety_of_many(
 def _predicted_margins(
     model: ProbabilityModel, points: FloatArray, labels: NDArray[np.intp]
 ) -> FloatArray:
-    """Probability minus the largest other one; above 0 if and only if the class is predicted."""
+    """Probability minus the largest other probability; above 0 if and only if it is predicted."""
     proba, rows = model.probabilities(points), np.arange(len(points))
     others = proba.copy()
     others[rows, labels] = -np.inf
@@ -348,7 +348,7 @@ def certificate(
 
 
 def per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
-    """Convert a progress callback that counts points to one that counts minimisations."""
+    """Convert a progress callback: it counts points, the result counts minimisations."""
     if progress is None:
         return None
     done = [0, 0]

@@ -77,7 +77,7 @@ class RegionSearchMixin(ABC):
         time limit is divided equally among the batches.
         """
         model, n = self._region_model(), len(of_points[0])
-        model.prepare()  # once in this process instead of in every worker
+        model.prepare()  # once in this process, not in every worker
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))

@@ -64,10 +64,11 @@ class RobustGPRegressor(
         `noise_level`, the noise variance, is optimised. None stands for a constant times an RBF
         whose initial length-scale is the spread of the data, plus a WhiteKernel.
     alpha : float or array-like of shape (n_samples,), default=1e-10
-        Known noise variance, in addition to that of a WhiteKernel: one value for all targets, or
-        one for each training target. With `normalize_y`, in units of the variance of `y`.
+        Known noise variance, which is added to the noise variance of WhiteKernels: one value for
+        all targets, or one for each training target. With `normalize_y`, it is in units of the
+        variance of `y`.
     normalize_y : bool, default=True
-        Whether to standardise `y` during the fit, so that results do not depend on its unit.
+        Whether to standardise `y` during the fit; results then do not depend on the unit of `y`.
         scikit-learn's default is False.
     optimizer : {"lbfgs"} or None, default="lbfgs"
         Method that maximises the marginal likelihood over the hyperparameters of the kernel. None

@@ -121,7 +121,7 @@ def _skorch_classifier(
     classes, codes = np.unique(y, return_inverse=True)
     net = clone(estimator)
     if getattr(net, "classes", None) is not None:
-        net.set_params(classes=None)  # the net is trained on class codes instead of labels
+        net.set_params(classes=None)  # the net is trained on class codes, not on labels
     dtype = net_dtype(net)
     X = X.astype(dtype, copy=False)
     binary = is_skorch_net(net, "NeuralNetBinaryClassifier")

@@ -74,7 +74,7 @@ class Given:
         return self.estimator is not None and is_fitted(self.estimator)
 
     def warn_of_retraining(self) -> None:
-        """Warn if the estimator is already fitted, because a clone will be trained instead."""
+        """Warn if the estimator is already fitted, because a clone of it will be trained."""
         if hasattr(self.estimator, "fit") and self.is_fitted:
             warn_user(
                 f"This {type(self.estimator).__name__} is fitted already; a clone of it is trained "

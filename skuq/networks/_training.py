@@ -98,7 +98,7 @@ def train(
 
     Parameters
     ----------
-    module : torch.nn.Module or callable without arguments that returns one
+    module : torch.nn.Module, or callable without arguments that returns a module
         Network, trained in place. A callable is called after seeding; `seed` then also determines
         the initial weights.
     criterion : torch.nn.Module

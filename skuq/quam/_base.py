@@ -1,6 +1,6 @@
 """Base class of QUAM's classifier and regressor: the search on a pool, and its evaluation.
 
-The gradient searches, and torch with them, are imported only when a network is searched.
+The gradient searches, which need torch, are imported only when a network is searched.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
-        """Search on the user's pool or a generated one; a pointwise search does nothing here."""
+        """Search on the user's pool or a generated pool; a pointwise search does nothing here."""
         self.__dict__.pop("_found", None)  # left by an earlier fit
         search = self.search_
         if search.pointwise:

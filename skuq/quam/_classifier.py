@@ -171,7 +171,7 @@ class QUAMClassifier(
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMClassifier:
-        """Train the model, or use a frozen one, and search adversarial models on a pool.
+        """Train the model, or use a frozen model, and search adversarial models on a pool.
 
         Parameters
         ----------

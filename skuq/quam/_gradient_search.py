@@ -130,7 +130,7 @@ class GradientSearch(Search):
         "prior_precision": [Interval(Real, 0, None, closed="left")],
         "train_batch_size": [Interval(Integral, 1, None, closed="left")],
     }
-    # First step size divided by the last one.
+    # First step size divided by the last step size.
     _shortening: ClassVar[float]
 
     def check_suits(self, estimator: Any) -> None:

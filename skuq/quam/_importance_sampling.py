@@ -255,7 +255,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """Return, for each search, the model of largest divergence among those within gamma.
+    """Return, for each search, the model of largest divergence among the models within gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).

@@ -63,7 +63,8 @@ class PoolSearch(GradientSearch):
     pool : "auto" or callable, default="auto"
         Source of the pool if `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`, which
         alters training inputs. It leaves out unseen categories and numbers out of range if the
-        model raises an error for them. A callable receives the training inputs and returns a pool.
+        model raises an error for such values. A callable receives the training inputs and returns a
+        pool.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
         Weights of the network that are searched. "all": all weights. "linear": all weights from the
         first linear layer on; the features before this layer are computed only once. "last": the

@@ -35,7 +35,7 @@ _MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # nodes of the quadrature
 # Mixture components below this weight are dropped; each changes the result by less than 1e-8.
 _NEGLIGIBLE = 1e-10
-_PAIRS_AT_ONCE = 2**18  # pairs of mixture components in one batch, over all its points
+_PAIRS_AT_ONCE = 2**18  # number of pairs of mixture components in a batch, over all its points
 
 
 class Gaussians(NamedTuple):

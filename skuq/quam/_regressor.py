@@ -192,7 +192,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
-        """Train the model, or use a frozen one, and search adversarial models on a pool.
+        """Train the model, or use a frozen model, and search adversarial models on a pool.
 
         Parameters
         ----------

@@ -108,7 +108,7 @@ class Found(ABC):
         return self
 
     def centre(self, inputs: Any) -> FloatArray | None:
-        """Outputs of the model that replaces the given model in the mixture; None without one."""
+        """Outputs of the model that replaces the given model in the mixture; None if it is kept."""
         return None
 
 

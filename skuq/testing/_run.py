@@ -158,7 +158,7 @@ def parametrize_with_uncertainty_checks(
 
 
 def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]:
-    """Yield the checks, ordered so that the first failure describes the defect best."""
+    """Yield the checks in an order in which the first failure describes the defect best."""
     tags = get_tags(estimator)
     yield _checks.check_parameters
     yield _checks.check_result

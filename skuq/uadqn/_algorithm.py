@@ -71,7 +71,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         "GridPolicy": GridPolicy,
         "MultiInputPolicy": MultiInputPolicy,
     }
-    LOSS_INTERVAL: ClassVar[int] = 100  # updates from one logged loss to the next
+    LOSS_INTERVAL: ClassVar[int] = 100  # number of updates between logged losses
     policy: MlpPolicy
     replay_buffer: ReplayBuffer
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
@@ -173,7 +173,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of the prior; does nothing here, since a value network has no prior."""
+        """Add the gradient of the prior. This method does nothing: a value network has no prior."""
 
     def _on_step(self) -> None:
         self._n_calls += 1
@@ -215,7 +215,7 @@ class Decision(NamedTuple):
 
     epistemic: float  # variances in squared units of the return (Eq. 7)
     aleatoric: float
-    exploratory: float  # share of actions other than the best one by risk-adjusted value
+    exploratory: float  # share of actions that do not maximise the risk-adjusted value
 
 
 def _setting_of_the_policy(name: str) -> Any:
@@ -287,7 +287,7 @@ class UADQNAlgorithm(QuantileDQN):
         1), which counts epistemic uncertainty as risk.
     noise_scale : float, default=1.0
         Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
-        more strongly towards their initial weights. 0 trains them without a prior.
+        more strongly towards their initial weights; with 0, there is no prior.
     prior_scale : float, default=None
         Standard deviation of the prior on weights. None: standard deviation of the auxiliary
         networks' initial weights.
@@ -378,7 +378,7 @@ class UADQNAlgorithm(QuantileDQN):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are those of `sb3_contrib.QRDQN.load`.
+        """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`.
 
         Any parameter can be overridden: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
         """
@@ -398,7 +398,7 @@ class UADQNAlgorithm(QuantileDQN):
     ) -> tuple[np.ndarray, Any]:
         """Choose actions by Thompson sampling, or by the highest value if `deterministic`.
 
-        Parameters and results are those of `sb3_contrib.QRDQN.predict`.
+        Parameters and results are as in `sb3_contrib.QRDQN.predict`.
         """
         return self.policy.predict(observation, state, episode_start, deterministic)
 
@@ -455,7 +455,7 @@ class UADQNAlgorithm(QuantileDQN):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> UADQNAlgorithm:
-        """Train for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""
+        """Train for a number of steps; arguments are as in `sb3_contrib.QRDQN.learn`."""
         return super().learn(
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )

@@ -93,8 +93,7 @@ class DQNMultiInputPolicy(DQNMlpPolicy):
 class DQNAlgorithm(FiniteExperience, DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
 
-    The Huber loss and the initial weights are those of stable-baselines3; gradients are not
-    clipped.
+    The Huber loss and the initial weights are as in stable-baselines3; gradients are not clipped.
 
     Parameters
     ----------

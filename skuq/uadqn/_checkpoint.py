@@ -66,10 +66,10 @@ class TrainingHistory(BaseCallback):
     - ``falls``: number of steps with a true ``info["fell"]``; 0 if the environment does not report
       it;
     - ``epistemic``, ``aleatoric``: mean variances of the chosen actions' returns, in squared units
-      of the return. NaN for agents that do not estimate them, which have no attribute ``decision``.
-      Means over all environments if there are several;
+      of the return. NaN for agents that do not estimate variances; such agents have no attribute
+      ``decision``. Averaged over all environments if there are several;
     - ``exploratory``: share of actions that do not maximise the agent's own values. Averaged over
-      environments, and NaN for the same agents, as the variances are;
+      environments, and NaN for agents that do not estimate variances.
 
     Parameters
     ----------
@@ -434,7 +434,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Restore the states that `random_states` returned, except those of absent GPUs."""
+    """Restore the states that `random_states` returned, except states of absent GPUs."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002
     torch.set_rng_state(states["torch"])
@@ -444,7 +444,7 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Restore the global generators at the end of a block that draws from them or seeds them.
+    """Restore the states of the global random generators at the end of a block.
 
     Because threads share the generators, a lock admits one block at a time.
     """

@@ -231,7 +231,7 @@ def _by_id(name: str, **options: Any) -> Env:
 
 
 def ensure_registered(env: Any) -> None:
-    """Register MinAtar's ids with gymnasium, since importing MinAtar does not register them."""
+    """Register MinAtar's ids with gymnasium, because importing MinAtar does not do so."""
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:
         import_optional("minatar.gym", extra="rl").register_envs()

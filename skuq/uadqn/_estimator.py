@@ -97,12 +97,12 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Type of the networks. "CnnPolicy" is for images, "GridPolicy" for small grids (height,
         width, channels). "auto" chooses by the observation space.
     algorithm_kwargs : dict, default=None
-        Further arguments of `skuq.uadqn.UADQNAlgorithm`, including those of stable-baselines3's
-        DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the
-        first update, here 200; actions are chosen by uncertainty from the first step),
-        ``batch_size`` (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs``
-        (``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so
-        on. Parameters of this estimator must not be in it.
+        Further arguments of `skuq.uadqn.UADQNAlgorithm`, including arguments of stable-baselines3's
+        DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the first
+        update, here 200; actions are chosen by uncertainty from the first step), ``batch_size``
+        (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs`` (``net_arch``,
+        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on. Parameters of
+        this estimator must not be in it.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
         has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which

@@ -53,9 +53,9 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     -------
     ActionEstimate
         The expected return ``value``, and two standard deviations of the return, ``epistemic`` and
-        ``aleatoric``, NaN if the agent does not estimate them. UA-DQN estimates both. QR-DQN
-        estimates only ``aleatoric``, which then includes epistemic uncertainty. Bootstrapped DQN
-        estimates only ``epistemic``, and DQN neither.
+        ``aleatoric``; an uncertainty that the agent does not estimate is NaN. UA-DQN estimates
+        both. QR-DQN estimates only ``aleatoric``, which then includes epistemic uncertainty.
+        Bootstrapped DQN estimates only ``epistemic``, and DQN neither.
 
     Examples
     --------

@@ -155,7 +155,8 @@ class _VmappedExtractor(nn.Module):
 def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
 ) -> tuple[nn.Module, int]:
-    """Build the feature extractors of several networks as one module; return it and its width."""
+    """Build the feature extractors of several networks as one module; return this module and its
+    width."""
     # Outputs have shape (n_members, n_samples, features), or (n_samples, features) if the extractor
     # has no trainable weights; the networks then share features. Frozen weights are kept as set by
     # `make`; trainable weights of linear and convolutional layers are initialised again.
@@ -363,8 +364,8 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
     init_gain : float, default=2**0.5
         Gain of the value network's orthogonal initialisation.
     prior_gain : float, default=3.0
-        Gain of the auxiliary networks' initialisation. A larger gain makes them differ more before
-        training.
+        Gain of the auxiliary networks' initialisation. With a larger gain, the networks differ more
+        before training.
     n_auxiliary : int, default=0
         Number of auxiliary networks, set by the algorithm.
     epistemic_factor, aleatoric_factor : float, default=0.0

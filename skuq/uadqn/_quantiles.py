@@ -125,7 +125,7 @@ def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
     """Compute the share of targets below each quantile."""
     n_targets, quantiles = targets.shape[-1], quantiles.detach()
     if n_targets <= MANY_TARGETS:
-        # Write comparisons as floats, since summing booleans is slower.
+        # Write comparisons as floats, because summing booleans is slower.
         pairs = quantiles.new_empty(*quantiles.shape, n_targets)
         return torch.gt(quantiles[..., None], targets[:, None], out=pairs).sum(-1) / n_targets
     rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()

@@ -188,10 +188,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Integer weights are
-            exactly equivalent to repeated samples if all samples are in one batch; with several
-            batches, results differ because batches are random.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
+            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Integer
+            weights are exactly equivalent to repeated samples if all samples are in one batch; with
+            several batches, results differ because batches are random.
 
         Returns
         -------

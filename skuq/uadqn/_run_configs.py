@@ -211,7 +211,8 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Raise if a run would be resumed with a configuration that differs from the original one.
+    """Raise if a run would be resumed with a configuration that differs from the original
+    configuration.
 
     For UA-DQN, the number of steps may increase, because the algorithm does not depend on it.
     """

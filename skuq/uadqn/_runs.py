@@ -7,7 +7,8 @@ only with ``trust=True``.
 
 Each seed is trained in a separate process. With all seeds stacked into one computation, an update
 would take a third less time for CartPole, but not less for MinAtar's games
-(``benchmarks.uadqn_seeds``), and rounding would make the result of each seed depend on the others.
+(``benchmarks.uadqn_seeds``), and rounding would make the result of each seed depend on the other
+seeds.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Create a folder if necessary, and lock it, to allow training in it by only one process.
 
     The operating system releases the lock when the process ends. The lock file is kept: if it were
-    removed, a second process could lock the removed file while a third locks a new one.
+    removed, a second process could lock the removed file while a third process locks a new file.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -219,7 +220,7 @@ def _train(
 
 
 class _Saver(ExactCheckpointCallback):
-    """Callback that saves checkpoints, and writes the history so that a run can be monitored."""
+    """Callback that saves checkpoints, and writes the history to let users monitor the run."""
 
     def __init__(self, folder: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__(folder / CHECKPOINTS, save_freq, history, env_name)
@@ -398,10 +399,10 @@ def train_seeds(
 ) -> Iterator[SeedOutcome]:
     """Train an agent with several seeds, each in a separate process and folder.
 
-    Each run equals `train_run` with the same seed; repeat an interrupted call to resume it. The
-    iterator is lazy: runs are trained while you iterate over it. The number of threads per process
-    is the number of cores divided by the number of processes, and results equal those of a single
-    run with this number of threads.
+    The result of each run equals the result of `train_run` with the same seed. To resume after an
+    interruption, repeat the call. The iterator is lazy: runs are trained while you iterate over it.
+    The number of threads per process is the number of cores divided by the number of processes, and
+    results equal the results of a single run with this number of threads.
 
     Parameters
     ----------

@@ -88,8 +88,8 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     References
     ----------
     Stadler, Charpentier, Geisler, Zuegner, Guennemann, "Graph Posterior Network: Bayesian
-    Predictive Uncertainty for Node Classification", NeurIPS 2021. Defaults are those for
-    citation networks; for Amazon's co-purchases Yu et al., AISTATS 2025, Appendix C.3, use
+    Predictive Uncertainty for Node Classification", NeurIPS 2021. Defaults are the values for
+    citation networks. For Amazon's co-purchases, Yu et al., AISTATS 2025, Appendix C.3, use
     ``n_latent=10, teleport=0.2, entropy_weight=1e-5`` and a weight decay of 5e-4.
 
     Examples

@@ -81,8 +81,8 @@ class _Variation(NamedTuple):
 class Search:
     """Branch and bound for many problems at once; each round bounds boxes of all open problems.
 
-    The state of problems and boxes is kept on the CPU, so that selecting boxes does not wait for
-    the device. Bounds of boxes and values at points are computed on the device of the posterior.
+    The state of problems and boxes is kept on the CPU; selecting boxes thus does not wait for the
+    device. Bounds of boxes and values at points are computed on the device of the posterior.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Search:
             self._refine(boxes.select(part), first[part])
 
     def _refine(self, boxes: _Pool, first: Tensor) -> None:
-        """Bound boxes and split them; `first` marks the box with the smallest bound per problem."""
+        """Bound and split boxes; `first` marks the box with the smallest bound of each problem."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
         problems, index = self.device_problems, boxes.problem.to(self.device)
         lower, upper, best = self._to_device(boxes.lower, boxes.upper, self.best[boxes.problem])
@@ -296,7 +296,7 @@ class Search:
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
     def _shrink(self) -> None:
-        """Shrink boxes to the bounding box of their part within the ball; drop empty ones."""
+        """Shrink boxes to the bounding box of their part within the ball; drop empty boxes."""
         if self.problems.region.radius is not None:
             region, kept = self._region(self.pool).shrink()
             pool = self.pool._replace(lower=region.lower, upper=region.upper)

@@ -192,7 +192,7 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of the moments in a box from independent ones with variances D (Eq. 36)."""
+    """Largest distance of moments in a box from independent Gaussians of variances D (Eq. 36)."""
     # A shift of the means that all classes share is removed.
     D = parts.D
     precision = 1 / D

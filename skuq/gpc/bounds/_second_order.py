@@ -1,7 +1,7 @@
 """Bounds on softmax averages of three classes from their second-order expansion.
 
-The error of a linearisation is of second order in the widths of a box. The quadratic functions
-here include all second-order terms, so that the error is of third order. Equation numbers and
+The error of a linearisation is of second order in the widths of a box. The quadratic functions in
+this module include all second-order terms; their error is of third order. Equation numbers and
 symbols refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 

@@ -33,7 +33,7 @@ from skuq.gpc.inference._softmax_averages import (
 from skuq.information import entropy
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
-_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable one is used
+_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used
 _ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
 TIE = 1e-9  # probabilities that differ by less count as equal
 UNSURE = 0.0125  # error of probabilities for more than three classes

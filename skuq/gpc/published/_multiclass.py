@@ -2,9 +2,9 @@
 
 The latent space is partitioned into boxes. Over each box, the softmax is bounded by its values at
 two vertices. The Gaussian probability of a box is bounded as a product of conditional probabilities
-of one latent function given the following ones. Numbers of propositions and lemmas refer to Blaas
-et al., "Adversarial Robustness Guarantees for Classification with Gaussian Processes", AISTATS
-2020.
+of each latent function given the following functions. Numbers of propositions and lemmas refer to
+Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian Processes",
+AISTATS 2020.
 
 Because the boxes cover the whole latent space, the bounds are valid for any number of intervals.
 The number determines how tight they are: the conditional mean of a latent function varies over a
@@ -61,7 +61,7 @@ class Interval:
 
 
 def conditionals(covariance: Interval) -> list[tuple[Interval, Interval]]:
-    """Regression coefficients and variance of each latent function given the following ones."""
+    """Regression coefficients and variance of each latent function given all following ones."""
     # covariance (L, L) -> for each i the coefficients (L - 1 - i,) and the variance ()
     # Proposition 4, with I = i + 1, ..., L: ``Sigma_{i,I} Sigma_{I,I}^-1``, and Sigma_i^f. The
     # functions are eliminated from the last to the first.
