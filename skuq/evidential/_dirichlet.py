@@ -32,8 +32,8 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
         "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 omits the
         1). The epistemic part is the vacuity ``C / alpha_0`` (Eq. 7), which is at most 1 unless Eq.
         91 has lowered the concentrations. The total is the sum of both parts; it is a score, not a
-        probability. "information", in nats: the total is the entropy of the expected probabilities,
-        the aleatoric part is the expected entropy, and the epistemic part is the mutual information
+        probability. "information", in nats: the total is the entropy of the expected probabilities.
+        The aleatoric part is the expected entropy. The epistemic part is the mutual information
         between the class and the class probabilities.
 
     Returns
@@ -110,8 +110,8 @@ def propagate(
     References
     ----------
     Yu et al., AISTATS 2025, Eq. 90 and 91, and the settings stated below these equations. The paper
-    swaps the weights of the two schemes; the weights used here are those of the works cited in the
-    paper. The paper prints Eq. 90 for the strength alpha_0, but propagates the vacuity
+    swaps the weights of the two schemes; the weights used here are taken from the works cited in
+    the paper. The paper prints Eq. 90 for the strength alpha_0, but propagates the vacuity
     ``C / alpha_0`` according to Section 4.1. Only with the vacuity do results come near the printed
     ones: a few nodes of enormous strength dominate a mean of strengths.
 

@@ -40,10 +40,10 @@ def as_node_graph(graph: Any) -> NodeGraph:
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         A `dgl.DGLGraph` with features in ``ndata["feat"]``; an object with ``edge_index`` and
-        ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features), where
-        adjacency is a square matrix, dense or scipy sparse, or a DGLGraph, and features are a
-        matrix, dense or sparse. Features in a float32 `numpy.memmap`, such as
-        ``numpy.load(path, mmap_mode="r")``, stay on disk.
+        ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features). Adjacency is a
+        square matrix (dense or scipy sparse) or a DGLGraph; features are a matrix (dense or
+        sparse). Features in a float32 `numpy.memmap`, such as ``numpy.load(path, mmap_mode="r")``,
+        stay on disk.
 
     Returns
     -------

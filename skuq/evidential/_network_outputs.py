@@ -17,7 +17,8 @@ from skuq.networks import moved, on_device, rows_at_once
 
 Layer = int | str
 
-# Name of the submodule in which torch stores parametrised weights, such as by `spectral_norm`.
+# Name of the submodule in which torch stores parametrised weights, such as those of
+# `spectral_norm`.
 _PARAMETRIZATIONS = "parametrizations"
 
 

@@ -250,7 +250,7 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 def _check_fitted_around(model: Any) -> None:
     """Raise if an unfitted wrapper, such as a grid search, contains a `GraphClassifier`.
 
-    The wrapper must be fitted on node ids, but here it would be trained on features.
+    The wrapper must be fitted on node ids, but the calling method would train it on features.
     """
     inside, level = model, unwrap(model, fitted=False)
     while level is not None:

@@ -319,8 +319,8 @@ class RegionQueriesMixin(RegionSearchMixin):
         gamma : float
             Largest change of each feature, up and down, in the unit of the feature.
         class_ : label, default=None
-            Class whose probability is explained. None selects the second of two classes, and the
-            predicted class of each point if there are more.
+            Class whose probability is explained. None selects the second of two classes; with more
+            classes, it selects the predicted class of each point.
         features, domain, max_time, max_regions
             As for `predict_proba_bounds`.
         tol : float, default=1e-3

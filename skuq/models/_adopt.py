@@ -78,8 +78,8 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     ------
     TypeError
         If the model is of an unsupported type, such as a `torch.jit.ScriptModule`, a module of
-        `torch.export`, or a `FixedThresholdClassifier` or `TunedThresholdClassifierCV`, whose
-        threshold cannot be expressed by logits; or if transformers precede a node classifier.
+        `torch.export`, or a `FixedThresholdClassifier` or `TunedThresholdClassifierCV` (logits
+        cannot express their thresholds); or if transformers precede a node classifier.
     sklearn.exceptions.NotFittedError
         If the model is not fitted.
     ValueError

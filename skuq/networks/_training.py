@@ -44,8 +44,8 @@ class TrainingSettings:
     cosine : bool
         Whether the learning rate decays to 0 along a cosine over `max_epochs`.
     patience : int or None
-        Number of epochs without a smaller validation loss before training stops; the weights of
-        the best epoch are kept. Used only with validation data.
+        Number of epochs without a smaller validation loss after which training stops; the weights
+        of the best epoch are kept. Used only with validation data.
     callbacks : sequence of skorch callbacks
         Callbacks of the user.
     device : str or torch.device
@@ -102,8 +102,8 @@ def train(
         Network, trained in place. A callable is called after seeding; `seed` then also determines
         the initial weights.
     criterion : torch.nn.Module
-        Loss function of the outputs and targets of a batch and, if `data` has more keys than
-        "inputs", a dict of their values.
+        Loss function of the outputs and targets of a batch. If `data` has keys other than "inputs",
+        the third argument is a dict with these entries of the batch.
     data : mapping of str to ndarray of shape (n_samples, ...)
         Inputs of the network under "inputs", and other data that the loss needs, such as
         "weight", which is rescaled to mean 1.

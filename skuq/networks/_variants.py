@@ -69,9 +69,9 @@ def cut_network(
         of an `nn.Sequential` (or of nested `nn.Sequential`s) may follow this layer, unless the
         network begins with it. "last": the last layer. "bias": all biases. "norm": scales and
         shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns whether to
-        select a parameter. "auto" is "linear" if the network can be split there. If the network
-        begins with a linear layer, and is a chain of layers or has less than a million weights,
-        "auto" selects all weights. For all other networks, it is "last".
+        select a parameter. "auto" is "linear" if the network can be split before its first linear
+        layer. If the network begins with a linear layer, and is a chain of layers or has less than
+        a million weights, "auto" selects all weights. For all other networks, it is "last".
     X : Tensor of shape (n_samples, ...)
         Example inputs on which the split is checked; they should be representative.
 
@@ -203,7 +203,7 @@ def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
 
 
 class LayerInput(nn.Module):
-    """Module that returns the input of one layer of a network, and stops there.
+    """Module that runs a network up to one of its layers, and returns the input of this layer.
 
     Parameters
     ----------

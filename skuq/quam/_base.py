@@ -402,10 +402,10 @@ class QUAMBase(ModelMixin, ABC):
         """Attribute the epistemic uncertainty to columns or words, and return the adversarial
         models.
 
-        Each column in turn is replaced by the values of some training rows, and each word of a
-        text by words of some training texts. The contribution of the column or word is the mean
-        decrease in epistemic uncertainty. For the original columns of a pipeline that ends in
-        this estimator, use `skuq.explain`.
+        One column at a time is replaced by the values of some training rows, or one word of a text
+        by words of some training texts. The contribution of this column or word is the mean
+        decrease in epistemic uncertainty. For the original columns of a pipeline that ends in this
+        estimator, use `skuq.explain`.
 
         Parameters
         ----------

@@ -115,7 +115,7 @@ class QUAMClassifier(
     forest with the same limit, fitted without the pool, replaces the given model.
 
     The epistemic part is an importance sampling estimate over the models found by the
-    searches, not over the whole posterior (Appendix C.1): it ranks inputs well, but is comparable
+    searches, not over the whole posterior (Appendix C.1). It ranks inputs well, but is comparable
     only between runs with the same settings.
 
     References

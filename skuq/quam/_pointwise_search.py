@@ -172,7 +172,7 @@ def search_adversarial_models(
 
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step per iteration of
     the penalty, while c grows. The searches are independent of one another, although their
-    objectives are summed: the gradient of the sum with respect to one search's weights is the
+    objectives are summed. The gradient of the sum with respect to one search's weights is the
     gradient of this search's objective, and Adam works element by element.
 
     All searches use the same mini-batches; a result therefore does not depend on the other test

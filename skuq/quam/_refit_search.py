@@ -278,7 +278,7 @@ def _with_weight(
     """Yield training rows and the whole pool, whose weight is a share of the rows' weight."""
     joined = stacked_rows(X, pool)
     order = np.random.default_rng(seed).permutation(len(joined))
-    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # the same for all
+    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # same order for all
     for targets in pool_targets:
         labels = np.concatenate([y, targets])[order]
         for share in shares:
@@ -337,10 +337,11 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     """Signs of the displacements of a regressor's pool: equal, and for linear models split by
     planes.
 
-    Moving the targets of the whole pool the same way changes a linear model along a single
-    direction of its weights. Further variants therefore divide the pool by planes through its
-    median, and move the two sides in opposite ways. The planes' normals are drawn uniformly after
-    whitening the training inputs, which makes directions with little data as likely as all others.
+    If the targets of the whole pool move in the same direction, a linear model changes along a
+    single direction of its weights. Further variants therefore divide the pool by planes through
+    its median, and move the two sides in opposite ways. The planes' normals are drawn uniformly
+    after whitening the training inputs, which makes directions with little data as likely as all
+    others.
 
     Returns an array of shape (n_variants, n_pool) of 1, -1 or, on a plane, 0; the first row is 1.
     """

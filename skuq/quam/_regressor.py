@@ -41,7 +41,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs; both kinds are searched. Where such models can be found, the data do not determine
+    other inputs. Both kinds are searched. Where such models can be found, the data do not determine
     the prediction and the epistemic uncertainty is large.
 
     Parameters
@@ -110,8 +110,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     The total is the sum. Differential entropies depend on the unit of the target and may be
     negative; the epistemic part does not depend on the unit and is never negative.
 
-    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)`` and the last line of Eq. 29 lacks the
-    factor 1/2 of the squared distance; this code follows Eq. 23 and 25, from which Eq. 24 and 29
+    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
+    factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
     derive.
 
     With attack="divergence", each search starts 0.01 standard deviations of the noise away from the

@@ -209,5 +209,5 @@ KINDS: dict[str, TableMaker] = {
     "unseen": _unseen,
     **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
 }
-SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # known categories only
-KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # values in range only, too
+SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # kinds with known categories only
+KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # with values in range only

@@ -55,7 +55,7 @@ class Search(ABC, BaseEstimator):
     """Base class of the searches, which are parameter objects of QUAM's estimators."""
 
     pool: Any
-    #: Whether there is a separate search for each input, run when its uncertainty is computed.
+    #: Whether a separate search for each input runs when the uncertainty of the input is computed.
     pointwise: ClassVar[bool] = False
 
     @abstractmethod

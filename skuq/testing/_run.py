@@ -31,7 +31,7 @@ def check_uncertainty_estimator(
         The estimator, which is cloned and not fitted itself. If it has a parameter `random_state`,
         the clones have a fixed value of this parameter.
     X : array, sparse matrix, data frame or list of n_samples rows, default=None
-        Inputs for an estimator whose input is not a numeric table, such as node ids of a graph.
+        Inputs, such as node ids of a graph, for an estimator whose input is not a numeric table.
         With `X`, checks that need a table are skipped: columns, NaN, empty input, memory layout,
         data frames, pipelines, other instances, two classes, string labels. None generates a small
         table.

@@ -425,8 +425,8 @@ def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LA
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This runs at every step; one pass without a temporary array is fast. A comparison with NaN
-        # is False, which detects NaN, too.
+        # This runs at every step; one pass without a temporary array is fast. NaN is detected, too,
+        # because a comparison with NaN is False.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= largest**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= largest))

@@ -172,7 +172,7 @@ class Film:
         fonts = import_optional("PIL.ImageFont", extra="plot")
         self._font = fonts.load_default(size=14)
         self._name = name
-        self._options: dict[str, str] = {}  # empty if grids are drawn here
+        self._options: dict[str, str] = {}  # empty if this class draws grids
         self.episode, self.n_left_out = 0, 0
         self._shots: list[_Shot] = []
         with closing(make_env(name)) as env:

@@ -5,10 +5,10 @@ resumed), ``history.csv`` (one row for each episode) and, after the last step, `
 Because checkpoints and agents contain pickled Python objects, which can run code, they are loaded
 only with ``trust=True``.
 
-Each seed is trained in a separate process. With all seeds stacked into one computation, an update
-would take a third less time for CartPole, but not less for MinAtar's games
-(``benchmarks.uadqn_seeds``), and rounding would make the result of each seed depend on the other
-seeds.
+Each seed is trained in a separate process. If all seeds were stacked into one computation, an
+update would take a third less time for CartPole, but not less for MinAtar's games
+(``benchmarks.uadqn_seeds``). Moreover, rounding would make the result of each seed depend on the
+other seeds.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHi
     _write_history(folder / HISTORY, history)
     with atomic_path(folder / AGENT) as partial, partial.open("wb") as file:
         algorithm.save(file)
-    if config.method != "uadqn":  # such runs cannot be extended; replay buffers are large
+    if config.method != "uadqn":  # not extensible; replay buffers are large
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 

@@ -83,7 +83,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     Weight decay also applies to the flows, unlike in the authors' code. `GraphClassifier` has 64
     hidden units by default, as in the authors' code; Yu et al. state 16. The certainty budget is
     ``sqrt(4 pi) ** n_latent``. For Amazon's co-purchases, the authors multiply the budget by the
-    number of classes, which is not supported here.
+    number of classes; this variant is not supported.
 
     References
     ----------
@@ -274,8 +274,8 @@ def radial_step(
 ) -> tuple[Tensor, Tensor]:
     """Apply a radial layer; return points and log-determinants (Rezende and Mohamed, 2015, Eq. 14).
 
-    ``f(z) = z + b (z - c) / (a + |z - c|)`` for a centre c of shape (..., 1, n_dimensions), a
-    radius a > 0 and a stretch b of shape (..., 1, 1); it is invertible as long as ``b > -a``.
+    ``f(z) = z + b (z - c) / (a + |z - c|)`` for a centre c of shape (..., 1, n_dimensions), and a
+    radius a > 0 and a stretch b of shape (..., 1, 1). The layer is invertible if ``b > -a``.
     """
     offset = points - centre
     distance = _length(offset)

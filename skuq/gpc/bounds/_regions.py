@@ -104,7 +104,7 @@ class Region:
         return torch.zeros_like(slope).scatter(-1, largest, step)
 
     def shrink(self) -> tuple[Region, Tensor]:
-        """Shrink boxes to the bounding boxes of the regions; also returns which are not empty."""
+        """Shrink boxes to the regions' bounding boxes; also return which boxes are not empty."""
         lower, upper = self.lower, self.upper
         if self.radius is None:
             return self, (lower <= upper).all(-1)
@@ -287,9 +287,10 @@ def box_minimum(
     """
     # The larger of two bounds. The first minimises exactly with the diagonal of the Hessian, and
     # bounds off-diagonal terms by absolute values. The second adds `lacking` to the diagonal, which
-    # makes the function convex; a tangent, here at the end point of coordinate descent, is then a
-    # lower bound, and the largest possible value of the added term is subtracted. A ball tightens
-    # the bounds on the tangent and on the added term. Rounding errors are included.
+    # makes the function convex. A tangent is then a lower bound, from which the largest possible
+    # value of the added term is subtracted; the tangent touches at the end point of coordinate
+    # descent. A ball tightens the bounds on the tangent and on the added term. Rounding errors are
+    # included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14

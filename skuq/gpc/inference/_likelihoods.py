@@ -46,7 +46,7 @@ class TiltedMoments(NamedTuple):
 
 def probit(y: FloatArray, f: FloatArray) -> Derivatives:
     """Likelihood ``Phi(y f)``, Phi the standard normal distribution function."""
-    # y (n,), -1 or 1, and f (n,); second <= 0.
+    # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
     z = y * f
     with np.errstate(over="ignore"):
         ratio = np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0))  # normal density / Phi
@@ -63,7 +63,7 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
 
 def logit(y: FloatArray, f: FloatArray) -> Derivatives:
     """Likelihood ``1 / (1 + exp(-y f))``."""
-    # y (n,), -1 or 1, and f (n,); second <= 0.
+    # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
     z = y * f
     wrong = expit(-z)
     curvature = wrong * expit(z)

@@ -199,7 +199,7 @@ def choose_inducing(
 ) -> FloatArray:
     """Choose inducing points: cluster centres of the training inputs."""
     # X (n, n_features), sample_weight (n,) -> (m, n_features). If there are at most `n_inducing`
-    # distinct inputs, these are returned. An input of weight 2 counts twice.
+    # distinct inputs, the distinct inputs are returned. An input of weight 2 counts twice.
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
