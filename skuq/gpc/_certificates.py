@@ -205,6 +205,7 @@ def _safety_of_many(
     progress: ProgressCallback,
 ) -> Certificate:
     """Prove safety by bounds on the margin, and refute it by points with another predicted class.
+
     Used for more than three classes.
     """
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE, progress)

@@ -98,6 +98,7 @@ class Given:
     @property
     def is_naturally_network(self) -> bool:
         """Whether `adopt` can convert the estimator, and only transformers surround the learner.
+
         Other wrappers, such as `CalibratedClassifierCV`, can be converted in some settings only.
         """
         return self.has_gradients and (self.trained is self.learner or is_module(self.trained))

@@ -226,8 +226,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw the mini-batches of the penalty: shuffled epochs, or all samples if they fit into a
-    batch.
+    """Draw the mini-batches of the penalty: shuffled epochs, or all samples in one batch.
 
     Parameters
     ----------

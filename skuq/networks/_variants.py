@@ -243,8 +243,9 @@ class LayerInput(nn.Module):
 
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
-        """Find the first linear layer if it receives one vector per input, else the last layer. In
-        transformers, the first linear layer receives one vector per token.
+        """Find the first linear layer if it receives one vector per input, else the last layer.
+
+        In transformers, the first linear layer receives one vector per token.
         """
         first = cls.of_first_linear(network, X)
         with torch.no_grad():
@@ -458,9 +459,10 @@ def _without_fused_attention() -> Iterator[None]:
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Disable `torch.utils.checkpoint`, which does not store activations. The backward pass would
-    recompute them when the module no longer has the variant's weights, which raises an error or
-    loses gradients.
+    """Disable `torch.utils.checkpoint`, which does not store activations.
+
+    The backward pass would recompute them when the module no longer has the variant's weights,
+    which raises an error or loses gradients.
     """
     was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
     for name in was:

@@ -399,8 +399,7 @@ class QUAMBase(ModelMixin, ABC):
         return twin
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
-        """Attribute the epistemic uncertainty to columns or words, and return the adversarial
-        models.
+        """Attribute the epistemic uncertainty to columns or words; also return adversarial models.
 
         One column at a time is replaced by the values of some training rows, or one word of a text
         by words of some training texts. The contribution of this column or word is the mean
@@ -528,8 +527,7 @@ class QUAMBase(ModelMixin, ABC):
 
 
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
-    """Whether the learner is a logistic regression for which a gradient search costs less than
-    refits.
+    """Whether the learner is a logistic regression whose refits cost more than a gradient search.
 
     The cost of a refit grows with rows * features * classes, the cost of a gradient search with
     features * classes.

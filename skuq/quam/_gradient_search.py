@@ -521,9 +521,10 @@ def _n_models(weights: dict[str, Tensor]) -> int:
 
 @torch.no_grad()
 def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
-    """Find the output layer's bias among the searched parameters; None if it is not searched. The
-    bias is identified as the last parameter that has one element per output and whose first element
-    shifts the predicted mean by the same amount for all inputs.
+    """Find the output layer's bias among the searched parameters; None if it is not searched.
+
+    The bias is identified as the last parameter that has one element per output and whose first
+    element shifts the predicted mean by the same amount for all inputs.
     """
     module = deepcopy(module)
     before = module(X.clone())

@@ -318,8 +318,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert categorical columns of `rows` to the categories of `X`; other categories become
-    missing.
+    """Convert categorical columns of `rows` to the categories of `X`; others become missing.
 
     Columns with different categories would lose their category type when tables are concatenated.
     """
@@ -334,8 +333,7 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Signs of the displacements of a regressor's pool: equal, and for linear models split by
-    planes.
+    """Signs of the displacements of a regressor's pool: equal, or split by planes if linear.
 
     If the targets of the whole pool move in the same direction, a linear model changes along a
     single direction of its weights. Further variants therefore divide the pool by planes through
@@ -394,9 +392,10 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
-    """Unfitted copy whose trees cannot memorise single samples, and whether the original trees
-    could. Fully grown trees put each pool input into a separate leaf, even if its weight is tiny,
-    and their training loss is close to zero for any data.
+    """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
+
+    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny, and
+    their training loss is close to zero for any data.
     """
     learner = clone(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(

@@ -309,6 +309,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
         """Estimate the noise variance, Eq. 28, and fit the noise of each input if heteroscedastic.
+
         Errors of a frozen model are computed on all samples, errors of any other model by
         cross-validation.
         """

@@ -155,8 +155,7 @@ class _VmappedExtractor(nn.Module):
 def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
 ) -> tuple[nn.Module, int]:
-    """Build the feature extractors of several networks as one module; return this module and its
-    width."""
+    """Build the feature extractors of several networks as one module; return it and its width."""
     # Outputs have shape (n_members, n_samples, features), or (n_samples, features) if the extractor
     # has no trainable weights; the networks then share features. Frozen weights are kept as set by
     # `make`; trainable weights of linear and convolutional layers are initialised again.

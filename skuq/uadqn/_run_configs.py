@@ -211,8 +211,7 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Raise if a run would be resumed with a configuration that differs from the original
-    configuration.
+    """Raise if a run would be resumed with a configuration that differs from its own.
 
     For UA-DQN, the number of steps may increase, because the algorithm does not depend on it.
     """
