@@ -1,7 +1,7 @@
 """Dirichlet distributions over class probabilities: uncertainty, and propagation over a graph.
 
-All are pure functions of concentrations, one row per sample or node, and of a scipy sparse
-adjacency matrix, which is symmetric and has no self-loops.
+Concentrations have one row per sample or node. The adjacency matrix is a scipy sparse matrix, which
+is symmetric and has no self-loops.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     alpha : array-like of shape (n_samples, n_classes)
         Concentration, positive.
     measure : {"vacuity", "information"}, default="vacuity"
-        "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 omits
-        the 1). The epistemic part is the vacuity ``C / alpha_0`` (Eq. 7), which is at most 1
-        unless Eq. 91 has lowered the concentrations. The total is the sum of both, a score and
-        not a probability.
-        "information", in nats: the total is the entropy of the expected probabilities, the
-        aleatoric part is the expected entropy, and the epistemic part is the mutual information
+        "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 omits the
+        1). The epistemic part is the vacuity ``C / alpha_0`` (Eq. 7), which is at most 1 unless Eq.
+        91 has lowered the concentrations. The total is the sum of both parts; it is a score, not a
+        probability. "information", in nats: the total is the entropy of the expected probabilities.
+        The aleatoric part is the expected entropy. The epistemic part is the mutual information
         between the class and the class probabilities.
 
     Returns
@@ -92,11 +91,12 @@ def propagate(
         Concentration of each node's Dirichlet distribution.
     scheme : {None, "diffusion", "vacuity", "evidence", "both"}
         "diffusion" averages the vacuity over random walks (10 steps of personalised PageRank
-        with a matrix whose rows sum to 1, teleport 0.1). The paper's schemes: "vacuity" smooths
-        the vacuity (2 steps, keeping half), "evidence" propagates the concentrations (10 steps,
-        teleport 0.1), "both" is "evidence" followed by "vacuity". Only "evidence" and "both"
-        change expected class probabilities. ``propagation="similarity"`` of the estimators is
-        "diffusion" on the adjacency matrix and then on `NodeGraph.similar`.
+        with a matrix whose rows sum to 1, teleport 0.1). The other three are the paper's schemes:
+        "vacuity" smooths the vacuity (2 steps, with weight 0.5 for a node's own value), "evidence"
+        propagates the concentrations (10 steps, teleport 0.1), "both" is "evidence" followed by
+        "vacuity". Only "evidence" and "both" change expected class probabilities.
+        ``propagation="similarity"`` of the estimators is "diffusion" on the adjacency matrix and
+        then on `NodeGraph.similar`.
 
     Returns
     -------
@@ -109,11 +109,11 @@ def propagate(
 
     References
     ----------
-    Yu et al., AISTATS 2025, Eq. 90 and 91 and the settings below them. The paper swaps the weights
-    of the two schemes; the weights used here are those of the works that it cites. The paper
-    prints Eq. 90 for the strength alpha_0, but propagates the vacuity ``C / alpha_0`` according to
-    Section 4.1. Only the vacuity comes near the printed results: a mean of strengths is dominated
-    by a few nodes of enormous strength.
+    Yu et al., AISTATS 2025, Eq. 90 and 91, and the settings stated below these equations. The paper
+    swaps the weights of the two schemes; the weights used here are taken from the works cited in
+    the paper. The paper prints Eq. 90 for the strength alpha_0, but propagates the vacuity
+    ``C / alpha_0`` according to Section 4.1. Only with the vacuity do results come near the printed
+    ones: a few nodes of enormous strength dominate a mean of strengths.
 
     Examples
     --------
@@ -198,8 +198,9 @@ def diffuse_vacuity(
 ) -> FloatArray:
     """Average vacuity over random walks in the graph, without changing class probabilities.
 
-    The rows of the matrix sum to 1, so a high degree does not count as evidence, as it does in
-    Eq. 91. Vacuity is at most 1, so one neighbour of enormous evidence cannot dominate the mean.
+    The rows of the matrix sum to 1. Therefore, unlike in Eq. 91, a high degree does not count as
+    evidence. Because vacuity is at most 1, a neighbour of enormous evidence cannot dominate the
+    mean.
     """
     vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
     diffused = diffuse(adjacency, vacuity, n_steps=n_steps, teleport=teleport)

@@ -59,7 +59,7 @@ class SharedParametersMixin:
         return twin
 
     def _is_shared(self, name: str, value: Any) -> bool:
-        """Whether clones share a parameter; an unfitted estimator is cloned, for grid search."""
+        """Whether clones share a parameter; grid search needs clones of unfitted estimators."""
         untrained = hasattr(value, "get_params") and not is_fitted(value)
         return name in self._shared and not untrained
 
@@ -215,8 +215,8 @@ class GraphClassifier(
 ):
     """Graph network that classifies the nodes of a graph.
 
-    It is trained on the labels of some nodes and the features and edges of all nodes (transductive
-    learning). `X` holds node ids, so cross-validation splits nodes.
+    The network is trained on the labels of some nodes, and on the features and edges of all nodes
+    (transductive learning). `X` holds node ids; cross-validation thus splits nodes.
 
     Parameters
     ----------
@@ -265,8 +265,8 @@ class GraphClassifier(
 
     References
     ----------
-    Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018. Default sizes are those of Yu et
-    al., AISTATS 2025, Appendix C.3; the learning rate is larger.
+    Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018. Default sizes are as in Yu et al.,
+    AISTATS 2025, Appendix C.3; the default learning rate is larger.
 
     Examples
     --------

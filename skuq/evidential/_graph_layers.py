@@ -1,8 +1,8 @@
 """Layers over a graph in plain torch: convolution, attention, personalised PageRank.
 
 Each layer sums over the edges into each node. The sum is computed as a product with a sparse
-matrix, so that no message per edge is stored. Graphs are undirected, so the gradient of a sum is a
-sum over the same edges.
+matrix, which avoids storing a message per edge. Because graphs are undirected, the gradient of a
+sum is a sum over the same edges.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Sectio
 class LoopedEdges:
     """Edges into nodes, grouped by target, including a self-loop at each node.
 
-    The targets are all nodes of a graph, or a part of the nodes whose sources include further
-    nodes. Gradients are implemented only for the case that the targets are all nodes.
+    The targets are either all nodes of a graph or some of its nodes; their sources may then include
+    further nodes. Gradients are implemented only if the targets are all nodes.
     """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
@@ -114,7 +114,8 @@ class _Total(torch.autograd.Function):
 class _Attention(torch.autograd.Function):
     """One attention head: mean over the edges into each node, weighted by a softmax of scores.
 
-    The score of an edge is the leaky ReLU of `left` at its source plus `right` at its target.
+    The score of an edge is the leaky ReLU of the sum of `left` at its source and `right` at its
+    target.
     """
 
     @staticmethod
@@ -207,8 +208,9 @@ class GraphAttention(nn.Module):
                 "bias": torch.zeros(n_heads * n_outputs),
             }
         )
-        # The recorded results come from DGL's layer, which draws weights that `linear` replaces.
-        # The same draw here keeps the random stream, and so the networks, identical.
+        # The recorded results come from DGL's layer, which also draws weights that `linear`
+        # replaces. The draw is repeated here, because the initial weights of later layers depend on
+        # it.
         width = n_heads * n_outputs
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
         for name in ("attn_l", "attn_r"):

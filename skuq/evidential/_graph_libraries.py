@@ -23,7 +23,7 @@ from skuq.validation import warn_user
 
 
 def import_dgl() -> ModuleType:
-    """Import DGL with torch as its backend; if it is missing, the error names the extra."""
+    """Import DGL with torch as its backend; if DGL is missing, the error names the extra."""
     os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL prints a message
     import_optional("dgl.nn", extra="graph")
     return import_optional("dgl", extra="graph")
@@ -40,10 +40,10 @@ def as_node_graph(graph: Any) -> NodeGraph:
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         A `dgl.DGLGraph` with features in ``ndata["feat"]``; an object with ``edge_index`` and
-        ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features), where
-        adjacency is a square matrix, dense or scipy sparse, or a DGLGraph, and features are a
-        matrix, dense or sparse. Features in a float32 `numpy.memmap`, such as
-        ``numpy.load(path, mmap_mode="r")``, stay on disk.
+        ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features). Adjacency is a
+        square matrix (dense or scipy sparse) or a DGLGraph; features are a matrix (dense or
+        sparse). Features in a float32 `numpy.memmap`, such as ``numpy.load(path, mmap_mode="r")``,
+        stay on disk.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def _dgl_graph(graph: NodeGraph) -> Any:
 
 
 def _dgl_for_networks() -> ModuleType:
-    """Import DGL to call a network; if it is missing, the error explains how to do without it."""
+    """Import DGL to call a network; if DGL is missing, the error explains how to do without DGL."""
     try:
         return import_dgl()
     except ImportError as error:
@@ -179,11 +179,11 @@ def call_on_original(
 ) -> Tensor:
     """Evaluate a network on a DGL or PyG graph with given features, see `call_on_graph`."""
     if not _is_of_pyg(original):
-        there = original.local_var().to(device)  # a copy, since a network may write to its graph
+        there = original.local_var().to(device)  # a copy, because a network may write to its graph
         there.ndata["feat"] = features.to(device)
         outputs = network(there, there.ndata["feat"])
     elif takes_data(network):
-        data = copy(original)  # since a network may alter it
+        data = copy(original)  # a network may alter it
         data.x = features
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
@@ -206,7 +206,7 @@ def call_on_original(
 
 
 def _given_features(graph: NodeGraph) -> Tensor | None:
-    """Features in the user's dtype; None if the original graph does not store them as a tensor."""
+    """Features in the user's dtype; None if the original graph does not store a tensor."""
     original = graph.original
     if original is None:
         return None
@@ -319,7 +319,7 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 def forget_graph(network: nn.Module) -> None:
     """Empty and disable caches of PyG and DGL layers, such as ``GCNConv(..., cached=True)``.
 
-    A cache stores a function of the edges of the first graph, and would be used for every graph.
+    A cache stores a function of the first graph's edges, and would be used for every later graph.
     """
     for layer in network.modules():
         for switch in ("cached", "_cached"):

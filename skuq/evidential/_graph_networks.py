@@ -1,8 +1,8 @@
 """Graph networks, GCN and GAT, and their layer-wise evaluation for features on disk.
 
 Layer-wise evaluation computes each layer for all nodes, in chunks, before the next layer. For any
-number of layers, a chunk needs only its nodes and their direct neighbours. Neighbours are not
-sampled, so the result equals that of one pass over the whole graph.
+number of layers, a chunk needs only its nodes and their direct neighbours. Because neighbours are
+not sampled, the result equals the result of one pass over the whole graph.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNK_FLOATS = 2**24  # maximum for a chunk and its neighbours: 64 MiB
 
 
 class Neighbours(NamedTuple):
-    """Neighbourhood of consecutive nodes: the nodes and edges that one layer reads for them."""
+    """Neighbourhood of consecutive nodes: the nodes and edges that a layer reads to compute it."""
 
     ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
     edges: LoopedEdges

@@ -22,7 +22,8 @@ from skuq.evidential._sparse_features import Features, as_features, as_scipy, sa
 class NodeGraph:
     """An undirected graph with node features.
 
-    Build it with `as_node_graph`. A graph is immutable, so `copy.deepcopy` returns the same object.
+    Build it with `as_node_graph`. Because a graph is immutable, `copy.deepcopy` returns the same
+    object.
 
     Attributes
     ----------
@@ -33,10 +34,10 @@ class NodeGraph:
     original : object
         The DGL or PyG graph that this graph was converted from, for networks of these libraries.
     similar : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
-        Adjacency matrix that joins each node with the ten nodes of the most similar features, by
-        the cosine of features diffused over the graph; symmetric, without self-loops. Computed at
-        the first access, in time quadratic in the number of nodes. Raises a ValueError if the
-        features are on disk.
+        Adjacency matrix that joins each node with the ten nodes whose features are most similar,
+        measured by the cosine of features diffused over the graph; symmetric, without self-loops.
+        Computed at the first access, in time quadratic in the number of nodes. Raises a ValueError
+        if the features are on disk.
     on_disk : bool
         Whether the features stay in a file and are read when they are used.
     device : torch.device
@@ -71,7 +72,7 @@ class NodeGraph:
         return f"NodeGraph(n_nodes={self.n_nodes}, n_edges={n_edges}, n_features={self.n_features})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeGraph:
-        return self  # so that scikit-learn's clone shares it
+        return self  # scikit-learn's clone shares the graph
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -213,7 +214,7 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
 
 
 def prepare_propagation(graph: NodeGraph, scheme: str | None) -> None:
-    """Compute similar nodes if the scheme needs them, so that errors are raised before training."""
+    """Compute similar nodes before training if the scheme needs them, to raise errors early."""
     if scheme == "similarity":
         _ = graph.similar
 

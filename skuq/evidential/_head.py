@@ -56,7 +56,7 @@ class LogitHead(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, Any]] = {"activation": _ACTIVATION}
 
     def _new(self, z: Tensor, inputs: dict[str, Tensor], n_classes: int, level: float) -> nn.Module:
-        """Build the module with an offset such that mean log-evidence on labels is log(level)."""
+        """Build the module; its offset sets the mean log-evidence for labels to log(level)."""
         centred = has_conventional_offset(z)
         log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
         weight = inputs["label_weight"]
@@ -72,7 +72,7 @@ class NetworkHead(BaseEstimator):
     ----------
     layer : int or str, default=-1
         Representation on which the network operates: -1 for the logits, -2 for the input of the
-        last layer, and so on, or the name of a module, for its output.
+        last layer, and so on. The name of a module selects the output of the module.
     hidden_sizes : sequence of int, default=()
         Widths of hidden layers, with ReLU activations, before the layer of class evidence.
     activation : {"exp", "softplus"}, default="exp"
@@ -181,7 +181,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted column means and standard deviations; the latter are 1 if constant."""
+    """Compute weighted means and standard deviations of columns; 1 for constant columns."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)

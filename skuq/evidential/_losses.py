@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from skuq.evidential._head import LogitHead, ProbeHead
 from skuq.validation import refuse_ineffective
 
-# Probabilities in the loss are clipped at this value, since digamma(0) is infinite.
+# Probabilities in the loss are at least this value, because digamma(0) is infinite.
 SMALLEST = 1e-6
 
 _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
@@ -98,7 +98,7 @@ def pcl_loss(
 ) -> Tensor:
     """Positive-confidence loss, which rewards evidence in proportion to the model's confidence.
 
-    For a confidence r, the largest class probability, the minimum is at
+    With the confidence r, which is the largest class probability, the loss is smallest at evidence
     ``r evidence_id + (1 - r) evidence_ood``.
     """
     e, r = total_evidence, confidence
@@ -116,7 +116,7 @@ class ProbeLoss(nn.Module):
         self.levels = loss.evidence_id, loss.evidence_ood
 
     def forward(self, q: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """Compute the mean of Eq. 12 over labelled samples plus that of Eq. 13 and 14 over all."""
+        """Add the means of Eq. 12 over labelled samples, and of Eq. 13 and 14 over all samples."""
         p = inputs["proba"].to(q)
         weight = inputs["weight"].to(q)
         e = q.sum(dim=1)  # Eq. 10

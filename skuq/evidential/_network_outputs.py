@@ -17,7 +17,8 @@ from skuq.networks import moved, on_device, rows_at_once
 
 Layer = int | str
 
-# Name of the submodule in which torch stores parametrised weights, such as by `spectral_norm`.
+# Name of the submodule in which torch stores parametrised weights, such as those of
+# `spectral_norm`.
 _PARAMETRIZATIONS = "parametrizations"
 
 
@@ -54,8 +55,8 @@ def read_layer(
     """Evaluate a network by calling `run`, and record the representation in one of its layers.
 
     `layer` is -1 for the logits, -2 for the input of the last layer with a weight matrix, -3 for
-    the input of the layer before, and so on; or the name of a module, for its output. All axes of
-    the representation except the first are flattened.
+    the input of the layer before, and so on. The name of a module selects the output of the module.
+    All axes of the representation except the first are flattened.
     """
     if layer == -1:
         logits = run()

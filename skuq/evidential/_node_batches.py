@@ -1,14 +1,14 @@
 """Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
 
 For each batch, a subgraph is built on which the network returns the same outputs for the batch as
-on the whole graph. The subgraph contains the nodes of the batch, all nodes whose messages reach
-them, and one placeholder for all other nodes. Edges that leave the subgraph end at the placeholder,
-so that nodes keep their degrees, which convolutions divide by. The placeholder's messages do not
-reach the batch.
+on the whole graph. The subgraph contains the nodes of the batch, all nodes whose messages reach the
+batch, and one placeholder for all other nodes. Edges that leave the subgraph end at the
+placeholder. Nodes thereby keep their degrees, by which convolutions divide. The placeholder's
+messages do not reach the batch.
 
-The receptive field of a network is measured by calling it. The number of layers is not enough,
-since layers of a user's network may reach several hops each, divide by degrees, or send messages
-against the direction of edges.
+The receptive field of a network is measured by calling it. The number of layers would not determine
+it: a layer of a user's network may reach several hops, divide by degrees, or send messages against
+the direction of edges.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class NodeBatches(BaseEstimator):
     batch_size : int
         Number of nodes for which the network is evaluated at once.
     max_neighbors : int, default=None
-        Maximum number of edges into each node, apart from a self-loop. If a node has more, this
-        many are drawn at random. None keeps all edges, so that the result equals that of one pass
-        over the whole graph.
+        Maximum number of edges into each node, apart from a self-loop. If a node has more edges,
+        `max_neighbors` of them are drawn at random. None keeps all edges; the result then equals
+        the result of one pass over the whole graph.
 
     Examples
     --------
@@ -83,8 +83,9 @@ def batched_outputs(
 ) -> tuple[Tensor, Tensor]:
     """Compute logits and representations of all nodes in batches, as tensors on the CPU.
 
-    The network is in evaluation mode, and is called as by `call_on_graph`, on parts of a graph on
-    the CPU. `seed` determines the edges that are kept if there are more than `max_neighbors`.
+    The network is in evaluation mode, and is called in the way of `call_on_graph`, with parts of a
+    graph on the CPU. `seed` determines which edges are kept at nodes with more than
+    `max_neighbors`.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(outputs_of_part, network, graph, device)
@@ -115,7 +116,7 @@ class ReceptiveField(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A subgraph, or a different graph with features of a graph's nodes and data of its edges."""
+    """A subgraph, or a new graph that uses node features and edge data of the original graph."""
 
     nodes: Ids  # (n_nodes,): ids of the nodes in the original graph, whose features are used
     source: Ids  # (n_edges,): sources of the edges, as positions in `nodes`
@@ -126,7 +127,7 @@ class Part(NamedTuple):
 class Edges:
     """Directed edges of a graph, indexed by their sources and by their targets.
 
-    At most `max_neighbors` edges into each node are kept, apart from self-loops, drawn with `seed`.
+    At most `max_neighbors` edges into each node, drawn with `seed`, and all self-loops are kept.
     """
 
     def __init__(self, graph: NodeGraph, max_neighbors: int | None = None, seed: int = 0):
@@ -171,7 +172,7 @@ class Edges:
         position = np.full(self.n_nodes, len(members), np.int32)  # the last is the placeholder
         position[members] = np.arange(len(members))
         source, target = position[self.source[kept]], position[self.target[kept]]
-        if len(kept):  # some layers raise for nodes of in-degree 0, so add a self-loop
+        if len(kept):  # add a self-loop: some layers raise for in-degree 0
             kept = np.append(kept, kept[0])
             source, target = (np.append(ends, len(members)) for ends in (source, target))
         return Part(np.append(members, nodes[0]), source, target, self.ids[kept])
@@ -207,7 +208,8 @@ def outputs_of_part(
     network: nn.Module, graph: NodeGraph, device: torch.device, part: Part
 ) -> Tensor:
     """Evaluate a user's network on a part of the graph, in the format of the user's graph."""
-    # Sort by target, which some layers need, and then in the order of the whole graph.
+    # Some layers need edges sorted by target. Edges with equal targets are in the order of the
+    # graph.
     order = np.lexsort([part.edges, part.target])
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
@@ -224,8 +226,8 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     """Measure which features and degrees the outputs of a network depend on.
 
     The network is called on directed paths, with node features and edge data drawn from the graph.
-    Then the features of the middle nodes are changed, and then their degrees. The positions whose
-    outputs change show the receptive field.
+    Then the features of the nodes in the middle of the paths are changed, and then the degrees of
+    these nodes. The positions whose outputs change show the receptive field.
     """
     if not len(edges):
         return ReceptiveField(0)
@@ -276,7 +278,8 @@ class _Paths:
         self.target = np.append(loops, paths[:, 1:])
         self.edges = edges[random.integers(len(edges), size=len(self.source) + N_PATHS)]
         self.plain = self._outputs()
-        # Repeated calls can differ, since the order of summation varies, as on a GPU.
+        # Outputs of repeated calls can differ, because the order of summation varies, for example
+        # on a GPU.
         self.noise = 10 * (self._outputs() - self.plain).abs().max()
 
     def changed(self, **how: bool) -> NDArray[np.int64]:

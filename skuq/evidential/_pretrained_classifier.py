@@ -237,7 +237,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
-    """Return `graph` if it is given, or else the graph of a `GraphClassifier`."""
+    """Return `graph` if it is given, otherwise the graph of the estimator if it has one."""
     model = unwrapped(estimator)
     _check_fitted_around(model)
     if graph is not None:
@@ -250,7 +250,7 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 def _check_fitted_around(model: Any) -> None:
     """Raise if an unfitted wrapper, such as a grid search, contains a `GraphClassifier`.
 
-    The wrapper must be fitted on node ids, but here it would be trained on features.
+    The wrapper must be fitted on node ids, but the calling method would train it on features.
     """
     inside, level = model, unwrap(model, fitted=False)
     while level is not None:

@@ -1,4 +1,4 @@
-"""Graph models, pre-trained or trained here, and their evaluation on all nodes."""
+"""Graph models, which are pre-trained or trained now, and their evaluation on all nodes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def fit_on_graph(
 ) -> NodeModel:
     """Return a pre-trained model as a `NodeModel`, or train a model on the labelled nodes.
 
-    The model is None (a `GraphClassifier` is trained), a `GraphClassifier`, a `torch.nn.Module`
-    whose input is the graph, a fitted skorch net around such a module, or any other model that
-    `skuq.models.adopt` accepts, which classifies nodes by their features. The caller has removed
-    wrappers. `seed` is used if the model has no random state.
+    The model is a `GraphClassifier`, a `torch.nn.Module` whose input is the graph, a fitted skorch
+    net around such a module, or any other model that `skuq.models.adopt` accepts; other models
+    classify nodes by their features. If it is None, a `GraphClassifier` is trained. The caller has
+    removed wrappers. `seed` seeds the training of a model without a random state.
     """
     if isinstance(model, nn.Module):
         return node_model(model, graph, None)
@@ -124,9 +124,9 @@ def node_outputs(
 ) -> Outputs:
     """Evaluate a model on all nodes of its graph.
 
-    A `GraphNetwork` is evaluated layer by layer if the features are on disk, and a user's network
-    in batches if `batches` is given; `verbose` shows a progress bar. Raises a ValueError if the
-    logits are not finite or do not have one row per node.
+    A `GraphNetwork` is evaluated layer by layer if the features are on disk. A user's network is
+    evaluated in batches if `batches` is given. `verbose` shows a progress bar. Raises a ValueError
+    if the logits are not finite or do not have one row per node.
     """
     network = deepcopy(model.module).to(device)
     graph = model.graph

@@ -49,19 +49,19 @@ from skuq.validation import refuse_ineffective
 class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     """Evidence for the predictions of a pre-trained classifier.
 
-    A small head is trained on the frozen representations of a classifier to predict the amount
-    of evidence for each input; with the classifier's own probabilities it defines a Dirichlet
-    distribution over class probabilities. The classifier is never changed, and its predictions
-    are kept (unless `propagation` smooths them over a graph).
+    A small head is trained on the frozen representations of a classifier to predict the amount of
+    evidence for each input. Evidence and the classifier's own probabilities define a Dirichlet
+    distribution over class probabilities. The classifier is never changed, and its predictions are
+    kept (unless `propagation` smooths them over a graph).
 
     Parameters
     ----------
     estimator : object, default=None
         The pre-trained classifier. With a graph: a `GraphClassifier`, a `torch.nn.Module` that
         is called as ``network(graph, features)`` (DGL) or ``network(x, edge_index)`` (PyG) and
-        returns logits, a fitted skorch net around one, or a classifier of feature rows.
+        returns logits, a fitted skorch net around such a module, or a classifier of feature rows.
         Without a graph: anything that `skuq.models.adopt` accepts. A fitted estimator is used
-        unchanged; an unfitted one is cloned and trained first. None trains a default network.
+        unchanged; an unfitted estimator is cloned and trained first. None trains a default network.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph, in a form that `as_node_graph` accepts; `X` then holds node ids. None: the
         graph of `estimator` if it is a `GraphClassifier`; for any other estimator, no graph is
@@ -75,16 +75,17 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
 default="auto"
         How uncertainty is averaged over neighbours after training, see `propagate`. "diffusion":
-        vacuity, averaged over random walks. "similarity": "diffusion", and then a second
-        diffusion over nodes with similar features, `NodeGraph.similar` (features in memory, up to
-        some ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
+        vacuity, averaged over random walks. "similarity": "diffusion", and then a second diffusion
+        over nodes with similar features, `NodeGraph.similar` (for graphs with features in memory
+        and up to some ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
         concentrations (Eq. 91). "both": "evidence" and then "vacuity". Only "evidence" and "both"
         change class probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
     batches : NodeBatches, default=None
-        With a graph and your own network: evaluate it on batches of nodes, each with the part of
-        the graph that their outputs depend on. None: all nodes in one pass.
+        With a graph and your own network: evaluate the network on batches of nodes, each with the
+        part of the graph on which the outputs of the batch depend. None: evaluate all nodes in one
+        pass.
     learning_rate : float, default=0.03
         Learning rate of Adam.
     max_epochs : int, default=200
@@ -99,8 +100,8 @@ default="auto"
     random_state : int, RandomState instance or None, default=None
         Seed of the head's initial weights, and of the training of an unfitted estimator.
     verbose : int, default=0
-        Whether skorch prints each epoch, and a progress bar is shown while a network is evaluated
-        in batches or on a graph whose features are on disk.
+        Whether skorch prints each epoch, and whether a progress bar is shown during the evaluation
+        of a network in batches or on a graph with features on disk.
 
     Attributes
     ----------
@@ -197,8 +198,8 @@ default="auto"
         y : array-like of shape (n_samples,)
             Class labels. With a mask: labels of the selected nodes, or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
+            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Data for early stopping. None: training runs for `max_epochs`.
 
@@ -211,10 +212,10 @@ default="auto"
         ------
         ValueError
             If inputs, graph or node ids are invalid, the layer does not exist, `y` has labels that
-            the estimator does not predict, the training diverges, "similarity" is requested for
-            features on disk, or a parameter has no effect: `propagation` or `batches` without a
-            graph, `batches` with a `GraphClassifier`, `patience` without validation data, levels
-            of evidence in `loss` without the regulariser that uses them.
+            the estimator does not predict, the training diverges, or "similarity" is requested for
+            features on disk. Also if a parameter has no effect: `propagation` or `batches` without
+            a graph, `batches` with a `GraphClassifier`, `patience` without validation data, or
+            levels of evidence in `loss` without the regulariser that uses these levels.
         TypeError
             If `estimator` is of an unsupported type.
         """
@@ -267,8 +268,8 @@ default="auto"
         -------
         EvidentialProbe
             A copy whose inputs are node ids of the new graph; the original is not changed. The
-            copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to
-            the one of `fit` counts as different.
+            copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to the
+            graph of `fit` counts as different.
 
         Raises
         ------
@@ -349,9 +350,9 @@ default="auto"
         Returns
         -------
         Uncertainty
-            Each part of shape (n_samples,). By default in units of probability: aleatoric is 1
-            minus the largest expected probability, and epistemic is the vacuity ``C / alpha_0``.
-            In nats with ``measure="information"``.
+            Each part of shape (n_samples,). By default, parts are in units of probability:
+            aleatoric is 1 minus the largest expected probability, and epistemic is the vacuity
+            ``C / alpha_0``. With ``measure="information"``, they are in nats.
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
@@ -383,10 +384,10 @@ default="auto"
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
-    """Build the samples of Eq. 15: the labelled rows, and with `all_rows` the unlabelled rows too.
+    """Build the samples of Eq. 15: the labelled rows and, with `all_rows`, the unlabelled rows.
 
-    With `all_rows` each row counts once in the regularisers, even if it is labelled several times
-    or has a sample weight. Without, sample weights count in every term of the loss.
+    With `all_rows`, each row counts once in the regularisers, even if it is labelled several times
+    or has a sample weight. Without `all_rows`, sample weights count in every term of the loss.
     """
     rows, weight = labelled.rows, labelled.weight
     if all_rows:

@@ -12,16 +12,16 @@ from skuq.base import FloatArray
 from skuq.evidential._dirichlet import diffuse
 
 N_SIMILAR = 10  # nearest neighbours of each node
-N_COMPONENTS = 64  # to which wider features are reduced before nodes are compared
+N_COMPONENTS = 64  # wider features are reduced to this width before nodes are compared
 
 
 def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
     """Build an adjacency matrix that joins each node with its ten nearest neighbours in features.
 
-    Features are diffused over the graph first and compared by their cosine. One paper has only a
-    few words, while the words of its neighbourhood identify its subject. Nodes of an unlabelled
-    class are close in diffused features even if few edges join them. A node whose neighbourhood
-    has only zero features stays isolated.
+    Features are first diffused over the graph and then compared by their cosine. In a citation
+    graph, one paper has only a few words, but the words of its neighbourhood identify its subject.
+    Nodes of an unlabelled class have similar diffused features even if few edges join these nodes.
+    A node whose neighbourhood has only zero features stays isolated.
     """
     diffused = normalize(diffuse(adjacency, _compressed(normalize(features))))
     described = np.flatnonzero(diffused.any(axis=1))

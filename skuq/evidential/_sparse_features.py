@@ -72,7 +72,7 @@ class SparseFeatures:
         return self.matrix.shape
 
     def to(self, device: torch.device | str) -> Features:
-        """Return the features on a device, as a dense tensor if it lacks sparse products."""
+        """Return the features on a device; dense if the device lacks sparse products."""
         if not has_csr_products(torch.device(device).type):
             return self.to_dense().to(device)
         return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
@@ -132,7 +132,7 @@ class SparseLinear(nn.Linear):
 def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
     """Convert a feature matrix to a float32 tensor, or to `SparseFeatures` if most values are zero.
 
-    The tensor of a memory map reads the file when it is used.
+    The tensor of a memory map reads from the file at each use.
     """
     if isinstance(values, np.memmap):
         return _mapped(values)
@@ -167,7 +167,7 @@ def _mapped(values: np.memmap[Any, Any]) -> Tensor:
     for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
         _check_finite(values[rows])
     with warnings.catch_warnings():
-        # Features are never written to, so a read-only map is safe.
+        # A read-only map is safe, because features are never written to.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(values)
 

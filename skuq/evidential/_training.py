@@ -118,7 +118,7 @@ def labelled_nodes(
 ) -> LabelledData:
     """Validate the arguments of `fit`.
 
-    `known_classes` are those of a trained model, which may include classes absent from `y`.
+    `known_classes` are the classes of a trained model; they may include classes absent from `y`.
     """
     ids, labels = _checked_pair(graph, X, y)
     check_several_classes(labels)
@@ -140,7 +140,7 @@ def check_several_classes(labels: NDArray[Any]) -> None:
 
 
 def has_validation(X_val: Any, y_val: Any) -> bool:
-    """Whether validation data are given; raises if only one of `X_val` and `y_val` is."""
+    """Whether validation data are given; raises if only one argument is given."""
     if (X_val is None) != (y_val is None):
         raise ValueError("Pass both `X_val` and `y_val`, or neither.")
     return X_val is not None
@@ -155,7 +155,7 @@ def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], 
 
 
 class OnNodes(nn.Module):
-    """A network on a graph whose inputs are node ids, for which it returns the outputs."""
+    """A graph network whose inputs are node ids; it returns the outputs of these nodes."""
 
     def __init__(self, network: nn.Module, graph: NodeGraph):
         super().__init__()
@@ -185,7 +185,7 @@ def fit_on_graph(
     """Train a graph network in place; return it, its history and the outputs of all nodes.
 
     The inputs of the samples are node ids. The outputs are float64 tensors on the CPU. `callbacks`
-    are those of the method; `settings` contains the user's callbacks and the device.
+    are callbacks of the training method; `settings` contains the user's callbacks and the device.
     """
     device = torch.device(settings.device)
     on_device = graph.to(device)

@@ -46,9 +46,9 @@ def gradient_attack(
 ) -> Attack:
     """Lower the probability of one class by following its gradient."""
     # labels (n,)
-    # With more than three classes, the margin is minimised instead of the probability.
-    # Method "fgsm" is GPFGS of Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty
-    # in adversarial settings", 2018.
+    # With more than three classes, the margin is minimised, not the probability. Method "fgsm" is
+    # GPFGS of Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
+    # settings", 2018.
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
     if method == "fgsm":  # returned even if the probability did not decrease

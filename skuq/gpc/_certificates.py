@@ -80,17 +80,17 @@ class ProbabilityBounds(NamedTuple):
 class Certificate(NamedTuple):
     """Decision for each of n points whether the prediction can change within its region.
 
-    The prediction of a classifier changes if its class changes, and the prediction of a regressor
-    if its mean changes by more than the tolerance.
+    The prediction of a classifier changes if the predicted class changes. The prediction of a
+    regressor changes if the mean changes by more than the tolerance.
 
     Attributes
     ----------
     status : ndarray of shape (n,), str
         "safe" (proven), "unsafe" (a counterexample was found) or "undecided".
     margin_lower, margin_upper : ndarray of shape (n,), float64
-        Bounds on the smallest margin in the region, no closer than the decision required. The
-        margin is the probability of the class minus that of the most probable other class; with
-        `delta` or `tolerance`, it is the allowed minus the actual change.
+        Bounds on the smallest margin in the region, refined only until the decision was certain.
+        The margin is the probability of the class minus the probability of the most probable other
+        class; with `delta` or `tolerance`, it is the allowed change minus the actual change.
     counterexample : ndarray of shape (n, n_features), float64
         Point of the region with a different prediction if "unsafe", otherwise NaN.
     n_regions : ndarray of shape (n,), int64
@@ -107,13 +107,13 @@ class Certificate(NamedTuple):
 class SafeRadius(NamedTuple):
     """Radius around each of n points within which the prediction is proven not to change.
 
-    `Certificate` defines a change of the prediction.
+    See `Certificate` for when a prediction changes.
 
     Attributes
     ----------
     lower : ndarray of shape (n,), float64
-        Proven radius: the prediction is the same at all points within this distance that lie in
-        the domain and differ only in the free features. 0 if nothing was proven.
+        Proven radius: the prediction is the same at all points within this distance that lie in the
+        domain and differ from the given point only in the free features. 0 if nothing was proven.
     upper : ndarray of shape (n,), float64
         Distance of the nearest counterexample that was found; infinite if none was found.
     counterexample : ndarray of shape (n, n_features), float64
@@ -191,7 +191,7 @@ def robustness(
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     # Proven bounds on the probabilities at the points themselves.
     most = np.stack([model.values(points, np.tile(row, (n, 1))) for row in rows], axis=1)
-    total = rows.sum(axis=1)  # lower bound of one of two classes: 1 minus the other's upper bound
+    total = rows.sum(axis=1)  # two classes: lower bound of one = 1 - upper bound of the other
     least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
     middle, error = (most + least) / 2, (most - least) / 2
     return certificate(model, regions, objectives, middle - delta, error, TIE, limits, progress)
@@ -206,7 +206,7 @@ def _safety_of_many(
 ) -> Certificate:
     """Prove safety by bounds on the margin, and refute it by points with another predicted class.
 
-    For more than three classes.
+    Used for more than three classes.
     """
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE, progress)
     lower = found.lower[:, 0]
@@ -228,7 +228,7 @@ def _safety_of_many(
 def _predicted_margins(
     model: ProbabilityModel, points: FloatArray, labels: NDArray[np.intp]
 ) -> FloatArray:
-    """Probability minus the largest other one; above 0 if and only if the class is predicted."""
+    """Probability minus the largest other probability; above 0 if and only if it is predicted."""
     proba, rows = model.probabilities(points), np.arange(len(points))
     others = proba.copy()
     others[rows, labels] = -np.inf
@@ -263,7 +263,7 @@ def _extremes_of_many(
     kind: str,
     limits: Limits,
 ) -> list[NDArray[Any]]:
-    """Extreme of each class, (n, k): proven bound, attained value, its point, number of boxes."""
+    """Extreme probability of each class, (n, k): proven bound, attained value, point, boxes."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -294,7 +294,7 @@ class Bisection:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        above = safe[self.trial[safe] > self._ceiling[safe]]  # proven beyond an undecided trial
+        above = safe[self.trial[safe] > self._ceiling[safe]]  # proven above an undecided radius
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]
         distance = np.linalg.norm(examples - self._points[unsafe], ord=self._order, axis=1)
@@ -349,7 +349,7 @@ def certificate(
 
 
 def per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
-    """Convert a progress callback that counts points to one that counts minimisations."""
+    """Convert a progress callback: it counts points, the result counts minimisations."""
     if progress is None:
         return None
     done = [0, 0]

@@ -14,8 +14,8 @@ from skuq.validation import warn_user
 
 _DISPARITY = 100.0  # largest spread over median spread that one length-scale can handle
 _SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
-# Limits for inputs, length-scales, and inputs in units of length-scales, so that their squares and
-# products of squares are float64 numbers.
+# Limits for inputs, length-scales, and inputs in units of length-scales. They keep squares, and the
+# products of squares that are computed, within the range of float64.
 _LARGEST, _LEAST = 1e100, 1e-100
 
 

@@ -83,7 +83,7 @@ class RegionQueriesMixin(RegionSearchMixin):
             features are fixed.
         domain : tuple (lower, upper), default=None
             Limits of valid inputs, to which regions are clipped; each a number or an array that
-            broadcasts to `X`. None, also as an item of a sequence, means no limit.
+            broadcasts to `X`. None means no limit; a sequence of limits may also contain None.
         class_ : label, default=None
             Class whose probability is bounded; None bounds all, in the order of `classes_`.
         tol : float, default=0.01
@@ -91,12 +91,13 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_time : float, default=None
             Time limit in seconds. When it is reached, valid but wider bounds are returned.
         max_regions : int, default=None
-            Limit on the number of boxes per extreme, with the same effect.
+            Limit on the number of boxes per extreme. When it is reached, valid but wider bounds are
+            returned.
         bounds : {"fast", "published"}, default="fast"
             "published" selects the bounding procedure of the paper. It supports at most three
             classes, box-shaped regions and the CPU, and is slower by orders of magnitude. For the
-            likelihood "softmax" its bounds are valid, but several hundredths apart for any `tol`,
-            because its grid in latent space is limited to 2**18 boxes.
+            likelihood "softmax", its bounds are valid, but for any `tol` they are several
+            hundredths apart, because its grid in latent space is limited to 2**18 boxes.
 
         Returns
         -------
@@ -107,8 +108,8 @@ class RegionQueriesMixin(RegionSearchMixin):
         ------
         ValueError
             If the region is not well defined, a point lies outside its region or the domain,
-            or the class is unknown. With ``bounds="published"`` also for more than three
-            classes, for norms other than "linf", or if `device` is not the CPU.
+            or the class is unknown. If ``bounds="published"`` is used with more than three classes,
+            a norm other than "linf", or a `device` other than the CPU.
 
         Notes
         -----
@@ -159,8 +160,8 @@ class RegionQueriesMixin(RegionSearchMixin):
             If given, decide whether any class probability changes by more than `delta`
             (Definition 1, with the maximum norm).
         tol : float, default=1e-4
-            A point is "undecided" if the bounds on its margin are within `tol` of each other and
-            differ in sign.
+            A point is "undecided" if the bounds on its margin differ in sign and are at most `tol`
+            apart, or if a limit of the search is reached.
 
         Returns
         -------
@@ -316,10 +317,10 @@ class RegionQueriesMixin(RegionSearchMixin):
         X : array-like of shape (n_samples, n_features)
             Points.
         gamma : float
-            Largest change of each feature, up and down, in its unit.
+            Largest change of each feature, up and down, in the unit of the feature.
         class_ : label, default=None
-            Class whose probability is explained. None selects the second of two classes, and the
-            predicted class of each point if there are more.
+            Class whose probability is explained. None selects the second of two classes; with more
+            classes, it selects the predicted class of each point.
         features, domain, max_time, max_regions
             As for `predict_proba_bounds`.
         tol : float, default=1e-3

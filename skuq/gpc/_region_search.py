@@ -73,11 +73,11 @@ class RegionSearchMixin(ABC):
     ) -> list[NDArray[Any]]:
         """Apply `answer` to batches of points, in `n_jobs` processes, and concatenate the results.
 
-        `answer` receives the model and the batch's rows of each of `of_points`. The time limit is
-        divided equally among the batches.
+        `answer` receives the model and, from each array in `of_points`, the rows of the batch. The
+        time limit is divided equally among the batches.
         """
         model, n = self._region_model(), len(of_points[0])
-        model.prepare()  # once in this process instead of in every worker
+        model.prepare()  # once in this process, not in every worker
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
@@ -132,7 +132,8 @@ class RegionSearchMixin(ABC):
     ) -> SafeRadius:
         """Bisect the radius up to which `decide` certifies each point.
 
-        `decide` also receives the rows of `of_points` (labels or tolerances).
+        `decide` also receives the rows of `of_points` (labels or tolerances) for the points to be
+        decided.
         """
         check_norm(norm)
         order = NORMS[norm] or np.inf

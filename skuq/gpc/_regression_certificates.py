@@ -78,8 +78,8 @@ def moment_bounds(
 ) -> tuple[NDArray[Any], ...]:
     """Bound the extremes of mean and standard deviation over each region.
 
-    Returns the fields of `MomentBounds` for the mean, those for the standard deviation, the number
-    of boxes, and convergence, as (n,) or (n, n_features) arrays.
+    Returns the fields of `MomentBounds` for the mean and again for the standard deviation, the
+    number of boxes, and convergence, as (n,) or (n, n_features) arrays.
     """
     n = len(regions)
     objectives = np.concatenate([model.of_mean(np.ones(n)), model.of_deviation(n)], axis=1)

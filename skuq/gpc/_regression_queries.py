@@ -59,16 +59,16 @@ class RegressionQueriesMixin(RegionSearchMixin):
             features are fixed.
         domain : tuple (lower, upper), default=None
             Limits of valid inputs, to which regions are clipped; each a number or an array that
-            broadcasts to `X`. None, also as an item of a sequence, means no limit.
+            broadcasts to `X`. None means no limit; a sequence of limits may also contain None.
         tol : float, default=None
             Target gap between lower and upper bound of each extreme, in the unit of the target.
             The default is 1 % of the standard deviation of the training targets.
         max_time : float, default=None
             Time limit in seconds. When it is reached, valid but wider bounds are returned.
         max_regions : int, default=10000
-            Limit on the number of boxes per extreme, with the same effect; None means no limit.
-            If the noise is very small, rounding errors limit how close the bounds on the standard
-            deviation can become.
+            Limit on the number of boxes per extreme; None means no limit. When it is reached, valid
+            but wider bounds are returned. If the noise is very small, rounding errors limit how
+            close the bounds on the standard deviation can become.
 
         Returns
         -------
@@ -116,9 +116,9 @@ class RegressionQueriesMixin(RegionSearchMixin):
         -------
         Certificate
             Status "safe", "unsafe" (with a counterexample) or "undecided" for each point. The
-            margin is the tolerance minus the largest change, in the unit of the target. A point
-            is "undecided" if the bounds on its margin are within a thousandth of the tolerance of
-            each other and differ in sign.
+            margin is the tolerance minus the largest change, in the unit of the target. A point is
+            "undecided" if the bounds on its margin differ in sign and are at most a thousandth of
+            the tolerance apart, or if a limit of the search is reached.
 
         Raises
         ------

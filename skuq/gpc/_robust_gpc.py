@@ -53,8 +53,8 @@ class RobustGPC(
 
     Besides predicting classes, it can *prove* statements about the inputs around a point:
     `predict_proba_bounds` encloses the smallest and the largest class probability
-    over a region, `certify` decides whether the predicted class changes anywhere in the region,
-    and `certified_radius` returns a radius within which the predicted class does not change.
+    over a region, `certify` decides whether the predicted class changes anywhere in a region, and
+    `certified_radius` returns a radius within which the predicted class does not change.
 
     Parameters
     ----------

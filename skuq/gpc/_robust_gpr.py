@@ -53,21 +53,22 @@ class RobustGPRegressor(
     Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition, it
     *proves* how predictions change around a point: `predict_bounds` encloses the smallest and the
     largest mean and standard deviation over a region, `certify` decides whether the mean changes
-    by more than a tolerance in the region, and `certified_radius` returns a radius within which
-    the mean does not.
+    by more than a tolerance in the region, and `certified_radius` returns a radius within which the
+    mean changes by at most the tolerance.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
         Prior covariance of the function: sums and products of RBF, Matern (nu 1.5 or 2.5),
-        RationalQuadratic and ConstantKernel, and WhiteKernel as a summand, whose `noise_level`,
-        the noise variance, is optimised. None stands for a constant times an RBF whose
-        initial length-scale is the spread of the data, plus a WhiteKernel.
+        RationalQuadratic and ConstantKernel. WhiteKernel is supported as a summand; its
+        `noise_level`, the noise variance, is optimised. None stands for a constant times an RBF
+        whose initial length-scale is the spread of the data, plus a WhiteKernel.
     alpha : float or array-like of shape (n_samples,), default=1e-10
-        Known noise variance, in addition to that of a WhiteKernel: one value for all targets, or
-        one for each training target. With `normalize_y`, in units of the variance of `y`.
+        Known noise variance, which is added to the noise variance of WhiteKernels: one value for
+        all targets, or one for each training target. With `normalize_y`, it is in units of the
+        variance of `y`.
     normalize_y : bool, default=True
-        Whether to standardise `y` during the fit, so that results do not depend on its unit.
+        Whether to standardise `y` during the fit; results then do not depend on the unit of `y`.
         scikit-learn's default is False.
     optimizer : {"lbfgs"} or None, default="lbfgs"
         Method that maximises the marginal likelihood over the hyperparameters of the kernel. None
@@ -103,8 +104,8 @@ class RobustGPRegressor(
         Noise variance of a new target, in squared units of the target: the sum over WhiteKernels,
         plus `alpha` if it is a single number.
     log_marginal_likelihood_ : float
-        Log marginal likelihood of `kernel_` for the normalised targets, in nats; a lower bound
-        of it with `n_inducing`.
+        Log marginal likelihood of `kernel_` for the normalised targets, in nats; with `n_inducing`,
+        a lower bound on it.
     n_iter_ : int
         Number of evaluations of the marginal likelihood.
     jitter_ : float
@@ -275,8 +276,8 @@ class RobustGPRegressor(
             Whether to also return standard deviations. As in scikit-learn, they include the noise
             of WhiteKernels, but not `alpha`.
         return_cov : bool, default=False
-            Whether to also return the joint covariance of all inputs, at a cost quadratic in their
-            number.
+            Whether to also return the joint covariance of the predictions, at a cost quadratic in
+            the number of inputs.
 
         Returns
         -------

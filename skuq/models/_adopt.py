@@ -51,15 +51,15 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     Parameters
     ----------
     model : object
-        One of: a fitted skorch net; a `torch.nn.Module`; a callable without arguments that
-        returns a module; a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or
-        `LogisticRegression`; any other fitted estimator with a method ``as_model()``, such as
+        A fitted skorch net; a `torch.nn.Module`; a callable without arguments that returns a
+        module; a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or `LogisticRegression`; or
+        any other fitted estimator with a method ``as_model()``, such as
         `skuq.evidential.GraphClassifier`.
 
-        The model may be inside a `FrozenEstimator`, at the end of a fitted `Pipeline` (whose
-        transformers become the preprocessing), the best estimator of a search, in a
-        `SelfTrainingClassifier`, `RFE` or `RFECV`, or temperature-scaled by a
-        `CalibratedClassifierCV`.
+        The model may be inside a `FrozenEstimator`, `SelfTrainingClassifier`, `RFE` or `RFECV`; it
+        may be the best estimator of a search, or temperature-scaled by a `CalibratedClassifierCV`.
+        It may also be the last step of a fitted `Pipeline`, whose transformers become the
+        preprocessing.
 
         A bare module must return logits or raw predictions. A `PreTrainedModel` of the library
         transformers must have a head for classification of sequences or images; its inputs are
@@ -72,15 +72,14 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     Returns
     -------
     NetworkModel
-        The converted model; its outputs agree with the original's within 1e-6.
+        The converted model; its outputs agree with the original model's outputs within 1e-6.
 
     Raises
     ------
     TypeError
         If the model is of an unsupported type, such as a `torch.jit.ScriptModule`, a module of
-        `torch.export`, or a `FixedThresholdClassifier` or `TunedThresholdClassifierCV`, whose
-        threshold cannot be expressed by logits; or if a node classifier has transformers before
-        it.
+        `torch.export`, or a `FixedThresholdClassifier` or `TunedThresholdClassifierCV` (logits
+        cannot express their thresholds); or if transformers precede a node classifier.
     sklearn.exceptions.NotFittedError
         If the model is not fitted.
     ValueError
@@ -203,8 +202,8 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
 def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:
     """Whether the outputs of a skorch classifier's module are probabilities.
 
-    skorch assumes so for custom criteria, although many of them expect logits; in this case,
-    check whether the module ends in a softmax.
+    For custom criteria, skorch assumes probabilities, although many criteria expect logits; for
+    such criteria, check whether the module ends in a softmax.
     """
     if isinstance(net.criterion_, nn.NLLLoss):
         return True
@@ -218,7 +217,7 @@ def _ends_in_softmax(module: nn.Module) -> bool:
 
 
 def _with_logits(module: nn.Module) -> nn.Module:
-    """Convert a module that returns probabilities to logits; remove its softmax if possible."""
+    """Make a module return logits in place of probabilities; remove its softmax if possible."""
     if is_chain(module) and isinstance(module[-1], nn.Softmax):
         # Log-probabilities would have no gradient where a probability underflows to 0.
         return part_of_chain(module, slice(-1))
@@ -268,7 +267,7 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
 
 
 class Logits(nn.Module):
-    """Module that computes the logits of a transformers model from its inputs as one tensor.
+    """Module that computes the logits of a transformers model from a single tensor of inputs.
 
     Parameters
     ----------
@@ -276,7 +275,7 @@ class Logits(nn.Module):
         Model with a head for classification or regression.
     """
 
-    rows_at_once = 64  # batch size without gradients, small because activations are large
+    rows_at_once = 64  # batch size without gradients; small, because activations are large
 
     def __init__(self, model: Any):
         super().__init__()
@@ -302,7 +301,7 @@ class Logits(nn.Module):
 class TransformersModel(NetworkModel):
     """A transformers model; its inputs may be a mapping."""
 
-    # Variants of all weights of a large model would not fit into memory.
+    # Variants of all weights of a large model would not fit into memory together.
     moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:

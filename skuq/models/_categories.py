@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 
 from skuq.wrappers import unwrap
 
-# Parameters with categorical columns in scikit-learn's boosting, LightGBM (with aliases), CatBoost.
+# Parameters for categorical columns of scikit-learn's boosting, LightGBM (with aliases), CatBoost.
 _PARAMETERS = (
     "categorical_features",
     "categorical_feature",
@@ -55,7 +55,7 @@ def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
     [1]
     """
     found: set[int] = set()
-    in_place = True  # whether the steps so far keep the positions of columns
+    in_place = True  # whether all steps so far keep the positions of columns
     while in_place and (inside := unwrap(estimator, fitted=False)) is not None:
         steps = estimator.steps[:-1] if isinstance(estimator, Pipeline) else [("", estimator)]
         for _, step in steps:

@@ -1,4 +1,4 @@
-"""Fitted networks: prefit networks are checked, all others are trained."""
+"""Fitted networks: prefit networks are checked; other networks are trained."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fitted_classifier(
 
 
 def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
-    """Check a user's network on the first inputs, and let it return one tensor.
+    """Check a user's network on the first inputs, and make it return one tensor.
 
     If the network returns a dictionary or an object, its "logits" are used. Outputs must be
     deterministic and must not depend on other inputs of the batch.
@@ -121,7 +121,7 @@ def _skorch_classifier(
     classes, codes = np.unique(y, return_inverse=True)
     net = clone(estimator)
     if getattr(net, "classes", None) is not None:
-        net.set_params(classes=None)  # the net is trained on class codes instead of labels
+        net.set_params(classes=None)  # the net is trained on class codes, not on labels
     dtype = net_dtype(net)
     X = X.astype(dtype, copy=False)
     binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
@@ -172,6 +172,6 @@ def _fitted_regressor(estimator: Any, X: Any, y: FloatArray, training: dict[str,
 
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
-    if is_skorch_net(look_at(estimator).learner):  # would broadcast targets that are not a column
+    if is_skorch_net(look_at(estimator).learner):  # its loss broadcasts 1-D targets
         raise net_data_error(estimator, X, y)
     return fit_clone(estimator, X, y, **training)

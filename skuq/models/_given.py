@@ -22,8 +22,8 @@ from skuq.stored import stored
 from skuq.validation import check_some_samples, is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
-# Their `fit` passes `sample_weight` on to the models inside. Other meta-estimators with **params
-# raise an error for weights unless metadata routing is on.
+# The `fit` of these estimators passes `sample_weight` on to the models inside. Other
+# meta-estimators with **params raise an error for weights unless metadata routing is on.
 _PASS_ON = (
     ("sklearn.ensemble", "VotingClassifier"),
     ("sklearn.ensemble", "VotingRegressor"),
@@ -74,7 +74,7 @@ class Given:
         return self.estimator is not None and is_fitted(self.estimator)
 
     def warn_of_retraining(self) -> None:
-        """Warn if the estimator is already fitted, because a clone will be trained instead."""
+        """Warn if the estimator is already fitted, because a clone of it will be trained."""
         if hasattr(self.estimator, "fit") and self.is_fitted:
             warn_user(
                 f"This {type(self.estimator).__name__} is fitted already; a clone of it is trained "
@@ -97,7 +97,7 @@ class Given:
 
     @property
     def is_naturally_network(self) -> bool:
-        """Whether `adopt` can convert the estimator, with only transformers around the learner.
+        """Whether `adopt` can convert the estimator, and only transformers surround the learner.
 
         Other wrappers, such as `CalibratedClassifierCV`, can be converted in some settings only.
         """
@@ -111,8 +111,8 @@ class Given:
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
         """Sample weights, or None if the learner does not accept weights and all are equal.
 
-        Raises ValueError if they are unequal, because such a learner would fail or silently
-        ignore them.
+        Raises ValueError if the learner does not accept weights and they are unequal: it would fail
+        or silently ignore the weights.
         """
         if weight is None or self.takes_weights:
             return weight
@@ -126,7 +126,7 @@ class Given:
 
     @property
     def pretrained(self) -> Any:
-        """The learner if it is a transformers model, else None; needs no transformers installed."""
+        """The learner if it is a transformers model, else None; does not import transformers."""
         found = is_instance_of(self.learner, "transformers.modeling_utils", "PreTrainedModel")
         return self.learner if found else None
 
@@ -144,7 +144,7 @@ class Given:
 
 
 def _takes_weights(learner: Any) -> bool:
-    if isinstance(learner, FrozenEstimator):  # not trained, so that weights do not matter
+    if isinstance(learner, FrozenEstimator):  # never trained; weights do not matter
         return True
     passes_on = any(is_instance_of(learner, *kind) for kind in _PASS_ON)
     if not passes_on and not has_fit_parameter(learner, "sample_weight"):
@@ -187,8 +187,8 @@ def look_at(estimator: Any) -> Given:
 def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
     """Whether a model is an instance of the skorch class of the given name.
 
-    skorch is not imported, because its import is slow: a net can exist only if it is already
-    imported.
+    skorch is not imported here, because its import is slow. A net can exist only if skorch was
+    imported before.
     """
     return is_instance_of(model, "skorch", kind)
 
@@ -204,7 +204,7 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     estimator : object
         Estimator that the user passed; None stands for a default network.
     after_the_fact : bool, default=False
-        Whether the caller always works on fitted models; then every fitted estimator is used
+        Whether the caller always works on fitted models. If True, every fitted estimator is used
         without retraining.
 
     Returns
@@ -273,7 +273,7 @@ class Rows(Inputs):
     pretrained : transformers.PreTrainedModel or None
         The model if it is a transformers model, whose inputs may be a mapping.
     shape : tuple of int or None
-        Shape of one sample, without the length of texts.
+        Shape of one sample, without the axis for the length of texts.
     """
 
     flat: bool
@@ -294,7 +294,7 @@ class Rows(Inputs):
             ensure_min_samples=min_samples,
             **self._numbers,
         )
-        # Training data are needed at once, so sparse inputs are made dense here.
+        # All training data are needed at once; sparse inputs are therefore made dense here.
         return replace(self, shape=self._shape_of(X)), to_dense(X), y
 
     def check(self, owner: Any, X: Any) -> Any:
@@ -316,7 +316,7 @@ class Rows(Inputs):
         return X if self.pretrained is None else rows_of(self.pretrained, X)
 
     def _shape_of(self, X: Any) -> tuple[int, ...]:
-        """Shape that all inputs must have, without the length of texts."""
+        """Shape that all inputs must have, without the axis for the length of texts."""
         shape: tuple[int, ...] = X.shape[1:-1] if self.are_tokens else X.shape[1:]
         return shape
 
@@ -344,7 +344,7 @@ class Table(Inputs):
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
-        vars(owner).pop("n_features_in_", None)  # validate_data does not reset it for texts
+        vars(owner).pop("n_features_in_", None)  # not reset for texts
         validate_data(owner, X, skip_check_array=True)
         X, y = indexable(X, column_or_1d(y, warn=True))
         return self, X, y
@@ -404,13 +404,13 @@ def as_rows(estimator: Any, X: Any) -> Any:
     -------
     array
         Tokens have shape (n_samples, n_fields, length), with the fields token ids, attention mask
-        and token types in this order, as far as present; images have the shape of
+        and token types in this order (absent fields are omitted). Images have the shape of
         ``pixel_values``.
 
     Raises
     ------
     ValueError
-        If a field is missing, unknown, or differs in shape from the first.
+        If a field is missing or unknown, or if its shape differs from the shape of the first field.
     """
     model = look_at(estimator).pretrained
     return X if model is None else rows_of(model, X)

@@ -1,4 +1,4 @@
-"""Base classes of estimators that wrap a model: input validation and the model's predictions."""
+"""Mixins for estimators that wrap a model: input validation and the model's predictions."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class ModelClassifierMixin(ModelMixin):
 
 
 class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
-    """Classifier that predicts with a trained network; `fit` only determines its labels.
+    """Classifier that predicts with a trained network; `fit` only determines the labels.
 
     Parameters
     ----------

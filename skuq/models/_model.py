@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, so that log-probabilities are finite
+LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, which keeps log-probabilities finite
 N_EXAMPLES = 64  # samples on which a model's outputs are inspected
 _ROW_SUM_TOLERANCE = 1e-3  # sufficient for probabilities in half precision
 
@@ -39,7 +39,7 @@ _ROW_SUM_TOLERANCE = 1e-3  # sufficient for probabilities in half precision
 @stored("models.chain")
 @dataclass(frozen=True)
 class Chain:
-    """Composition of two preprocessing steps; a class, so that it can be pickled."""
+    """Composition of two preprocessing steps; unlike a function, an instance can be pickled."""
 
     first: Callable[[Any], Any]
     second: Callable[[Any], Any]
@@ -116,9 +116,9 @@ class Model(ABC):
     def with_classes(self, y: NDArray[Any], inputs: Any) -> tuple[Self, NDArray[np.int64]]:
         """Determine the labels of the model's outputs; return the model and the codes of `y`.
 
-        If the model has no classes, they are the sorted labels in `y` if there is one per output.
-        Otherwise `y` must contain codes 0 .. n_classes - 1. The number of outputs is found by
-        evaluating the first preprocessed `inputs`.
+        If the model has no classes and the number of labels in `y` equals the number of outputs,
+        the classes are the sorted labels. If the numbers differ, `y` must contain codes 0 ..
+        n_classes - 1. The number of outputs is found by evaluating the first preprocessed `inputs`.
         """
         logits = example_outputs(self, inputs)
         n_classes = logits.shape[-1]
@@ -163,8 +163,8 @@ class LearnerModel(Model):
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
-        # Weights of a refit are not the user's, so the users' metadata requests do not apply: all
-        # models inside that accept weights receive them.
+        # The user's metadata requests do not apply, because the weights of a refit are not the
+        # user's weights: all models inside that accept weights receive them.
         with config_context(enable_metadata_routing=False):
             fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
@@ -180,7 +180,7 @@ class LearnerModel(Model):
             return means.reshape(-1, 1)
         classes = np.asarray(self.estimator.classes_)
         proba = proba_of_classes(self.estimator.predict_proba(inputs), classes).astype(np.float64)
-        if proba.shape[1] != len(self.classes):  # some were missing in its training data
+        if proba.shape[1] != len(self.classes):  # some classes were missing in its training data
             known = np.searchsorted(self.classes, classes)
             proba, some = np.zeros((len(proba), len(self.classes))), proba
             proba[:, known] = some
@@ -189,10 +189,10 @@ class LearnerModel(Model):
 
 
 def for_learner(estimator: Any, X: Any) -> Any:
-    """Convert inputs for a learner: sparse to dense, and other libraries' tables to DataFrames.
+    """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
 
-    Tables for a pipeline are not converted, because its first step may select columns with the
-    library's own API.
+    Tables for a pipeline are not converted, because the first step of the pipeline may select
+    columns with the API of the table's library.
     """
     return to_dense(X if look_at(estimator).preprocesses else as_pandas(X))
 
@@ -215,9 +215,9 @@ def fit_clone(
 ) -> Any:
     """Fit a clone of a scikit-learn model, with `seed` for each `random_state` that is None.
 
-    Weights are passed to the learner inside pipelines and searches: without metadata routing by
-    parameter names, otherwise as the model's parts request them. `fit_params` are further
-    arguments of `fit`.
+    Weights are passed to the learner inside pipelines and searches. Without metadata routing, they
+    are passed by parameter names; with metadata routing, as the model's parts request them.
+    `fit_params` are further arguments of `fit`.
     """
     twin = clone(estimator)
     unseeded = {
@@ -268,7 +268,7 @@ def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
 
 
 def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
-    """Error for a wrapper that passes unconverted data to a skorch net that cannot use them."""
+    """Error for a wrapper that passes data unconverted to a skorch net that needs a conversion."""
     from skuq.networks import net_dtype
 
     net = look_at(estimator).learner
@@ -295,7 +295,7 @@ def in_float64(array: Any) -> Any:
 
 
 def example_outputs(model: Model, inputs: Any) -> Any:
-    """Outputs for the first inputs; if evaluation fails, raise an error that names shapes."""
+    """Outputs for the first inputs; if evaluation fails, raise an error that names the shapes."""
     examples = inputs[:N_EXAMPLES]
     try:
         return model.outputs(examples)
@@ -320,12 +320,14 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray of shape (n_classes,)
-        The sorted labels in `y` if there is one per output, else the codes 0 to n_classes - 1.
+        The sorted labels in `y` if their number equals the number of outputs, else the codes 0 to
+        n_classes - 1.
 
     Raises
     ------
     ValueError
-        If the number of labels differs from that of outputs, and the labels are not such codes.
+        If the number of labels differs from the number of outputs, and the labels are not codes
+        between 0 and n_classes - 1.
 
     Warns
     -----
@@ -351,8 +353,8 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
 def _warn_of_probabilities(logits: Any) -> None:
     """Warn, at the user's line, if outputs that should be logits are probabilities.
 
-    Outputs count as probabilities if all are in [0, 1] and all of several rows sum to 1, which
-    practically never happens with logits.
+    Outputs count as probabilities if all values are in [0, 1] and each of several rows sums to 1,
+    which practically never happens with logits.
     """
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
     if inside and bool((abs(in_float64(logits).sum(-1) - 1) < _ROW_SUM_TOLERANCE).all()):

@@ -42,13 +42,13 @@ _ROWS = 4096  # rows of a sparse matrix that are made dense at once
 class NetworkModel(HeldOnDevice, Model):
     """A network that maps rows to logits or predictions.
 
-    Models of other inputs, such as graph nodes, are subclasses, which their estimators return
-    from a method ``as_model()``.
+    Models with other inputs, such as graph nodes, are subclasses; estimators return them from a
+    method ``as_model()``.
 
     Attributes
     ----------
     module : torch.nn.Module
-        Private copy in evaluation mode and without gradients, on the CPU except after `to`;
+        Private copy in evaluation mode and without gradients, on the CPU unless `to` has moved it;
         maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
         (n_samples, n_outputs).
     """
@@ -81,7 +81,7 @@ class NetworkModel(HeldOnDevice, Model):
         return resolve_device(device, self.module)
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the model with its module on a device, for many evaluations there."""
+        """Return the model with its module on a device, for many evaluations on this device."""
         return replace(self, module=moved(self.module, self.resolved(device)))
 
     @property
@@ -92,7 +92,8 @@ class NetworkModel(HeldOnDevice, Model):
         try:
             for name, part in self.module.named_modules():
                 if isinstance(part, _EMBEDDINGS):
-                    # On the CPU, because an unknown id makes a GPU unusable for the process.
+                    # Ids are checked on the CPU, because an unknown id makes a GPU unusable for the
+                    # process.
                     ids = evaluate(LayerInput(self.module, name), inputs)
                     if bool((ids < 0).any()) or bool((ids >= part.num_embeddings).any()):
                         raise IndexError(f"{name!r} accepts ids 0 to {part.num_embeddings - 1}")
@@ -121,7 +122,7 @@ class NetworkModel(HeldOnDevice, Model):
 
     @torch.no_grad()
     def outputs_there(self, inputs: Tensor) -> Tensor:
-        """Predict on the module's device, in batches that bound memory; outputs stay there."""
+        """Predict in batches that bound memory; outputs stay on the module's device."""
         inputs = on_device(inputs, self.device)
         if self.at_once:
             return self.one_pass(inputs)
@@ -183,14 +184,14 @@ def private_copy(module: nn.Module) -> nn.Module:
         if isinstance(part, _EMBEDDINGS):
             part.register_forward_pre_hook(_as_ids)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    return copy.float() if half else copy  # numpy lacks bfloat16; searches would overflow float16
+    return copy.float() if half else copy  # numpy lacks bfloat16; searches overflow float16
 
 
 def _copied(module: nn.Module) -> nn.Module:
     """Deep copy of a module, which may store tensors of its last forward pass."""
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError("Cannot adopt a ScriptModule; pass the torch.nn.Module it was made from.")
-    if "eval" in vars(module):  # torch.export overrides it to raise an error
+    if "eval" in vars(module):  # torch.export overrides `eval` to raise an error
         raise TypeError(
             "Cannot adopt a module of torch.export, which has no evaluation mode; pass the "
             "torch.nn.Module it was made from."
@@ -229,7 +230,7 @@ def _merged(module: Any) -> nn.Module:
 
 
 def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Convert floating-point ids to integers, because a network's inputs have its dtype."""
+    """Convert ids to integers, because all inputs of a network have its floating-point dtype."""
     ids, *others = inputs
     return (ids.long() if isinstance(ids, Tensor) and ids.is_floating_point() else ids, *others)
 
@@ -244,10 +245,11 @@ def _fold_weights(module: nn.Module) -> None:
         if is_parametrized(layer):
             parametrised: Any = layer.parametrizations
             weights = {name: getattr(layer, name).detach() for name in parametrised}
-            # Not remove_parametrizations: it alters the layer's class, which copies share.
+            # remove_parametrizations is not used, because it alters the layer's class, which copies
+            # share.
             layer.__class__ = type_before_parametrizations(layer)
             del layer._modules["parametrizations"]
-            layer._load_state_dict_pre_hooks.clear()  # weight_norm's cannot be pickled
+            layer._load_state_dict_pre_hooks.clear()  # the hook of weight_norm cannot be pickled
             for name, weight in weights.items():
                 layer.register_parameter(name, nn.Parameter(weight))
         for hook in list(layer._forward_pre_hooks.values()):

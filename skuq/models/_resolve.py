@@ -97,8 +97,8 @@ def resolve(
     """Convert an estimator and training data to a fitted model and preprocessed data.
 
     Every `fit` method that wraps a model calls this function first; no other code depends on the
-    type of the user's model. It validates the data, trains a clone of the model unless it is
-    prefit (see `is_prefit`), and converts labels to positions among the model's outputs.
+    type of the user's model. The function validates the data, trains a clone of the model unless it
+    is prefit (see `is_prefit`), and converts labels to positions among the model's outputs.
 
     Parameters
     ----------
@@ -113,9 +113,10 @@ def resolve(
     seed : int
         Seed of the training.
     form : {"network", "learner", "natural"}, default="network"
-        "network": return a network; `adopt` converts linear models as well. "learner": use any
-        scikit-learn estimator by its predictions only. "natural": networks and linear models as
-        networks, and all other estimators, such as wrappers around a network, as learners.
+        "network": return a network; `adopt` converts linear models as well. "learner": accept any
+        scikit-learn estimator, and use only its predictions. "natural": return networks and linear
+        models as networks, and all other estimators, such as wrappers around a network, as
+        learners.
     regression : bool, default=False
         Whether a regressor is needed. Samples of weight 0 are then dropped.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -132,7 +133,7 @@ def resolve(
         Whether a learner receives sparse rows unchanged. The returned `inputs` then contain the
         first training samples only.
     before_training : callable, default=None
-        Called after the validation and before the training, for instance for further checks.
+        Called without arguments after the validation and before the training.
     fit : callable, default=fit_model
         Function that fits the model on the validated data.
     **training
@@ -141,7 +142,7 @@ def resolve(
     Returns
     -------
     model : Model
-        The fitted model, with `form`, which validates new inputs, and `classes` of a classifier.
+        The fitted model. Its `form` validates new inputs; its `classes` are set for a classifier.
     data : TrainingData
         The training data.
 
@@ -271,8 +272,9 @@ def fit_model(
     TypeError
         If the estimator cannot be trained or used, or its `fit` does not accept `fit_params`.
     ValueError
-        If the estimator must be trained and `y` contains one class, if it is a classifier instead
-        of a regressor or vice versa, if it has other outputs, or if the training diverges.
+        If the estimator must be trained and `y` contains only one class; if the estimator is a
+        classifier in place of a regressor or vice versa; if its outputs are unsuitable; or if the
+        training diverges.
     """
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
@@ -321,7 +323,7 @@ def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None
 
 
 def _learner_model(fitted: Any) -> LearnerModel:
-    """Model of the estimator inside pipelines and searches, with their transformers."""
+    """Model of the estimator inside pipelines and searches; includes pipelines' transformers."""
     if isinstance(fitted, FrozenEstimator | Pipeline) or hasattr(fitted, "best_estimator_"):
         inside = unwrap(fitted)
         assert inside is not None

@@ -19,12 +19,13 @@ from skuq.validation import warn_user
 T = TypeVar("T")
 Module = TypeVar("Module", bound=nn.Module)
 
-# With fewer weights, a step on the CPU takes less time than launching it on a GPU.
+# For a network with fewer weights, computing a step on the CPU takes less time than launching it on
+# a GPU.
 SMALL_NETWORK = 2**15
-# Largest tensor on the CPU. Larger ones do not fit into the caches, and the allocator requests new
-# pages in every step, which takes three times as long.
+# Size of the largest tensor on the CPU. Steps with larger tensors take three times as long, because
+# such tensors do not fit into the caches, and the allocator requests new pages in every step.
 _CACHED_BYTES = 16 * 2**20
-# Fraction of a device's free memory for one tensor; a step needs several of its size.
+# Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
 _FEWEST_BYTES = 2**20  # smallest limit for a tensor before the work is given up
 
@@ -39,7 +40,7 @@ def resolve_device(device: str | torch.device, network: nn.Module | None = None)
         any other value is a torch device name.
     network : torch.nn.Module, default=None
         Network to be evaluated on the device. It is small, and faster on the CPU, if it has fewer
-        than 32,768 weights. None does not count as small.
+        than 32,768 weights. If it is None, "auto" does not depend on the size of the network.
 
     Returns
     -------
@@ -80,8 +81,8 @@ def n_weights(network: nn.Module) -> int:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch inside the block, and restore its global random state afterwards."""
-    # If CUDA is not initialised, its state is not saved: this would initialise it, which takes
-    # seconds and memory in each process.
+    # If CUDA is not initialised, its state is not saved: saving it would initialise CUDA, which
+    # costs seconds and memory in each process.
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     try:
@@ -100,7 +101,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
     On MPS, which lacks float64, the copy is in float32.
     """
-    there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
+    there = torch.empty(0, device=device).device  # converts "cuda" to "cuda:0"
     tensor = next(chain(module.parameters(), module.buffers()), None)
     if tensor is None or tensor.device == there:
         return module
@@ -109,7 +110,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Return values as a tensor on a device; float64 becomes float32 on MPS, which lacks it.
+    """Return values as a tensor on a device; float64 becomes float32 on MPS, which lacks float64.
 
     A tensor already on the device is returned itself; an array is always copied.
     """
@@ -120,7 +121,7 @@ def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tens
 
 
 def as_double(tensor: Tensor) -> Tensor:
-    """Return a tensor in float64, or in float32 on MPS, which lacks it."""
+    """Return a tensor in float64, or in float32 on MPS, which lacks float64."""
     return tensor.float() if tensor.device.type == "mps" else tensor.double()
 
 
@@ -137,15 +138,15 @@ def free_memory(device: torch.device | str) -> int | None:
 
 
 def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
-    """Run work with tensors that fit into a device's memory; retry with smaller ones if needed.
+    """Run work with tensors that fit into a device's memory; retry with smaller tensors if needed.
 
     Parameters
     ----------
     work : callable
         Called with the largest size of a tensor in bytes; each call must restart the work.
     device : torch.device or str
-        Device of the work. The first size is a fraction of a GPU's free memory, or fits into the
-        caches of the CPU.
+        Device of the work. On a GPU, the first size is a fraction of the free memory. On the CPU,
+        tensors of the first size fit into the caches.
 
     Returns
     -------
@@ -178,7 +179,7 @@ def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
             if n_bytes <= _FEWEST_BYTES:
                 raise too_little_memory(device, error) from error
             n_bytes = max(n_bytes // 2, _FEWEST_BYTES)
-        # Outside the handler, because the error keeps references to the tensors.
+        # Restart outside the handler, because the error keeps references to the tensors.
         warn_user(
             f"The memory of {device} ran out; restarting with tensors of at most "
             f"{n_bytes / 2**20:.0f} MiB."
@@ -222,7 +223,7 @@ def is_of_device(error: BaseException) -> bool:
 
 
 class HeldOnDevice(ABC):
-    """Base class of immutable objects that cache a copy on the device last used.
+    """Base class of immutable objects that cache a copy of themselves on the last device used.
 
     The cached copy is not part of copies, pickles and saved files.
     """

@@ -38,8 +38,8 @@ def evaluate(
     device : torch.device or str, default="cpu"
         Device of the evaluation.
     batch_size : int, default=None
-        Samples per batch. None is `rows_at_once` on the CPU. On a GPU it is the number that fits
-        into free memory, reduced if memory runs out.
+        Samples per batch. None on the CPU: `rows_at_once`. None on a GPU: as many samples as fit
+        into free memory, and fewer if memory runs out.
 
     Returns
     -------
@@ -112,7 +112,8 @@ def rows_at_once(module: nn.Module) -> int:
     Parameters
     ----------
     module : torch.nn.Module
-        Network. An attribute ``rows_at_once`` of a module inside limits the batch size.
+        Network. An attribute ``rows_at_once`` of any module inside the network limits the batch
+        size.
 
     Returns
     -------

@@ -31,7 +31,7 @@ def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Slice of a chain's layers, with their names; indexing would call a subclass's constructor."""
+    """Slice of a chain, with the layers' names; indexing would call a subclass's constructor."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 
@@ -86,8 +86,8 @@ class LeNet(nn.Module):
     n_outputs : int, default=10
         Number of classes.
     image_shape : tuple of int, default=(1, 28, 28)
-        Channels, height and width; an input may be flat or already an image. Height and
-        width must be at least 16.
+        Channels, height and width; inputs may be flat or have this shape. Height and width must be
+        at least 16.
     dropout : float, default=0.2
         Probability of dropping a unit before the last layer while training.
 
@@ -117,7 +117,7 @@ class LeNet(nn.Module):
             nn.ReLU(),
             nn.Flatten(),
         )
-        # Each 5x5 convolution shortens a side by 4 pixels, and each pooling halves it.
+        # Each 5x5 convolution shortens a side by 4 pixels, and each pooling halves the side.
         flat = 16 * math.prod(((side - 4) // 2 - 4) // 2 for side in (height, width))
         self.classifier = nn.Sequential(
             nn.Linear(flat, 120),
@@ -243,7 +243,7 @@ class LogitsOf(nn.Module):
 
 
 class LogProbabilities(nn.Module):
-    """Convert probabilities to logits by their logarithm."""
+    """Convert probabilities to logits: their logarithms."""
 
     def forward(self, proba: Tensor) -> Tensor:
         return torch.log(proba + torch.finfo(proba.dtype).tiny)
@@ -266,7 +266,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean over a batch of the losses times the batch's "weight".
+    """Mean over a batch of each sample's loss times its weight, the batch's entry "weight".
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ class WeightedLoss(nn.Module):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Mean over a batch of losses times weights; weights have mean 1 over the training set."""
+    """Mean over a batch of losses times weights, which have mean 1 over the training set."""
     return (weight.to(losses) * losses).sum() / len(losses)
 
 

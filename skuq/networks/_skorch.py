@@ -34,8 +34,8 @@ class _Net(skorch.NeuralNet):
     def run_single_epoch(
         self, iterator: Any, training: bool, prefix: str, step_fn: Callable[..., Any], **params: Any
     ) -> None:
-        # Like skorch's method, but losses stay tensors until the epoch ends: converting the loss of
-        # each batch to a number would synchronise the GPU every time.
+        # Unlike in skorch's method, losses stay tensors until the epoch ends: converting the loss
+        # of each batch to a number would synchronise with the GPU for each batch.
         if iterator is None:
             return
         losses = []
@@ -76,7 +76,7 @@ def make_net(
         stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
     schedule = [LRScheduler("CosineAnnealingLR", T_max=max_epochs)] if cosine else []
     more: dict[str, Any] = {"optimizer__weight_decay": weight_decay} if weight_decay else {}
-    if not verbose:  # else it would make a table of each epoch, and print none
+    if not verbose:  # the log would otherwise build a table for each epoch without printing it
         more["callbacks__print_log"] = None
     return _Net(
         module,
@@ -137,7 +137,7 @@ class BatchLoader:
         if self.batch_size >= self.n_samples and not self.shuffle:
             yield self.X, self.y  # without a copy
             return
-        # Drawn on the CPU, so that batches are the same on all devices.
+        # The order is drawn on the CPU; batches are thus the same on all devices.
         draw = torch.randperm if self.shuffle else torch.arange
         order = draw(self.n_samples, device="cpu").to(self.y.device)
         batches = list(order.split(self.batch_size))  # type: ignore[no-untyped-call]
@@ -151,7 +151,7 @@ class BatchLoader:
         return n_batches - self._joins_last()
 
     def _joins_last(self) -> bool:
-        """Whether one sample is left over, on which batch normalisation could not train."""
+        """Whether a last batch of one sample, which batch normalisation cannot use, is joined."""
         return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
 
 
@@ -165,8 +165,8 @@ class WeightedClassifier(skorch.NeuralNetClassifier):
     """skorch classifier whose loss is the mean of losses times per-sample weights.
 
     The input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
-    per-sample data. Weights should have mean 1; weight 2 then equals the sample twice. The
-    criterion must return one loss per sample (``criterion__reduction="none"``).
+    per-sample data. Weights should have mean 1; a sample of weight 2 then counts as two samples.
+    The criterion must return one loss per sample (``criterion__reduction="none"``).
     """
 
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
@@ -184,7 +184,7 @@ class WeightedClassifier(skorch.NeuralNetClassifier):
 
 
 def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
-    """dtype of a net's training data: that of its module if it is instantiated, else float32."""
+    """dtype of a net's training data: the dtype of its module if it has one, else float32."""
     if not isinstance(net.module, nn.Module):
         return np.float32
     floating = [p.dtype for p in net.module.parameters() if p.is_floating_point()]

@@ -44,8 +44,8 @@ class TrainingSettings:
     cosine : bool
         Whether the learning rate decays to 0 along a cosine over `max_epochs`.
     patience : int or None
-        Number of epochs without a smaller validation loss before training stops; the weights of
-        the best epoch are kept. Used only with validation data.
+        Number of epochs without a smaller validation loss after which training stops; the weights
+        of the best epoch are kept. Used only with validation data.
     callbacks : sequence of skorch callbacks
         Callbacks of the user.
     device : str or torch.device
@@ -98,12 +98,12 @@ def train(
 
     Parameters
     ----------
-    module : torch.nn.Module or callable without arguments that returns one
-        Network, trained in place. A callable is called after seeding, so that `seed` determines
-        the initial weights too.
+    module : torch.nn.Module, or callable without arguments that returns a module
+        Network, trained in place. A callable is called after seeding; `seed` then also determines
+        the initial weights.
     criterion : torch.nn.Module
-        Loss function of the outputs and targets of a batch and, if `data` has more keys than
-        "inputs", a dict of their values.
+        Loss function of the outputs and targets of a batch. If `data` has keys other than "inputs",
+        the third argument is a dict with these entries of the batch.
     data : mapping of str to ndarray of shape (n_samples, ...)
         Inputs of the network under "inputs", and other data that the loss needs, such as
         "weight", which is rescaled to mean 1.
@@ -119,11 +119,11 @@ def train(
     callbacks : sequence of skorch callbacks, default=()
         Additional callbacks that run before the user's.
     loss_changes : bool, default=False
-        Whether a callback changes the loss function between epochs, so that losses of different
-        epochs cannot be compared.
+        Whether a callback changes the loss function between epochs; losses of different epochs then
+        cannot be compared.
     advice : str, default=None
-        Advice in the error message if the training diverges. None: a smaller `learning_rate`, or
-        scaled features.
+        Advice in the error message if the training diverges. None: use a smaller `learning_rate`,
+        or scale the features.
 
     Returns
     -------
@@ -226,7 +226,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw the mini-batches of the penalty: shuffled epochs, or all samples if they fit.
+    """Draw the mini-batches of the penalty: shuffled epochs, or all samples in one batch.
 
     Parameters
     ----------
@@ -254,8 +254,8 @@ def training_batches(
 
 # Weight decay acts as a Gaussian prior on the weights, which makes the posterior proper.
 CLASSIFIER = TrainingSettings(learning_rate=5e-3, max_epochs=100, batch_size=256, weight_decay=1e-4)
-# The learning rate decays, because constant steps would end at a random point near the optimum,
-# and searches would find models of smaller loss in every direction.
+# The learning rate decays, because training with a constant rate would end at a random point near
+# the optimum, and searches would then find models of smaller loss in every direction.
 REGRESSOR = TrainingSettings(
     learning_rate=1e-2, max_epochs=100, batch_size=64, weight_decay=1e-4, cosine=True
 )
@@ -283,7 +283,7 @@ def train_default_classifier(
     """Train the default classifier, which returns logits.
 
     `network` builds the untrained module from the numbers of features and classes. A sample of
-    weight 2 equals two samples.
+    weight 2 counts as two samples.
     """
     loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     settings = replace(CLASSIFIER, device=device)
@@ -303,8 +303,8 @@ def train_default_regressor(
 ) -> nn.Module:
     """Train the default regressor on the standardised target.
 
-    With one output, it is the mean (least squares); with two, mean and log variance (Gaussian
-    likelihood). Both are in units of `y`.
+    A single output is the mean (least squares); two outputs are mean and log variance (Gaussian
+    likelihood). Both refer to `y` in its original units.
     """
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
@@ -331,7 +331,7 @@ def _weighted(X: NDArray[Any], sample_weight: NDArray[Any] | None) -> dict[str, 
 
 
 class GaussianLoss(nn.Module):
-    """Gaussian negative log-likelihood per sample; half the squared error if one output."""
+    """Gaussian negative log-likelihood per sample; for a single output, half the squared error."""
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = (targets - outputs[:, 0]).square() / 2

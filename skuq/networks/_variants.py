@@ -29,7 +29,7 @@ _NORMS = (
 )
 
 # A network that begins with a linear layer and cannot be split is searched as a whole if it has
-# fewer weights, because a variant then takes at most 4 MiB.
+# fewer weights than this, because a variant then takes at most 4 MiB.
 _FEW_WEIGHTS = 2**20
 
 # `functional_call` temporarily replaces a module's parameters, and threads may share the module.
@@ -57,29 +57,29 @@ class Cut(NamedTuple):
 def cut_network(
     network: nn.Module, parameters: str | Callable[[str, Tensor], bool], X: Tensor
 ) -> Cut:
-    """Select weights of a network, and split the network before the first of them.
+    """Select weights of a network, and split the network before the first selected weight.
 
     Parameters
     ----------
     network : torch.nn.Module
-        Network in evaluation mode; the parts share its parameters, unless a layer must be removed
-        from a copy.
+        Network in evaluation mode. The parts share its parameters, except if a layer must be
+        removed, which is done in a copy.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable
-        "linear": all weights from the first executed `torch.nn.Linear` on; only layers at the end
-        of an `nn.Sequential` (or of nested ones) may follow it, unless the network begins with
-        it. "last": the last layer. "bias": all biases. "norm": scales and shifts of normalisation
-        layers. A callable ``parameters(name, tensor)`` returns whether to select a parameter.
-        "auto": "linear" if the network can be split there; all weights of a network that begins
-        with a linear layer and is a chain of layers or has less than a million weights; otherwise
-        "last".
+        "linear": all weights from the first executed `torch.nn.Linear` on. Only layers at the end
+        of an `nn.Sequential` (or of nested `nn.Sequential`s) may follow this layer, unless the
+        network begins with it. "last": the last layer. "bias": all biases. "norm": scales and
+        shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns whether to
+        select a parameter. "auto" is "linear" if the network can be split before its first linear
+        layer. If the network begins with a linear layer, and is a chain of layers or has less than
+        a million weights, "auto" selects all weights. For all other networks, it is "last".
     X : Tensor of shape (n_samples, ...)
         Example inputs on which the split is checked; they should be representative.
 
     Returns
     -------
     Cut
-        ``module(body(X))`` equals ``network(X)``. If `body` is None, ``module(X)`` does; this is
-        the case for "last" if the last layer is followed by a computation other than log-softmax
+        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None. For
+        "last", `body` is None if the last layer is followed by a computation other than log-softmax
         that is not a module of an `nn.Sequential`.
 
     Raises
@@ -173,7 +173,7 @@ def _is_plain(network: nn.Module) -> bool:
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
-    """Split before the first linear layer; no body if it comes first, None if impossible."""
+    """Split before the first linear layer; no body if it comes first; None if impossible."""
     body = LayerInput.of_first_linear(network, X)
     if body is None:
         return None
@@ -185,7 +185,7 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Split before the last layer; no body if a computation outside of modules follows it."""
+    """Split before the last layer; no body if a computation outside of modules follows."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
@@ -203,7 +203,7 @@ def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
 
 
 class LayerInput(nn.Module):
-    """Module that returns the input of one layer of a network, and stops there.
+    """Module that runs a network up to one of its layers, and returns the input of this layer.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class LayerInput(nn.Module):
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
         """Find the first linear layer if it receives one vector per input, else the last layer.
 
-        In transformers, it receives one vector per token.
+        In transformers, the first linear layer receives one vector per token.
         """
         first = cls.of_first_linear(network, X)
         with torch.no_grad():
@@ -277,7 +277,7 @@ class _Reached(Exception):
 def _run_until(
     layers: Iterable[nn.Module], network: nn.Module, X: Tensor
 ) -> tuple[nn.Module, Tensor] | None:
-    """Run a network up to the first of some layers; return the layer and its input, or None."""
+    """Run a network up to the first of some layers; return that layer and its input, or None."""
 
     def stop(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         raise _Reached(layer, next(chain(inputs, named.values())))
@@ -320,11 +320,11 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
     finally:
         for handle in handles:
             handle.remove()
-    return ran or [""]  # none, if all parameters are in a ParameterList, which is not called
+    return ran or [""]  # no layer ran if all parameters are in a ParameterList, which is not called
 
 
 def _some_rows(X: Tensor) -> Tensor:
-    """Copy the first two inputs; one is not enough for normalisation by batch statistics."""
+    """Copy the first two inputs; one input is not enough for normalisation by batch statistics."""
     return X[:2].clone()
 
 
@@ -385,7 +385,7 @@ def stacked_forward(
     """Evaluate all variants of a module: in one batched pass if possible, otherwise in a loop.
 
     Recurrent layers (`nn.LSTM`, `nn.GRU`, `nn.RNN`) and networks whose control flow depends on
-    input values cannot be batched; their variants are evaluated one by one, which takes longer.
+    input values cannot be batched; their variants are evaluated one at a time, which takes longer.
 
     Parameters
     ----------
@@ -429,8 +429,8 @@ def stacked_forward(
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
                 # Memory and device errors must not be hidden by the slow loop. torch has no
-                # specific error class for layers that cannot be batched, so all other errors are
-                # followed by the loop, which either works or raises the actual error.
+                # specific error class for layers that cannot be batched. Therefore, the loop runs
+                # after all other errors, and either works or raises the actual error.
                 if is_of_device(error):
                     raise
         n_models = len(next(iter(parameters.values())))
@@ -459,10 +459,10 @@ def _without_fused_attention() -> Iterator[None]:
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Disable `torch.utils.checkpoint`, so that activations are stored.
+    """Disable `torch.utils.checkpoint`, which does not store activations.
 
-    Otherwise the backward pass would recompute them when the module no longer has the variant's
-    weights, which raises an error or loses gradients.
+    The backward pass would recompute them when the module no longer has the variant's weights,
+    which raises an error or loses gradients.
     """
     was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
     for name in was:
@@ -483,7 +483,7 @@ class _Plain:
 
 
 def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
-    """Replacement of checkpoint's generator that does nothing before and after a function."""
+    """Replacement of checkpoint's generator; it does nothing before and after a function."""
     yield
 
 

@@ -1,6 +1,6 @@
 """Base class of QUAM's classifier and regressor: the search on a pool, and its evaluation.
 
-The gradient searches, and torch with them, are imported only when a network is searched.
+The gradient searches, which need torch, are imported only when a network is searched.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SEARCHES = {
 
 
 class Device(ABC):  # noqa: B024 (instances come from the subclass hook)
-    """Stand-in for `torch.device` in type checks, so that torch need not be imported."""
+    """Stand-in for `torch.device` in type checks, which avoids an import of torch."""
 
     __module__, __qualname__ = "torch", "device"  # the name shown in messages
 
@@ -97,12 +97,12 @@ KEPT: dict[str, Any] = {
     "_found": NotRequired[Found],
 }
 
-_OUTPUTS_AT_ONCE = 2**22  # outputs of all models for one chunk of inputs
-_MOST_ROWS = 8192  # per chunk
+_OUTPUTS_AT_ONCE = 2**22  # number of outputs of all models for one chunk of inputs
+_MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-_FEWEST = 1000  # inputs on which `search_pool` searches, new ones and those of the pool of `fit`
-# Rows times coefficients of a logistic regression. Above this limit a single refit takes seconds,
-# and one gradient search costs less than all refits.
+_FEWEST = 1000  # number of inputs for `search_pool`: new inputs and inputs of the pool of `fit`
+# Rows times coefficients of a logistic regression. Above this limit, a single refit takes seconds,
+# and a gradient search costs less than all refits together.
 _MOST_REFITTED = 10**7
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
@@ -148,7 +148,7 @@ class QUAMBase(ModelMixin, ABC):
         return tags
 
     def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
-        """Return the requested search or the default for the model; raise if it is unsuitable.
+        """Return the requested search, or the model's default search; raise if it is unsuitable.
 
         `X` and `y` are the training data, not yet validated.
         """
@@ -222,7 +222,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
-        """Search on the user's pool or a generated one; a pointwise search does nothing here."""
+        """Search on the user's pool or a generated pool; a pointwise search does nothing here."""
         self.__dict__.pop("_found", None)  # left by an earlier fit
         search = self.search_
         if search.pointwise:
@@ -253,8 +253,8 @@ class QUAMBase(ModelMixin, ABC):
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
             return
         # Some models raise an error for unknown categories or for numbers outside the training
-        # range, and embedding layers for unknown ids. If the full pool fails, try again without
-        # unknown categories, then also without numbers out of range.
+        # range, and embedding layers for unknown ids. If the model fails on the full pool, try
+        # again without unknown categories, and then without numbers out of range, too.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -335,8 +335,8 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search adversarial models on new inputs, together with the pool of `fit`.
 
-        The uncertainty of these inputs then separates supported from unsupported predictions
-        better, because the search runs on exactly these inputs. The given model is not
+        For these inputs, the uncertainty then separates supported from unsupported predictions
+        better, because the models were searched on exactly these inputs. The given model is not
         retrained. The result for a row depends on the other rows in `X`, above all on the
         proportion of unusual rows; see the guide.
 
@@ -360,9 +360,10 @@ class QUAMBase(ModelMixin, ABC):
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # The pool's total weight is fixed: the weight of each input would be too large in a small
-        # pool, and too small for a few unusual inputs among many. So inputs of the pool of `fit`
-        # are added, at least as many as the new ones and up to `_FEWEST` in all.
+        # The pool's total weight is fixed: without further inputs, the weight of each input would
+        # be too large in a small pool, and too small for a few unusual inputs among many.
+        # Therefore, inputs of the pool of `fit` are added: at least as many as new inputs, and
+        # enough for `_FEWEST` in all.
         n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
         both_of = array_namespace(inputs)
@@ -377,7 +378,7 @@ class QUAMBase(ModelMixin, ABC):
         return found
 
     def without_training_data(self) -> Self:
-        """Return a copy without the training data; it predicts the same and cannot search again.
+        """Return a copy without the training data, which predicts the same but cannot search again.
 
         Returns
         -------
@@ -388,7 +389,7 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the estimator was fitted with search="pointwise", which needs the data.
+            If the estimator was fitted with search="pointwise", which needs the training data.
         """
         self._check_found()
         twin = copy(self)
@@ -398,12 +399,12 @@ class QUAMBase(ModelMixin, ABC):
         return twin
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
-        """Attribute the epistemic uncertainty to columns or words, and return the models.
+        """Attribute the epistemic uncertainty to columns or words; also return adversarial models.
 
-        Each column in turn is replaced by the values of some training rows, and each word of a
-        text by words of some training texts. The contribution of the column or word is the mean
-        decrease in epistemic uncertainty. For the original columns of a pipeline that ends in
-        this estimator, use `skuq.explain`.
+        One column at a time is replaced by the values of some training rows, or one word of a text
+        by words of some training texts. The contribution of this column or word is the mean
+        decrease in epistemic uncertainty. For the original columns of a pipeline that ends in this
+        estimator, use `skuq.explain`.
 
         Parameters
         ----------
@@ -458,7 +459,8 @@ class QUAMBase(ModelMixin, ABC):
             # Losses that differ by less than two standard errors are indistinguishable.
             temperature = 2 * max(self._found.standard_error, 1e-6)
         else:
-            # The weights are likelihoods of a mini-batch, or of all samples if these fit into one.
+            # The weights are likelihoods of a mini-batch, or of all samples if they fit into one
+            # mini-batch.
             problem = self._point_problem
             search: Any = self.search_
             share = min(1, search.train_batch_size / len(problem.X))
@@ -525,7 +527,7 @@ class QUAMBase(ModelMixin, ABC):
 
 
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
-    """Whether the learner is a logistic regression so large that a gradient search costs less.
+    """Whether the learner is a logistic regression whose refits cost more than a gradient search.
 
     The cost of a refit grows with rows * features * classes, the cost of a gradient search with
     features * classes.

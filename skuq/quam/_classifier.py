@@ -35,45 +35,44 @@ class QUAMClassifier(
     ----------
     estimator : object, default=None
         The model to analyse. None trains a network with one hidden layer of 100 units
-        (scale the features first). Any classifier with `predict_proba` (boosted trees,
-        forests, logistic regression, nearest neighbours and others), a skorch net, an
-        `MLPClassifier`, or a pipeline that ends in one, is cloned and trained. A fitted model
-        wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits,
-        is used without retraining and never altered; `fit` then needs the data that it was
-        trained on. The outputs of a module correspond to the sorted labels in `y`.
+        (scale the features first). Any classifier with `predict_proba` (boosted trees, forests,
+        logistic regression, nearest neighbours and others), a skorch net, an `MLPClassifier`, or a
+        pipeline that ends in one of these, is cloned and trained. A fitted model wrapped in
+        `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits, is used
+        without retraining and never altered; `fit` then needs the data that it was trained on. The
+        outputs of a module correspond to the sorted labels in `y`.
     search : {"pool", "refit", "pointwise"}, search object or None, default=None
-        The search for adversarial models. `PoolSearch`: `fit` runs one gradient search for each
-        class, on a whole pool of inputs, for networks. After `fit`, each input costs only the
-        evaluation of the models found. `RefitSearch`: the same for any learner, which is refitted
-        on the training data and a small weight of the pool. `PointwiseSearch`: a new gradient
-        search for each input, as in the paper's Algorithm 1, for networks and logistic
-        regression. A name selects the search with its defaults. None selects by model: "pool" for
-        networks, and for a `LogisticRegression` whose training rows times coefficients exceed ten
-        million (without `class_weight`, L1 penalty or solver="liblinear"), where gradient
-        searches cost less than refits; otherwise "refit".
+        The search for adversarial models. `PoolSearch`, for networks: `fit` runs one gradient
+        search for each class, on a whole pool of inputs. After `fit`, each input costs only the
+        evaluation of the models found. `RefitSearch`, for any learner: `fit` refits the learner for
+        each class, on the training data and a pool of small weight. `PointwiseSearch`, for networks
+        and logistic regression: a new gradient search for each input, as in the paper's Algorithm
+        1. A name selects the search with its defaults. None selects "pool" for networks and large
+        logistic regressions, and "refit" for all other models. A `LogisticRegression` is large if
+        training rows times coefficients exceed ten million, because gradient searches then cost
+        less than refits; with `class_weight`, an L1 penalty or solver="liblinear", it is refitted.
     setting : {"expected", "selected", "pairwise"}, default="expected"
-        Definition of the uncertainty. "expected": of the average of all models that explain the
-        data (Eq. 1). "selected": of the given model (Eq. 2). "pairwise": of one model drawn at
-        random, compared with each of the other models.
+        Definition of the uncertainty. "expected": uncertainty of the average of all models that
+        explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
+        uncertainty of one model drawn at random, compared with each of the other models.
     n_targets : int, "auto" or None, default="auto"
-        Number of classes that are searched: the most probable ones according to the fitted model,
-        at the input, or on average over the pool. "auto" is at most ten, None is all; the cost is
-        proportional to the number.
+        Number of classes that are searched: the most probable classes according to the fitted
+        model, at the input or on average over the pool. "auto": at most ten classes. None: all
+        classes. The cost is proportional to this number.
     mixture : {"trajectory", "dirac"}, default="trajectory"
         Models that enter the estimate. "trajectory": all models kept from each search (on a pool,
         from the last tenth of its steps). "dirac": only the best adversarial model of each search.
     gamma : float, default=0.01
-        Largest excess of the training loss over the fitted model's, in nats per sample, at which a
-        model counts as explaining the data; used by `adversarial_models`, `predict_proba_bounds`
-        and mixture "dirac".
+        Largest excess of a model's training loss over the training loss of the fitted model, in
+        nats per sample, at which the model counts as explaining the data; used by
+        `adversarial_models`, `predict_proba_bounds` and mixture "dirac".
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
-        errors of the losses, so that models which the data cannot tell apart have similar
-        weights. The losses are computed on training samples; for refitted learners, on held-out
-        training samples. "auto" with a `PointwiseSearch`: one over the number of samples in the
-        mean, so that the weights are likelihoods of the training set, or of a mini-batch if the
-        training set is larger than `train_batch_size`. Larger values give more weight to models
-        that fit worse.
+        errors of the losses; models that the data cannot tell apart then have similar weights. The
+        losses are computed on training samples; for refitted learners, on held-out training
+        samples. "auto" with a `PointwiseSearch`: one over the number of samples in the mean; the
+        weights are then likelihoods of the training set, or of a mini-batch if the training set is
+        larger than `train_batch_size`. Larger values give more weight to models that fit worse.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.
@@ -103,21 +102,21 @@ class QUAMClassifier(
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
-    of the given model, epistemic = expected KL divergence between it and the models found.
-    "expected": total = entropy of the average model, aleatoric = expected entropy,
-    epistemic = mutual information. "pairwise": total = expected cross-entropy of pairs of models,
-    aleatoric = expected entropy, epistemic = expected KL divergence of pairs, which has no upper
-    bound. The training data are kept, because later searches need them.
+    of the given model, epistemic = expected KL divergence between the given model and the models
+    found. "expected": total = entropy of the average model, aleatoric = expected entropy, epistemic
+    = mutual information. "pairwise": total = expected cross-entropy of pairs of models, aleatoric =
+    expected entropy, epistemic = expected KL divergence of pairs, which has no upper bound. The
+    training data are kept, because later searches need them.
 
     On a pool, the given model has weight 1/2 in the mixture and the searches share the other
-    half. Refitted learners get less than half if they explain held-out samples worse (Eq. 4 and
-    6). Trees that can memorise single samples (forests with the default ``min_samples_leaf=1``)
-    are refitted with at least 2 samples in each leaf, and a forest with the same limit, fitted
-    without the pool, replaces the given model in the mixture.
+    half. Refitted learners share less than half if they explain held-out samples worse than the
+    given model (Eq. 4 and 6). Trees that can memorise single samples (forests with the default
+    ``min_samples_leaf=1``) are refitted with at least 2 samples in each leaf. In the mixture, a
+    forest with the same limit, fitted without the pool, replaces the given model.
 
     The epistemic part is an importance sampling estimate over the models found by the
-    searches, not over the whole posterior (Appendix C.1): it ranks inputs well and is
-    comparable only between runs with the same settings.
+    searches, not over the whole posterior (Appendix C.1). It ranks inputs well, but is comparable
+    only between runs with the same settings.
 
     References
     ----------
@@ -172,7 +171,7 @@ class QUAMClassifier(
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMClassifier:
-        """Train the model, or use a frozen one, and search adversarial models on a pool.
+        """Train the model, or use a frozen model, and search adversarial models on a pool.
 
         Parameters
         ----------
@@ -185,9 +184,9 @@ class QUAMClassifier(
             out. A mean below 0.1 or above 10 raises a warning. Unequal weights raise an error if
             the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
-            Inputs, without labels, on which adversarial models are searched, such as the new
-            inputs themselves, or inputs on which the model should be uncertain. None generates a
-            pool from the training inputs (see `pool` of the search). Not allowed with
+            Inputs, without labels, on which adversarial models are searched, such as the inputs to
+            be predicted, or inputs on which the model should be uncertain. None generates a pool
+            from the training inputs (see `pool` of the search). Not allowed with
             search="pointwise".
 
         Returns
@@ -198,21 +197,23 @@ class QUAMClassifier(
         Raises
         ------
         ValueError
-            If the data are not finite numbers, contain a single class for training or a label
-            that the frozen model does not know, or have a shape that the model does not accept;
-            if the pool does not have the form of the training inputs; if the search diverges; or
-            if sample weights are unequal and the learner does not accept weights.
+            If the data are not finite numbers, contain only one class although a model must be
+            trained, contain a label that the frozen model does not know, or have a shape that the
+            model does not accept; if the pool does not have the form of the training inputs; if the
+            search diverges; or if sample weights are unequal and the learner does not accept
+            weights.
         TypeError
             If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
-            If the models of two searches do not fit into memory (`max_memory` of the search).
+            If the models of two searches do not fit into memory together (`max_memory` of the
+            search).
 
         Warns
         -----
         UserWarning
-            If the model's loss on the training data is worse than guessing; if the first steps
-            indicate that the search takes more than five minutes; or if not all its models fit
-            into memory, so that fewer classes are searched.
+            If the model's loss on the training data is worse than the loss of guessing; if the
+            first steps indicate that the search takes more than five minutes; or if fewer classes
+            are searched because not all models fit into memory.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -236,7 +237,7 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        if not look_at(self.estimator).class_weights:  # weighted models fit other frequencies
+        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
             _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
         self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
@@ -250,8 +251,8 @@ class QUAMClassifier(
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Measure how much adversarial models disagree about each input.
 
-        Evaluates the models found by `fit`; with a `PointwiseSearch`, searches models for each
-        input.
+        Evaluates the models found by `fit`. With a `PointwiseSearch`, models are searched for each
+        input first.
 
         Parameters
         ----------
@@ -275,9 +276,9 @@ class QUAMClassifier(
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
 
-        The range is taken over the given model and all models found whose training loss exceeds
-        the given model's by at most `gamma`; `setting`, `mixture` and `temperature` have no
-        effect. It is not a guarantee: models that were not found may lie outside the range.
+        The range is taken over the given model and all models found whose training loss exceeds the
+        given model's training loss by at most `gamma`; `setting`, `mixture` and `temperature` have
+        no effect. It is not a guarantee: models that were not found may lie outside the range.
 
         Parameters
         ----------
@@ -298,16 +299,16 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If no model found on a pool is within `gamma`, so that the range contains the given
-            model only.
+            If no model found on a pool is within `gamma`; the range then contains the given model
+            only.
 
         Notes
         -----
-        The range includes a model if the likelihood of the training data, relative to the given
-        model's, is at least ``exp(-n_samples * gamma)``: see Löhr et al., "Credal Prediction based
-        on Relative Likelihood", 2025. For refitted learners, the loss is computed on held-out
-        samples, as in `adversarial_models`. A forest with limited leaves that replaces the given
-        model in the mixture is included as well.
+        The range includes a model if its likelihood of the training data, relative to the given
+        model's likelihood, is at least ``exp(-n_samples * gamma)``: see Löhr et al., "Credal
+        Prediction based on Relative Likelihood", 2025. For refitted learners, the loss is computed
+        on held-out samples, as in `adversarial_models`. A forest with limited leaves that replaces
+        the given model in the mixture is included as well.
 
         Examples
         --------
@@ -328,7 +329,7 @@ class QUAMClassifier(
         return bounds
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
-        """Return the adversarial model that diverges most from the given one, by input and class.
+        """Return the adversarial model that diverges most from the given model, by input and class.
 
         Parameters
         ----------

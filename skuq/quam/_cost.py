@@ -1,4 +1,4 @@
-"""Estimates of a search's memory, from model sizes, and time, from its first steps."""
+"""Estimates of a search's memory (from model sizes) and of its time (from its first steps)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def with_progress(
 ) -> Iterator[T]:
     """Iterate over the steps of a search, with a progress bar if `verbose`.
 
-    After two steps, warn if all steps will take long. `times` is the number of searches of
+    After two steps, warn if all steps together will take long. `times` is the number of searches of
     `n_steps` steps that run one after the other; 0 suppresses the warning.
     """
     start = perf_counter()

@@ -32,8 +32,8 @@ from skuq.quam._objectives import Objective
 from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored
 
-# Searches run together as long as their weights take no more memory than this many tensors of the
-# largest size that `within_memory` allows.
+# Searches run together as long as all their weights take at most the memory of this many tensors of
+# the largest size that `within_memory` allows.
 _TENSORS_OF_WEIGHTS = 4
 
 
@@ -130,7 +130,7 @@ class GradientSearch(Search):
         "prior_precision": [Interval(Real, 0, None, closed="left")],
         "train_batch_size": [Interval(Integral, 1, None, closed="left")],
     }
-    # First step size divided by the last one.
+    # First step size divided by the last step size.
     _shortening: ClassVar[float]
 
     def check_suits(self, estimator: Any) -> None:
@@ -150,7 +150,7 @@ class GradientSearch(Search):
     def settings(
         self, problem: SearchProblem, c0: float, growth: float, device: torch.device
     ) -> SearchSettings:
-        """Settings in which `c0` and `growth`, the penalty's total factor, replace "auto"."""
+        """Settings; `c0` and `growth`, the factor of the penalty over a search, replace "auto"."""
         n_steps, learning_rate = self.length(problem.module)
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -210,7 +210,7 @@ class GradientSearch(Search):
 
 
 class Searched(NamedTuple):
-    """Network and training data on a device, shared by all searches on it.
+    """Network and training data on a device, shared by all searches on this device.
 
     Attributes
     ----------
@@ -315,15 +315,15 @@ class FittedSearch(HeldOnDevice, Problem):
 
 
 class MiniBatches:
-    """Training data of each step; all but the inputs are gathered before the first step.
+    """Training data of each step; all data except the inputs are gathered before the first step.
 
     Parameters
     ----------
     train : TrainingSet
         Training data.
     rows : Tensor of shape (n_steps, n_rows), int64
-        Sample indices of each step's mini-batch. Indices of all samples must be in ascending
-        order; they are not copied to the device.
+        Sample indices of each step's mini-batch. If a mini-batch contains all samples, their
+        indices must be in ascending order; they are not copied to the device.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
@@ -361,8 +361,9 @@ class Attack(ABC):
 class Descent:
     """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``.
 
-    All searched weights are in one tensor, in units of the root mean square of each parameter, so
-    that one optimiser with one step size serves all. No step waits for a result from the device.
+    All searched weights are in one tensor, in units of the root mean square of each parameter; one
+    optimiser with one step size can therefore change all of them. No step waits for a result from
+    the device.
     """
 
     def __init__(
@@ -410,7 +411,8 @@ class Descent:
         shares = []
         for rows, samples, x in self._passes(attack.inputs(step), batch.X):
             outputs = self.outputs(self.weights(), x, shared_input=x.ndim == batch.X.ndim)
-            # Split instead of two slices: autograd would zero-pad and add the slices' gradients.
+            # One split replaces two slices, because autograd would zero-pad and add the gradients
+            # of slices.
             sizes = [_length(rows), _length(samples)]
             attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
@@ -432,7 +434,7 @@ class Descent:
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
         """Split attack inputs and training samples into joint passes that fit into memory.
 
-        A joint pass launches half as many operations as two separate ones.
+        A joint pass launches half as many operations as two separate passes.
         """
         own = inputs.ndim > X.ndim  # separate inputs for each model
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
@@ -463,7 +465,7 @@ class Descent:
 
     @torch.no_grad()
     def excess_of_each(self, weights: dict[str, Tensor], batch: TrainingSet) -> Tensor:
-        """Excess loss on each training sample, without the prior's part, (n_models, n_rows)."""
+        """Excess loss on each training sample, without the prior's term, (n_models, n_rows)."""
         parts = []
         for rows in gen_batches(len(batch.X), self._rows_per_pass(_n_models(weights))):
             outputs = self.outputs(weights, batch.X[rows], shared_input=True)
@@ -472,7 +474,7 @@ class Descent:
 
     @torch.no_grad()
     def prior(self, weights: dict[str, Tensor]) -> Tensor | float:
-        """The prior's part of the excess loss, (n_models,)."""
+        """The prior's term of the excess loss, (n_models,)."""
         if not self.weight_decay:
             return 0.0
         squares = [_by_model(as_double(w)).square().sum(1) for w in weights.values()]
@@ -489,8 +491,8 @@ def variants_at(
 ) -> Tensor:
     """Outputs of variants of a module, (n_models, n_rows, n_outputs).
 
-    For a single linear layer on shared inputs, all variants are computed by one matrix product,
-    which takes half the time of one product per variant.
+    For a single linear layer on shared inputs, one matrix product computes all variants, in half
+    the time of one product per variant.
     """
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
@@ -501,7 +503,7 @@ def variants_at(
 
 
 def linear_head(module: nn.Module) -> tuple[Any, str]:
-    """Layer and prefix of its parameter names if the module is one linear layer, else None."""
+    """Layer and prefix of its parameter names; None unless the module is one linear layer."""
     if type(module) is nn.Linear:
         return module, ""
     if type(module) is nn.Sequential and [*map(type, module)] == [nn.Linear]:
@@ -521,8 +523,8 @@ def _n_models(weights: dict[str, Tensor]) -> int:
 def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
     """Find the output layer's bias among the searched parameters; None if it is not searched.
 
-    It is identified as the last bias with one element per output whose first element shifts the
-    predicted mean by the same amount for all inputs.
+    The bias is identified as the last parameter that has one element per output and whose first
+    element shifts the predicted mean by the same amount for all inputs.
     """
     module = deepcopy(module)
     before = module(X.clone())

@@ -30,8 +30,8 @@ class Trajectories(NamedTuple):
     outputs : array or Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
         Outputs of each model at its own test point.
     excess_loss : array or Tensor of shape (n_points, n_searches, n_steps), float64
-        Estimate of ``L_train - L_ref``: mean training loss of each model minus that of the
-        reference model, in nats.
+        Estimate of ``L_train - L_ref``: mean training loss of each model minus the mean training
+        loss of the reference model, in nats.
     """
 
     outputs: Any
@@ -67,7 +67,7 @@ class ImportanceSampling(NamedTuple):
     ----------
     setting : {"selected", "expected", "pairwise"}
         Uncertainty of the given model (Eq. 2), of the average of all models that explain the data
-        (Eq. 1), or of pairs of these models.
+        (Eq. 1), or of pairs of models that explain the data.
     mixture : {"trajectory", "dirac"}
         All models visited by the searches, or the best adversarial model of each search.
     temperature : float
@@ -76,7 +76,7 @@ class ImportanceSampling(NamedTuple):
         Slack: largest excess loss, in nats, of the best model of a search.
     by_search : bool, default=False
         Whether the given model and the searches are components of one mixture (see
-        `pool_weights`). If not, the weights of all models are normalised together.
+        `pool_weights`). Otherwise, the weights of all models are normalised together.
     held_out : bool, default=False
         Whether losses are computed on samples held out from all models (see `pool_weights`).
     """
@@ -89,7 +89,7 @@ class ImportanceSampling(NamedTuple):
     held_out: bool = False
 
     def weights(self, excess_loss: Any) -> Any:
-        """Weights of the models, (n_points, n_models); with `by_search`, the given one is first."""
+        """Weights of the models, (n_points, n_models); with `by_search`, given model first."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
         return trajectory_weights(excess_loss, self.temperature)
@@ -160,7 +160,7 @@ def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
     """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
-    # Losses relative to the best model, so that a low temperature cannot make them infinite.
+    # Losses are relative to the best model; a low temperature then cannot make them infinite.
     return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 
@@ -180,7 +180,7 @@ def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True)
     loss = xp.asarray(excess_loss, dtype=xp.float64)
     within = importance_weights(-loss / temperature)  # sum to 1 in each search
     mean = (within * loss).sum(-1)[..., None]
-    ratio = xp.exp(-mean.clip(0) / temperature)  # of p(w | D) to the given model's
+    ratio = xp.exp(-mean.clip(0) / temperature)  # p(w | D), relative to the given model
     together = ratio.mean(1)[:, None] if held_out else xp.ones_like(ratio[:, :1])
     searches = together * within / loss.shape[1]
     given = xp.ones_like(within[:, 0, :1])
@@ -198,14 +198,14 @@ class AdversarialModels(NamedTuple):
     proba : ndarray of shape (n_points, n_targets, n_classes)
         Prediction of the model at the test point.
     divergence : ndarray of shape (n_points, n_targets)
-        KL divergence of the prediction from the reference model's, in nats.
+        KL divergence of the prediction from the reference model's prediction, in nats.
     excess_loss : ndarray of shape (n_points, n_targets)
-        Mean training loss of the model minus the reference model's, in nats. For a refitted
-        learner, the loss is computed on held-out training samples, and the reference is the
-        learner refitted without a pool.
+        Mean training loss of the model minus the reference model's mean training loss, in nats. For
+        a refitted learner, the loss is computed on held-out training samples, and the reference is
+        the learner refitted without a pool.
     feasible : ndarray of shape (n_points, n_targets), bool
-        Whether any model of the search has an excess loss of at most gamma. If not, the model
-        returned is the one with the smallest excess loss.
+        Whether any model of the search has an excess loss of at most gamma. Otherwise, the model
+        with the smallest excess loss is returned.
     """
 
     target: Any
@@ -215,7 +215,7 @@ class AdversarialModels(NamedTuple):
     feasible: Any
 
     def is_adversarial(self, min_divergence: float) -> Any:
-        """Return which models contradict the given one and still explain the data.
+        """Return which models contradict the given model and still explain the data.
 
         Parameters
         ----------
@@ -229,8 +229,8 @@ class AdversarialModels(NamedTuple):
 
         References
         ----------
-        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike there, a model that explains the
-        data better than the given one by more than gamma is included.
+        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike in Definition 1, a model that
+        explains the data better than the given model by more than gamma is included.
 
         Examples
         --------
@@ -255,7 +255,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """Return, for each search, the model of largest divergence among those within gamma.
+    """Return, for each search, the model of largest divergence among the models within gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).

@@ -65,7 +65,7 @@ class Targeted(Objective):
     Parameters
     ----------
     targets : Tensor of shape (n_points, n_searches) or (1, n_searches), int64
-        Target classes, separate for each point or the same for all.
+        Target classes, separate for each point or the same for all points.
 
     References
     ----------
@@ -125,7 +125,7 @@ class Untargeted(Objective):
         return 1
 
     def attack(self, outputs: Tensor) -> Tensor:
-        # `kl_divergence` is not used because it clips at zero, which removes the gradient there.
+        # `kl_divergence` is not used, because it clips at zero, which removes the gradient at zero.
         log_reference = self.log_reference[:, None]
         return (torch.exp(log_reference) * (log_softmax(outputs, -1) - log_reference)).sum(-1)
 

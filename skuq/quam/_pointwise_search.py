@@ -40,8 +40,8 @@ from skuq.stored import stored
 class PointwiseSearch(GradientSearch):
     """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
 
-    For networks and logistic regression. `fit` runs no searches; each input costs one search per
-    class.
+    This search is for networks and logistic regression. `fit` runs no searches; each input costs
+    one search per class.
 
     Parameters
     ----------
@@ -53,26 +53,27 @@ class PointwiseSearch(GradientSearch):
         Number of steps of each search; the cost is proportional to it.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
-        training samples' weights. For a regressor it is 20, because the gradient of a displacement
-        does not decrease with distance.
+        training samples' weights. For a regressor, "auto" is 20, because the gradient of a
+        displacement does not decrease with distance.
     eta : float or "auto", default="auto"
         Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search (by
-        125 for a regressor). With `c0` "auto" the final penalty of a classifier equals the number
-        of training samples. The search then minimises the negative log posterior of the training
-        set plus one sample, the test point with the target class.
+        125 for a regressor). If `c0` is "auto", too, the final penalty of a classifier equals the
+        number of training samples. The search then minimises the negative log posterior of the
+        training set plus one sample, the test point with the target class.
     update_every : int, default=1
         Number of steps between two changes of penalty and step size.
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows; "auto" keeps it constant.
+        Factor by which the step size shrinks whenever the penalty grows; "auto" keeps the step size
+        constant.
     prior_precision : float, default=0.0
         Precision of the zero-mean Gaussian prior on each searched weight, as in `PoolSearch`.
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
-        Number of test points searched at once; it does not affect the result. It bounds memory:
-        each search takes 4 copies of the searched weights.
+        Number of test points searched at once. It bounds memory (each search needs 4 copies of the
+        searched weights) and does not affect the result.
 
     Examples
     --------
@@ -104,13 +105,13 @@ def search_batch(
     are on the device. Returns the models visited by all searches, on the CPU.
     """
     device, searched = settings.device, problem.on(settings.device)
-    # A copy of the network, because threads that share the problem overwrite its weights.
+    # Copy the network, because threads that share the problem overwrite the network's weights.
     searched = searched._replace(module=deepcopy(searched.module))
     points = on_device(x, device)
     n_batches, size = len(settings.schedule.penalties) + 1, settings.train_batch_size
     batches = searched.batches.get((n_batches, size))
     if batches is None:
-        # The same seed for every batch of points, so that all searches use the same mini-batches.
+        # With the same seed for every batch of points, all searches use the same mini-batches.
         generator = torch.Generator().manual_seed(problem.seed)
         rows = training_batches(len(problem.X), size, n_batches, generator)
         batches = MiniBatches(searched.train, torch.stack([*rows]))
@@ -148,7 +149,7 @@ def search_batch(
 def _starts(
     module: nn.Module, names: Sequence[str], n_points: int, objective: Objective
 ) -> dict[str, Tensor]:
-    """Initial weights of the searches: the reference model's plus the objective's offsets."""
+    """Initial weights of the searches: reference model's weights plus objective's offsets."""
     weights = stack_parameters(module, n_points * objective.n_searches, names)  # Line 1
     with torch.no_grad():
         for name, offset in objective.offsets().items():
@@ -169,16 +170,16 @@ def search_adversarial_models(
 ) -> Trajectories:
     """Search adversarial models for many test points at once.
 
-    Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, one Adam step per penalty
-    iteration, while c grows. The searches are independent of one another: the gradient of their
-    sum with respect to one search's weights is that search's gradient, and Adam works element by
-    element.
+    Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step per iteration of
+    the penalty, while c grows. The searches are independent of one another, although their
+    objectives are summed. The gradient of the sum with respect to one search's weights is the
+    gradient of this search's objective, and Adam works element by element.
 
-    All searches use the same mini-batches, so a result does not depend on the other test points
-    in the call. ``L_train - L_ref`` is estimated by the difference of the two models' losses on
-    the same batch, which is unbiased and cancels most of the batch noise. The slack gamma of the
-    paper is a constant of the objective, without a gradient: it is used only to select the best
-    model (`best_adversarial_models`).
+    All searches use the same mini-batches; a result therefore does not depend on the other test
+    points in the call. ``L_train - L_ref`` is estimated by the difference of both models' losses on
+    the same batch. This estimate is unbiased and cancels most of the batch noise. The slack gamma
+    of the paper is a constant of the objective, without a gradient: it is used only to select the
+    best model (`best_adversarial_models`).
 
     Parameters
     ----------
@@ -197,12 +198,12 @@ def search_adversarial_models(
     objective : Objective
         Attack at the test points, and training loss.
     schedule : Schedule
-        Penalties and step sizes of the n_steps steps. Step sizes are relative to the size of each
-        weight tensor, so that one value suits most networks; a tensor of zeros does not change.
+        Penalties and step sizes of the n_steps steps. Because step sizes are relative to the size
+        of each weight tensor, one value suits most networks; a tensor of zeros does not change.
     prior_precision : float, default=0.0
-        Precision of the zero-mean Gaussian prior on each weight: the negative log posterior is
-        ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample
-        weights, and ``1 / n`` of it replaces the mean training loss of both models.
+        Precision of the zero-mean Gaussian prior on each weight. The negative log posterior is
+        ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample weights.
+        Divided by n, it replaces the mean training loss of both models.
 
     Returns
     -------
@@ -228,7 +229,7 @@ def search_adversarial_models(
 
 
 class _PointAttack(Attack):
-    """``L_adv`` of each model at its own test point; records the models' predictions there."""
+    """``L_adv`` of each model at its own test point; records the predictions at these points."""
 
     def __init__(self, points: Tensor, objective: Objective, n_models: int):
         self.points, self.objective = points, objective

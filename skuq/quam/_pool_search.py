@@ -38,13 +38,13 @@ from skuq.stored import stored
 
 # Number of training samples on which the models found are compared.
 _N_COMPARED = 4096
-# Only models from the last tenth of the steps are kept: before, the penalty is too small to keep
-# the models close to the training data.
+# Only models from the last tenth of the steps are kept: in earlier steps, the penalty is too small
+# to make the models fit the training data.
 _SHARE_KEPT = 0.1
 _LARGE = 2**15  # number of weights above which a linear layer is searched in fewer, larger steps
 _MOST_BYTES_KEPT = 2**25  # for the models of one search
-# Memory of a step: copies of the weights (current, initial, gradients, optimiser's state), and the
-# bytes of a forward pass.
+# Memory of a step: number of copies of the weights (current, initial, gradients, optimiser's
+# state), and bytes for a forward pass.
 _WORKING_COPIES, _WORKING_BYTES = 10, 2**28
 _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__parameters"
 
@@ -54,8 +54,8 @@ _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__param
 class PoolSearch(GradientSearch):
     """Gradient search, during `fit`, for networks that predict one class on a whole pool.
 
-    There is one search for each class (for a regressor: one for higher and one for lower
-    predictions). Each minimises the mean over the pool of the objective of Algorithm 1. After
+    There is one search for each class; for a regressor, one for higher and one for lower
+    predictions. Each search minimises the objective of Algorithm 1, averaged over the pool. After
     `fit`, an input costs only the evaluation of the models found.
 
     Parameters
@@ -63,25 +63,26 @@ class PoolSearch(GradientSearch):
     pool : "auto" or callable, default="auto"
         Source of the pool if `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`, which
         alters training inputs. It leaves out unseen categories and numbers out of range if the
-        model raises an error for them. A callable receives the training inputs and returns a pool.
+        model raises an error for such values. A callable receives the training inputs and returns a
+        pool.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
-        Weights of the network that are searched. "all": all weights. "linear": all from the first
-        linear layer on, so that the features before it are computed once. "last": the last layer.
-        "bias": all biases. "norm": scales and shifts of normalisation layers. A callable
-        ``parameters(name, tensor)`` returns whether to search a parameter. "auto" is "last" for
-        a transformers model and otherwise "linear". If a network cannot be split before its
-        first linear layer, "auto" is "last", with a warning, except for a small network that
-        begins with a linear layer.
+        Weights of the network that are searched. "all": all weights. "linear": all weights from the
+        first linear layer on; the features before this layer are computed only once. "last": the
+        last layer. "bias": all biases. "norm": scales and shifts of normalisation layers. A
+        callable ``parameters(name, tensor)`` returns whether to search a parameter. "auto" is
+        "last" for a transformers model and "linear" for other networks. If a network cannot be
+        split before its first linear layer, "auto" is "last", with a warning; all weights of a
+        small network that begins with a linear layer are searched.
     targeted : bool, default=True
-        Whether there is one search for each class. False: a single search for a model with any
-        other prediction than the fitted model's, which is cheaper and tends to find the same
-        alternative repeatedly. For classifiers only.
+        Whether there is one search for each class. False (for classifiers only): a single search
+        for a model with any prediction other than the fitted model's, which is cheaper, but tends
+        to find the same alternative repeatedly.
     n_steps : int or "auto", default="auto"
-        Number of steps of each search; the cost is proportional to it. "auto" is 200; or 50 for a
-        single linear layer of more than 32,768 weights, such as the head of a large network, whose
-        search is convex and converges with larger steps.
+        Number of steps of each search; the cost is proportional to it. "auto" is 200. For a single
+        linear layer of more than 32,768 weights, such as the head of a large network, "auto" is 50,
+        because this search is convex and converges with larger steps.
     c0 : float, default=10.0
-        Initial weight of the penalty on the training loss. With a penalty c, the pool has 1 / c of
+        Initial weight of the penalty on the training loss. With a weight c, the pool has 1 / c of
         the total weight of the training samples.
     eta : float or "auto", default="auto"
         Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search.
@@ -89,26 +90,27 @@ class PoolSearch(GradientSearch):
         Number of steps between two changes of penalty and step size.
     learning_rate : float or "auto", default="auto"
         Step size of the search, relative to the root mean square of each weight tensor. "auto" is
-        0.1, and 0.4 for the short search of a large linear layer.
+        0.1, or 0.4 for the short search of a large linear layer.
     learning_rate_decay : float or "auto", default="auto"
         Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
-        size by 10 over the search, so that the last models converge.
+        size by 10 over the search, which lets the last models converge.
     prior_precision : float, default=0.0
         Precision of the zero-mean Gaussian prior on each searched weight: the negative log
         posterior is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set it if
-        the model was trained with a prior; an optimiser's `weight_decay` corresponds to
-        ``weight_decay * n_samples``. It affects the search and the weights of the models found.
+        the model was trained with a prior; an optimiser's `weight_decay` corresponds to a precision
+        of ``weight_decay * n_samples``. The prior affects the search and the weights of the models
+        found.
     train_batch_size : int, default=512
-        Number of training samples per step for the penalty, and of pool inputs per step.
+        Number of training samples per step (for the penalty), and number of pool inputs per step.
     max_memory : float or "auto", default="auto"
         Largest memory, in bytes, of the search and the models it keeps; "auto" is half of the free
-        memory. If all searches would take more, only the most probable classes that fit are
-        searched, with a warning.
+        memory. If all searches would need more memory, only the most probable classes are searched,
+        as many as fit, with a warning.
 
     Notes
     -----
-    The models of the last tenth of the steps are kept: 20 from each search of 200 steps. If they
-    would take more than 32 MiB per search, fewer are kept, but at least two.
+    The models of the last tenth of the steps are kept: 20 from each search of 200 steps. If these
+    models would take more than 32 MiB per search, fewer models are kept, but at least two.
 
     Examples
     --------
@@ -166,7 +168,7 @@ class FoundNetworks(HeldOnDevice, Found):
     fitted : FittedSearch
         The fixed first layers, and the module that the weights belong to.
     weights : tuple of dict of str to Tensor of shape (n_together * n_kept, \\*parameter.shape)
-        Weights of the models, ordered by search, in groups that fit into memory together.
+        Weights of the models, ordered by search, in groups whose models fit into memory together.
     row_bytes : int
         Size of the largest tensor that the module computes for one input.
     """
@@ -248,13 +250,13 @@ def search_networks(
 ) -> FoundNetworks:
     """Search models that minimise an objective on average over a pool.
 
-    The objective is that of Algorithm 1 with the mean of ``L_adv`` over the pool in place of its
-    value at one test point, so that one set of weights serves all inputs of the pool. Each step
-    uses a mini-batch of the pool and one of the training data. The paper searches each test point
-    separately; its authors' scripts search all of them together.
+    In the objective of Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at one
+    test point; one set of weights thus serves all inputs of the pool. Each step uses one mini-batch
+    of the pool and one of the training data. The paper searches each test point separately; its
+    authors' scripts search all test points together.
 
-    `objective` has its tensors on the device; its searches have the classes or directions
-    `targets`.
+    The tensors of `objective` are on the device. `targets` are the classes or directions of its
+    searches.
     """
     problem, device = fitted.problem, settings.device
     searched, x = problem.on(device), fitted.features(pool, device)
@@ -313,7 +315,7 @@ def _kept_models(
     kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
     """Run the searches; return the weights after the kept steps, ordered by search."""
-    # Allocated before the first step: small long-lived tensors between the large temporary ones
+    # Allocate before the first step: small long-lived tensors between the large temporary tensors
     # of the steps would fragment the memory.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
     sums = next(w.new_zeros(len(w)) for w in start.values())

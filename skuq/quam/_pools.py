@@ -17,7 +17,7 @@ from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
 _FEWEST_AGAIN = 100  # smallest batch that is generated to replace training inputs
-_MOST_DRAWS = 10  # attempts per kind to generate enough inputs that are not training inputs
+_MOST_DRAWS = 10  # most attempts per kind to generate enough inputs that are not training inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]
 
 
@@ -43,11 +43,11 @@ channels, height, width)
         Kinds of alteration, in equal numbers; None uses all kinds that apply to `X`.
 
         - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
-          different row), "out_of_range" (numbers far outside their range, in up to three columns,
-          or in up to half of the columns in every second row), "unseen" (categories that do not
-          occur, in as many columns), and the kinds of texts in text columns. If all rows are
-          floats with the same norm, such as embeddings, the generated rows have this norm too,
-          and "out_of_range" does not apply.
+          different row), "out_of_range" (numbers far outside their range, in up to three columns;
+          in every second row, in up to half of the columns), "unseen" (categories that do not
+          occur, in the same numbers of columns), and the kinds for texts in text columns. If all
+          rows are floats with the same norm, such as embeddings, the generated rows have this norm,
+          too, and "out_of_range" does not apply.
         - Texts: "mixed_words" (words of several texts), "shuffled_words" (words in random order),
           "truncated" (the first words, up to half of them), "other_script" (letters of a
           different alphabet).
@@ -57,9 +57,9 @@ channels, height, width)
           replaced by the median), "inverted", "patches" (patches in random order), "noise"
           (smooth noise in the range of the values).
     n_inputs : int, default=None
-        Size of the pool over all kinds, rounded to a multiple of the number of kinds; fewer if
-        a kind generates mostly training inputs. None is the number of training inputs, but at
-        least 500 and at most 3,000.
+        Size of the pool over all kinds, rounded to a multiple of the number of kinds. The pool is
+        smaller if a kind generates mostly training inputs. None: the number of training inputs, but
+        at least 500 and at most 3,000.
     categories : sequence of int or str, default=()
         Positions or names of table columns whose numbers are codes of categories. Columns of
         pandas' category type and string columns are detected as categories. String columns count
@@ -71,8 +71,8 @@ channels, height, width)
     -------
     ndarray, DataFrame or table of X's library
         Inputs of the same form. Numbers of a DataFrame become floats, and integers of an array
-        become int64. An unseen category is a missing value in columns of pandas' category type
-        and in columns of codes, which become floats.
+        become int64. In columns of pandas' category type and in columns of codes, an unseen
+        category is a missing value; columns of codes become floats.
 
     Raises
     ------
@@ -134,8 +134,8 @@ def make_token_pool(
         Tokens, stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is
         0 for padding, then token types.
     n_inputs : int, default=None
-        Size of the pool, rounded to a multiple of three; fewer if mostly training texts are
-        generated. None is the number of training texts, but at least 500 and at most 3,000.
+        Size of the pool, rounded to a multiple of three. The pool is smaller if mostly training
+        texts are generated. None: the number of training texts, but at least 500 and at most 3,000.
     random_state : int, RandomState instance or None, default=None
         Seed.
 
@@ -217,7 +217,7 @@ def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
 def _pool(
     X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: np.random.RandomState
 ) -> Any:
-    """Generate inputs of each kind, without training inputs; None if none is left."""
+    """Generate inputs of each kind, without training inputs; None if no input is left."""
     if n_inputs is None:
         n_inputs = min(max(len(X), _FEWEST), _MOST)
     n_each, known = max(1, n_inputs // len(makers)), _Known(X)
@@ -250,7 +250,7 @@ class _Known:
 
     def __init__(self, X: Any):
         self.X = X
-        self.keys: dict[Any, NDArray[Any]] = {}  # by dtype, because it determines the bytes
+        self.keys: dict[Any, NDArray[Any]] = {}  # keyed by dtype, which determines the bytes
 
     def hold(self, made: Any) -> NDArray[np.bool_]:
         """Boolean mask of the inputs that are training inputs, (n,)."""

@@ -33,14 +33,14 @@ from skuq.validation import as_pandas, as_table_of
 if TYPE_CHECKING:
     import torch
 
-# Training samples that are held out from all models to compare their losses.
+# Share and limits of the number of training samples held out from all models to compare losses.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
-# Forests can output probability 0 from a handful of samples; clip.
+# Probabilities are clipped to this value: forests can output 0 from a handful of samples.
 _LEAST_PROBABILITY = 1e-6
 # Number of planes that divide the pool of a linear model (see `split_signs`).
 _N_SPLITS = 16
-# Pool inputs are dropped if their predictions lie further than this from the training targets, in
-# multiples of the targets' range.
+# Pool inputs are dropped if their predictions are further than this many ranges of the training
+# targets from these targets.
 _REACH = 10.0
 _LEAF = 2  # smallest number of samples per leaf in trees that were grown to single samples
 
@@ -50,11 +50,12 @@ _LEAF = 2  # smallest number of samples per leaf in trees that were grown to sin
 class RefitSearch(Search):
     """Search, during `fit`, that refits a learner with a pool of small weight, for each class.
 
-    For boosted trees, forests, linear models and all other learners. If the learner's `fit`
-    accepts `sample_weight`, the whole pool is added to the training data with a small weight. If
-    not (nearest neighbours, discriminant analysis, Gaussian processes, one-vs-rest, in-context
-    learners), some rows of the pool are added, in proportion to the number of training rows. After
-    `fit`, an input costs only the predictions of the models found.
+    This search is for boosted trees, forests, linear models and all other learners. If the
+    learner's `fit` accepts `sample_weight`, the whole pool is added to the training data with a
+    small weight. For all other learners (nearest neighbours, discriminant analysis, Gaussian
+    processes, one-vs-rest, in-context learners), some rows of the pool are added, in proportion to
+    the number of training rows. After `fit`, an input costs only the predictions of the models
+    found.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Rows of a pool whose predictions are within `_REACH` ranges of the training targets.
 
     Models with powers or exponentials predict huge values for inputs out of range; targets derived
-    from them would outweigh all other samples in a refit.
+    from these values would outweigh all other samples in a refit.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -208,19 +209,20 @@ def refit_on_pool(
 ) -> Refitted:
     """Refit a learner on the training data and the pool, for each search.
 
-    The total weight of the pool is a small share of that of the training data, so that the
-    learner itself minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the
+    The total weight of the pool is a small share of the total weight of the training data. The
+    learner itself thus minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the
     pool, where c is the number of searches divided by the share.
 
     `pool_targets` contains the labels or targets of the pool in each search, (n_variants, n_pool)
     each; one model is fitted for each variant and share. ``loss(outputs, y)`` returns the losses
-    of a model in nats; models are compared on training samples held out from all of them.
+    of a model in nats; models are compared on training samples held out from all models.
     """
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
     if look_at(learner).takes_weights:
-        # Otherwise learners would include the pool when they balance classes.
+        # Convert class weights to sample weights first: a refit would count the pool when balancing
+        # classes.
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
@@ -273,10 +275,10 @@ def _with_weight(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and the whole pool; its total weight is a share of the training rows'."""
+    """Yield training rows and the whole pool, whose weight is a share of the rows' weight."""
     joined = stacked_rows(X, pool)
     order = np.random.default_rng(seed).permutation(len(joined))
-    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # the same for all
+    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # same order for all
     for targets in pool_targets:
         labels = np.concatenate([y, targets])[order]
         for share in shares:
@@ -295,8 +297,8 @@ def _with_whole_rows(
 ) -> Iterator[_Rows]:
     """Yield training rows and at least one pool row; their number is a share of the training rows.
 
-    All searches use the same pool rows, and a larger share includes the rows of a smaller one. Rows
-    are repeated if the pool has too few.
+    All searches use the same pool rows, and a larger share includes the rows of a smaller share.
+    Rows are repeated if the pool has too few rows.
     """
     order = np.random.default_rng(seed).permutation(len(pool))
     for targets in pool_targets:
@@ -316,7 +318,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert categorical columns of `rows` to the categories of `X`; unknown ones become missing.
+    """Convert categorical columns of `rows` to the categories of `X`; others become missing.
 
     Columns with different categories would lose their category type when tables are concatenated.
     """
@@ -331,12 +333,13 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Signs of the displacements of a regressor's pool: equal, and split by planes if linear.
+    """Signs of the displacements of a regressor's pool: equal, or split by planes if linear.
 
-    Moving the targets of the whole pool the same way changes a linear model along a single
-    direction of its weights. So further variants divide the pool by planes through its median, and
-    move the two sides in opposite ways. The planes' normals are drawn uniformly after whitening
-    the training inputs, so that directions with little data are as likely as all others.
+    If the targets of the whole pool move in the same direction, a linear model changes along a
+    single direction of its weights. Further variants therefore divide the pool by planes through
+    its median, and move the two sides in opposite ways. The planes' normals are drawn uniformly
+    after whitening the training inputs, which makes directions with little data as likely as all
+    others.
 
     Returns an array of shape (n_variants, n_pool) of 1, -1 or, on a plane, 0; the first row is 1.
     """
@@ -391,14 +394,15 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 def _limited(estimator: Any) -> tuple[Any, bool]:
     """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
 
-    Fully grown trees put each pool input into a separate leaf, even with a tiny weight, and their
-    training loss is close to zero whatever the data.
+    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny, and
+    their training loss is close to zero for any data.
     """
     learner = clone(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"
     ):
-        # Its "auto" depends on the number of rows, so the pool could switch early stopping on.
+        # The setting "auto" depends on the number of rows; the pool could thus switch early
+        # stopping on.
         learner.set_params(early_stopping=estimator.do_early_stopping_)
     if isinstance(learner, BaggingClassifier | BaggingRegressor):
         tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
@@ -421,6 +425,6 @@ def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]
         first = np.unique(problem.y[shuffled], return_index=True)[1]
         shuffled = np.delete(shuffled, first)
     held_out = np.sort(shuffled[:n_held])
-    if not 1 < len(held_out) < len(rows):  # one row would give no standard error
+    if not 1 < len(held_out) < len(rows):  # a standard error needs two rows
         return rows, rows
     return np.setdiff1d(rows, held_out), held_out

@@ -20,8 +20,8 @@ from skuq.quam._regression_sampling import (
 )
 from skuq.quam._tasks import OutputBias
 
-# Initial displacement from the given model, in standard deviations of the noise: at the given
-# model the divergence has its minimum, where its gradient is zero.
+# Initial displacement from the given model, in standard deviations of the noise. At the given
+# model, the divergence has its minimum, and its gradient is zero.
 START = 1e-2
 
 
@@ -80,7 +80,7 @@ class Displacement(_TwoSided):
     """Displacement of the mean, in standard deviations of the given model.
 
     If all models have the same variance, the displacement is the square root of twice the
-    divergence, so that both objectives rank models equally. The penalised displacement, unlike its
+    divergence; both objectives then rank models equally. The penalised displacement, unlike its
     square, has a minimum for every penalty, and a nonzero gradient at the start.
 
     Examples
@@ -99,14 +99,14 @@ class Displacement(_TwoSided):
 class Divergence(_TwoSided):
     """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
 
-    At the given model the divergence has zero gradient. So searches start 0.01 standard
-    deviations of the noise away from it.
+    At the given model, the divergence has zero gradient. Therefore, searches start 0.01 standard
+    deviations of the noise away from the given model.
 
     Parameters
     ----------
     bias : OutputBias or None, default=None
-        Parameter that is changed to displace the start. None starts at the given model and adds
-        the initial displacement inside the attack, not in the training loss.
+        Parameter that is changed to displace the start. None: the search starts at the given model,
+        and the initial displacement is added in the attack, not in the training loss.
 
     Examples
     --------

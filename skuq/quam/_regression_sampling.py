@@ -1,7 +1,7 @@
 """Importance sampling for regression: from the models found by the searches to uncertainty.
 
-Models are normal distributions of the target. Their outputs are the mean and, unless one known
-variance applies to all inputs, the log variance; arrays or Tensors, as in `_importance_sampling`.
+Models are normal distributions of the target. Their outputs are the mean and, if the variance is
+not known, the log variance. As in `_importance_sampling`, they are arrays or Tensors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from skuq.quam._importance_sampling import (
 
 DIRECTIONS = (1, -1)  # the two searches of each point: upward, downward
 
-# Limit of log variances, so that quotients of variances stay finite.
+# Limit of log variances, which keeps quotients of variances finite.
 _MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # nodes of the quadrature
 # Mixture components below this weight are dropped; each changes the result by less than 1e-8.
 _NEGLIGIBLE = 1e-10
-_PAIRS_AT_ONCE = 2**18  # pairs of mixture components in one batch, over all its points
+_PAIRS_AT_ONCE = 2**18  # number of pairs of mixture components in a batch, over all its points
 
 
 class Gaussians(NamedTuple):
@@ -81,17 +81,17 @@ class AdversarialRegressors(NamedTuple):
     Attributes
     ----------
     direction : ndarray, int64
-        Direction of the search: 1 for a higher mean than the given model's, -1 for a lower one.
+        Direction of the search: 1 for a higher mean than the given model's, -1 for a lower mean.
     mean, variance : ndarray, float64
         Prediction of the model at the test point, in units of the target and their square.
     divergence : ndarray, float64
-        KL divergence of the prediction from the given model's, in nats.
+        KL divergence of the prediction from the given model's prediction, in nats.
     excess_loss : ndarray, float64
-        Mean training loss of the model minus the given model's, in nats; for a refitted learner,
-        as in `AdversarialModels`.
+        Mean training loss of the model minus the given model's mean training loss, in nats; for a
+        refitted learner, as in `AdversarialModels`.
     feasible : ndarray, bool
         Whether any model of the search has a mean in the direction of the search and an excess
-        loss of at most gamma. If not, the model returned is the one with the smallest excess loss.
+        loss of at most gamma. Otherwise, the model with the smallest excess loss is returned.
     """
 
     direction: Any
@@ -207,8 +207,8 @@ def best_adversarial_regressors(
 def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
     """Expected KL divergence of the mixture from its components.
 
-    This is the mutual information of target and component, the epistemic part of Eq. 26. It
-    has no closed form; each component is integrated by Gauss-Hermite quadrature. The error is
+    This divergence is the mutual information of target and component, the epistemic part of Eq. 26.
+    It has no closed form; each component is integrated by Gauss-Hermite quadrature. The error is
     below 1e-4 nats if variances are equal, and a few hundredths of a nat if standard deviations
     differ by more than a factor of ten.
 

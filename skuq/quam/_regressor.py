@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
-    A model predicts a normal distribution of the target. Two kinds of *adversarial models* are
-    searched: models that explain the training data about as well as the fitted one, but predict
-    higher, or lower, values for some other inputs. Where such models can be found, the data do
-    not determine the prediction and the epistemic uncertainty is large.
+    A model predicts a normal distribution of the target. *Adversarial models* explain the training
+    data about as well as the fitted model, but predict higher values, or lower values, for some
+    other inputs. Both kinds are searched. Where such models can be found, the data do not determine
+    the prediction and the epistemic uncertainty is large.
 
     Parameters
     ----------
@@ -50,29 +50,29 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         The model to analyse. None trains a network with one hidden layer of 100 units
         (scale the features first; the target is standardised internally). Any regressor
         (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an
-        `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted model
-        wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is used without
-        retraining and never altered; `fit` then needs the data that it was trained on. Step sizes
-        are relative to the weights, including the output bias, so train networks on a target with
-        a mean of about zero.
+        `MLPRegressor`, or a pipeline that ends in one of these, is cloned and trained. A fitted
+        model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is used without
+        retraining and never altered; `fit` then needs the data that it was trained on. Train
+        networks on a target with a mean of about zero, because step sizes are relative to the
+        weights, including the output bias.
     noise : {"heteroscedastic", "homoscedastic", "learned"} or float, default="heteroscedastic"
-        "heteroscedastic": the model predicts the mean, and a forest learns a noise distribution
-        of any shape for each input from cross-validated residuals. It is the same for all
+        "heteroscedastic": the model predicts the mean, and a forest learns a noise distribution of
+        any shape for each input from cross-validated residuals. The noise is the same for all
         adversarial models. "homoscedastic": one noise variance is estimated for all inputs and
-        models, as in the paper (Eq. 29). A float: the known noise variance, in squared units of
-        the target. "learned": the network has two outputs, mean and log variance; the default
-        network learns them by maximum likelihood. Searches over such networks diverge more easily:
-        set the `learning_rate` of the search to about 0.02.
+        models, as in the paper (Eq. 29). A float: the known noise variance, in squared units of the
+        target. "learned": the network has two outputs, mean and log variance; the default network
+        learns them by maximum likelihood. Searches over such networks diverge more easily: set the
+        `learning_rate` of the search to about 0.02.
     setting : {"expected", "selected", "pairwise"}, default="expected"
-        Definition of the uncertainty. "expected": of the average of all models that explain the
-        data (Eq. 26). "selected": of the given model (Eq. 27). "pairwise": of one model drawn at
-        random, compared with each of the other models.
+        Definition of the uncertainty. "expected": uncertainty of the average of all models that
+        explain the data (Eq. 26). "selected": uncertainty of the given model (Eq. 27). "pairwise":
+        uncertainty of one model drawn at random, compared with each of the other models.
     attack : {"displacement", "divergence"}, default="displacement"
         Objective of the searches at the test point, besides a small training loss:
-        "displacement" of the mean, in standard deviations of the noise, or "divergence", half
-        its square (Eq. 25), as in the paper. Both rank models equally, but far from the data the
-        square grows faster than the penalty: the searches then end in implausible models, and
-        a single model gets all the weight. For networks only.
+        "displacement" of the mean, in standard deviations of the noise, or "divergence", half the
+        square of the displacement (Eq. 25), as in the paper. Both objectives rank models equally.
+        But far from the data, the square grows faster than the penalty; the searches then end in
+        implausible models, and a single model gets all the weight. For networks only.
     noise_cv : int, cross-validation generator or iterable, default=5
         Cross-validation that estimates the noise from errors of copies of the model on held-out
         samples (Eq. 28); an integer is the number of random folds. The model itself is trained on
@@ -103,24 +103,25 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     Notes
     -----
     Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
-    epistemic = expected KL divergence between it and the models found. "expected": aleatoric =
-    expected differential entropy, epistemic = expected KL divergence of the average model, a
-    mixture, from the single models (by quadrature). "pairwise": aleatoric = expected differential
-    entropy, epistemic = expected KL divergence of pairs of models (in closed form). The total is
-    the sum. Differential entropies depend on the unit of the target and may be negative; the
-    epistemic part does not depend on the unit and is never negative.
+    epistemic = expected KL divergence between the given model and the models found. "expected":
+    aleatoric = expected differential entropy, epistemic = expected KL divergence of the average
+    model, a mixture, from the single models (by quadrature). "pairwise": aleatoric = expected
+    differential entropy, epistemic = expected KL divergence of pairs of models (in closed form).
+    The total is the sum. Differential entropies depend on the unit of the target and may be
+    negative; the epistemic part does not depend on the unit and is never negative.
 
-    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)`` and the last line of Eq. 29 lacks the
-    factor 1/2 of the squared distance; this code follows Eq. 23 and 25, from which both derive.
+    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
+    factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
+    derive.
 
-    With attack="divergence", each search starts 0.01 standard deviations of the noise away from
-    the given model, where the gradient is not zero; the output layer's bias is changed for this.
-    If no such bias exists, or if it is not searched, the search starts at the given model and its
-    attack adds this displacement. The gradient moves models on the wrong side towards the right
-    side.
+    With attack="divergence", each search starts 0.01 standard deviations of the noise away from the
+    given model, where the gradient is not zero; for this start, the output layer's bias is changed.
+    If the output layer has no bias, or if its bias is not searched, the search starts at the given
+    model, and its attack adds this displacement. The gradient moves models on the wrong side
+    towards the right side.
 
     The epistemic part is an importance sampling estimate over the models found by the
-    searches, not over the whole posterior: it is comparable only between runs with the same
+    searches, not over the whole posterior; it is comparable only between runs with the same
     settings. With learned noise, the divergence grows without bound as a model's variance
     approaches 0; such models may dominate "selected" and "pairwise" far from the data.
 
@@ -191,7 +192,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
-        """Train the model, or use a frozen one, and search adversarial models on a pool.
+        """Train the model, or use a frozen model, and search adversarial models on a pool.
 
         Parameters
         ----------
@@ -223,7 +224,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         TypeError
             If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
-            If the models of the searches do not fit into memory (`max_memory` of the search).
+            If the models of the searches do not fit into memory together (`max_memory` of the
+            search).
 
         Warns
         -----
@@ -308,14 +310,14 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     ) -> float:
         """Estimate the noise variance, Eq. 28, and fit the noise of each input if heteroscedastic.
 
-        Errors of a frozen model are computed on all samples, those of any other model by
+        Errors of a frozen model are computed on all samples, errors of any other model by
         cross-validation.
         """
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
             predicted = np.full(len(y), np.nan)
-            # A clone, so that the warning that a fitted model is retrained is not repeated.
+            # For a clone, the warning that a fitted model is retrained is not repeated.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -411,9 +413,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target: from the
-            given model's mean if the setting is "selected", otherwise from their average. It
-            contains the epistemic part only, without the noise.
+            Weighted standard deviation of the models' means, in units of the target. Deviations are
+            from the given model's mean if the setting is "selected", otherwise from the average of
+            the models' means. The result contains the epistemic part only, without the noise.
 
         Raises
         ------
@@ -436,7 +438,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         levels : array-like of shape (n_levels,), default=None
             Levels between 0 and 1, in ascending order; None is 25 levels from 0.005 to 0.995.
         model_std : array-like of shape (n_samples,), default=None
-            Result of `predict_model_std` for the same inputs, to save its computation.
+            Result of `predict_model_std` for the same inputs, if you have computed it already.
 
         Returns
         -------
@@ -508,7 +510,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return PredictionInterval(lower, upper)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
-        """Return the adversarial models that diverge most from the given one, for each input.
+        """Return the adversarial models that diverge most from the given model, for each input.
 
         Parameters
         ----------

@@ -16,9 +16,9 @@ from skuq.quam._text_pools import KINDS as TEXT_KINDS
 from skuq.quam._text_pools import TextMaker, is_text_column
 
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
-_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # without dates, bools, numbers
+_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, bools, numbers
 _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
-_FEW = 3  # altered columns per row: a column altered in all rows would hide the other columns
+_FEW = 3  # most altered columns per row: a column altered in all rows would hide others
 _SAME_NORM = 1e-3  # relative tolerance of equal norms, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance of restored norms
 _PASSES = 50  # iterations of scaling and clipping
@@ -67,7 +67,7 @@ class Columns:
 
 
 def _numbers(X: Any) -> FloatArray:
-    """Columns as floats; NaN in columns that are not numeric or have at most two values."""
+    """Columns as floats; NaN in columns that are not numeric or that have at most two values."""
     if not isinstance(X, pd.DataFrame):
         columns = np.array(X, dtype=np.float64)
     else:
@@ -81,7 +81,7 @@ def _numbers(X: Any) -> FloatArray:
 
 
 def _shared_norm(X: NDArray[Any], numbers: FloatArray) -> float | None:
-    """Common norm of all nonzero rows, else None; also None if all columns are indicators."""
+    """Common norm of all nonzero rows; None if norms differ or all columns are indicators."""
     if X.dtype.kind != "f" or len(X) < 2 or np.isnan(numbers).all():
         return None
     norms = np.linalg.norm(np.asarray(X, dtype=np.float64), axis=1)
@@ -115,7 +115,7 @@ def _shuffled(X: Any, columns: Columns, n: int, random: np.random.RandomState) -
 
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
-    """Scale embeddings to the common norm within the columns' ranges; drop rows that cannot be.
+    """Scale embeddings to the common norm within the columns' ranges; drop rows if that fails.
 
     Scaling and clipping alternate, because clipping shortens rows and scaling moves values out of
     range.
@@ -172,7 +172,7 @@ def _out_of_range(X: Any, columns: Columns, n: int, random: np.random.RandomStat
 
 
 def _unseen(X: Any, columns: Columns, n: int, random: np.random.RandomState) -> Any:
-    """Replace categories by unseen ones; by missing values in codes and pandas' categories."""
+    """Replace categories by unseen ones; in codes and pandas' categories, by missing values."""
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(columns.categories, made.shape, random)
     if not isinstance(X, pd.DataFrame):
@@ -209,5 +209,5 @@ KINDS: dict[str, TableMaker] = {
     "unseen": _unseen,
     **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
 }
-SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # known categories only
-KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # values in range only, too
+SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # kinds with known categories only
+KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # with values in range only

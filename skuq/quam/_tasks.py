@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
     from skuq.quam._objectives import Objective
 
-# Displacement of predictions on a pool, in standard deviations of the target: about to the ends
-# of its range.
+# Displacement of predictions on a pool, in standard deviations of the target. It moves predictions
+# about to the ends of the target's range.
 _PULL = 2.0
-# Most classes searched with n_targets="auto". Each class is a search, and evaluating an input costs
-# the number of searches times the number of classes.
+# Largest number of classes searched with n_targets="auto". Each class is a search, and evaluating
+# an input costs the number of searches times the number of classes.
 MOST_TARGETS = 10
 
 
@@ -55,7 +55,7 @@ class Search(ABC, BaseEstimator):
     """Base class of the searches, which are parameter objects of QUAM's estimators."""
 
     pool: Any
-    #: Whether there is a separate search for each input, run when its uncertainty is computed.
+    #: Whether a separate search for each input runs when the uncertainty of the input is computed.
     pointwise: ClassVar[bool] = False
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Search(ABC, BaseEstimator):
         """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if less than two, warn if not all."""
+        """Number of searches that fit into memory together; raise if below two, warn if not all."""
         raise NotImplementedError
 
 
@@ -81,13 +81,14 @@ class Found(ABC):
         Target of each search: a class code; -1 for any other prediction than the given model's;
         or, for a regressor, the direction 1 or -1.
     excess_loss : ndarray of shape (n_searches, n_kept), float64
-        Mean loss of each model minus that of the reference model, in nats.
+        Mean loss of each model minus the mean loss of the reference model, in nats.
     standard_error : float
         Largest standard error of `excess_loss`, in nats: smaller differences between losses are
         not significant.
     held_out : bool
-        Whether the losses are computed on samples held out from all models. A training loss is
-        too low for the model trained on these samples, and cannot be compared with other models'.
+        Whether the losses are computed on samples held out from all models. For a model trained on
+        these samples, the loss would be too low, and could not be compared with the losses of other
+        models.
     """
 
     targets: IntArray
@@ -107,7 +108,7 @@ class Found(ABC):
         return self
 
     def centre(self, inputs: Any) -> FloatArray | None:
-        """Outputs of the model that replaces the given one in the mixture; None if none does."""
+        """Outputs of the model that replaces the given model in the mixture; None if it is kept."""
         return None
 
 
@@ -126,7 +127,8 @@ def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
 def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
     """Mean excess losses over samples, and the largest standard error of these means.
 
-    `losses` has shape (..., n_samples); `weight` is the number of samples that each one represents.
+    `losses` has shape (..., n_samples); `weight` is the number of samples that each sample
+    represents.
     """
     n_samples = weight.sum()
     share = weight / n_samples
@@ -156,7 +158,7 @@ class Task(ABC):
 
     @abstractmethod
     def targets(self, reference: Any) -> IntArray:
-        """Targets of the searches on a pool, from the model's outputs there; see `Found`."""
+        """Targets of the searches on a pool, from the model's outputs on the pool; see `Found`."""
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
         """Select `n` of the targets, as many as fit into memory."""
@@ -173,7 +175,7 @@ class Task(ABC):
 
     @abstractmethod
     def point_objective(self, reference: Tensor) -> Objective:
-        """Objective of networks at single points, given the model's outputs there."""
+        """Objective of networks at single points, given the model's outputs at these points."""
 
     @abstractmethod
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
@@ -218,8 +220,9 @@ class Classification(Task):
     growth: ClassVar[float] = 10.0
 
     def first_penalty(self, total_weight: float) -> float:
-        # Grows tenfold to the number of samples. The search then minimises the negative log
-        # posterior of the training set plus one sample, the test point with the target class.
+        # The penalty grows tenfold, to the number of samples. The search then minimises the
+        # negative log posterior of the training set plus one sample, the test point with the target
+        # class.
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
@@ -312,7 +315,7 @@ class Regression(Task):
             attack=self.attack,
             noise_variance=self.noise_variance,
             bias=self.bias,
-            limit=self.pull,  # otherwise inputs far from the data would dominate
+            limit=self.pull,  # inputs far from the data must not dominate
         )
 
     def point_objective(self, reference: Tensor) -> Objective:

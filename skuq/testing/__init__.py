@@ -1,9 +1,9 @@
 """Conformance tests for estimators with `predict_uncertainty`, built-in or third-party.
 
-Such an estimator is a scikit-learn estimator with one further method, so two test suites apply:
-scikit-learn's `sklearn.utils.estimator_checks`, and this one for `predict_uncertainty`. Each check
-is a function. The first line of its docstring states a requirement, and the function raises an
-`AssertionError` if the estimator violates it.
+Such an estimator is a scikit-learn estimator with one further method. Therefore, two test suites
+apply: scikit-learn's `sklearn.utils.estimator_checks`, and this package for `predict_uncertainty`.
+Each check is a function. The first line of its docstring states a requirement, and the function
+raises an `AssertionError` if the estimator violates it.
 """
 
 from skuq.testing._run import (

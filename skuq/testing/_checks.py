@@ -131,7 +131,7 @@ def check_fitting_changes_nothing(estimator_orig: Any, data: Data) -> None:
 
 def check_predicting_changes_nothing(estimator_orig: Any, data: Data) -> None:
     """Predicting changes neither the estimator nor its input."""
-    # Fit a new clone, since some changes happen only in the first call.
+    # Fit a new clone, because some changes happen only in the first call.
     estimator = fit_clone(estimator_orig, data.X, data.y)
     given = data.few()
     before = {key: content(value) for key, value in vars(estimator).items()}
@@ -148,7 +148,7 @@ def check_global_random_state(estimator_orig: Any, data: Data) -> None:
     kept = [stream.get() for stream in streams]
     try:
         for stream in streams:
-            stream.draw()  # differs from a freshly seeded state, to detect reseeding
+            stream.draw()  # reseeding is noticed only if the state is not freshly seeded
         for action in ("fit", "predict_uncertainty"):
             before = [content(stream.get()) for stream in streams]
             if action == "fit":
@@ -238,7 +238,7 @@ def check_search(estimator_orig: Any, data: Data) -> None:
         estimator,
         grid,
         scoring=partial(_mean_certainty, data.few()),
-        cv=[(rows, rows[:1])],  # one split; the scorer uses the prediction rows instead
+        cv=[(rows, rows[:1])],  # one split; the scorer uses the prediction rows
         error_score="raise",
     )
     fit_on_copies(search, data.X, data.y)

@@ -96,7 +96,7 @@ def _equal_arrays(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and a.dtype.kind == "O":
         return equal(a.tolist(), b.tolist())
     same = (a == b) | ((a != a) & (b != b))
-    return bool(same.all() if hasattr(same, "all") else same)  # tensors have no `np.all`
+    return bool(same.all() if hasattr(same, "all") else same)  # `np.all` fails for tensors
 
 
 class Stream(NamedTuple):
@@ -113,7 +113,7 @@ def global_streams() -> Iterator[Stream]:
     yield Stream("random", random.getstate, random.setstate, random.random)
     legacy = np.random  # the check is about this global state
     yield Stream("numpy.random", legacy.get_state, legacy.set_state, legacy.random_sample)
-    torch = sys.modules.get("torch")  # if it is not imported, it cannot have been used
+    torch = sys.modules.get("torch")  # unused if not imported
     if torch is not None:
         yield Stream(
             "torch",
@@ -124,7 +124,7 @@ def global_streams() -> Iterator[Stream]:
 
 
 class _ContentPickler(pickle.Pickler):
-    """Pickler that omits the contents of search trees, since they count their own calls."""
+    """Pickler that omits the contents of search trees, which count their own calls."""
 
     def persistent_id(self, obj: Any) -> str | None:
         return type(obj).__name__ if isinstance(obj, BallTree | KDTree) else None

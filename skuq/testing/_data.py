@@ -12,7 +12,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
-N_PREDICTED = 12  # rows for prediction in most checks; few, since prediction may be expensive
+N_PREDICTED = 12  # rows for prediction in most checks; few, because predictions may be expensive
 N_LARGE_BATCH = 40  # rows for prediction in the check of batches
 
 Fit = Callable[[Any, Any, Any], Any]
@@ -38,7 +38,7 @@ class Data(NamedTuple):
         return self.rows(range(min(N_LARGE_BATCH, _num_samples(self.X_predict))))
 
     def rows(self, numbers: ArrayLike) -> Any:
-        """Return copies of prediction rows, since a faulty estimator may change them."""
+        """Return copies of prediction rows, because a faulty estimator may change its inputs."""
         return deepcopy(_safe_indexing(self.X_predict, np.asarray(numbers)))
 
 
@@ -76,7 +76,7 @@ def _small_table(estimator: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
 
 
 def unfitted(estimator_orig: Any) -> Any:
-    """Clone an estimator and fix `random_state`: its own, or else those of nested estimators."""
+    """Clone an estimator; fix its `random_state` or, if it has none, those of nested estimators."""
     estimator = clone(estimator_orig)
     keys = [key for key in estimator.get_params() if f"__{key}".endswith("__random_state")]
     if "random_state" in keys:

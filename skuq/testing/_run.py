@@ -29,17 +29,17 @@ def check_uncertainty_estimator(
     ----------
     estimator : estimator instance
         The estimator, which is cloned and not fitted itself. If it has a parameter `random_state`,
-        clones have a fixed value.
+        the clones have a fixed value of this parameter.
     X : array, sparse matrix, data frame or list of n_samples rows, default=None
-        Inputs for an estimator whose input is not a numeric table, such as node ids of a graph.
-        The checks that need a table are skipped: columns, NaN, empty input, memory layout, data
-        frames, pipelines, other instances, two classes, string labels. None generates a small
+        Inputs, such as node ids of a graph, for an estimator whose input is not a numeric table.
+        With `X`, checks that need a table are skipped: columns, NaN, empty input, memory layout,
+        data frames, pipelines, other instances, two classes, string labels. None generates a small
         table.
     y : array-like of shape (n_samples,), default=None
         Targets of `X`.
     X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
         Inputs for prediction, if they are of a different kind from the inputs of `fit`. For
-        example, an agent is fitted on environment seeds and predicts for observations. Requires
+        example, an agent is fitted on environment seeds, and predicts for observations. Requires
         `X`. None uses rows of `X`.
 
     Raises
@@ -55,8 +55,8 @@ def check_uncertainty_estimator(
 
     Notes
     -----
-    The aleatoric and epistemic parts must not be negative. If they are signed by definition, set
-    the class attribute ``signed_uncertainty = True``, which disables this check.
+    The aleatoric and epistemic parts must not be negative. If the parts are signed by definition,
+    set the class attribute ``signed_uncertainty = True``, which disables the check of their signs.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def uncertainty_checks(
     ------
     callable
         Function of the estimator that raises if the check fails. Its ``__name__`` is the name of
-        the check. Checks from one call that only predict share a fitted clone.
+        the check. Of the checks from one call, those that only predict share a fitted clone.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def parametrize_with_uncertainty_checks(
 
 
 def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]:
-    """Yield the checks, ordered so that the first failure describes the defect best."""
+    """Yield the checks in an order in which the first failure describes the defect best."""
     tags = get_tags(estimator)
     yield _checks.check_parameters
     yield _checks.check_result
@@ -193,7 +193,7 @@ def _applicable_to_tables(estimator: Any, allow_nan: bool) -> Iterator[Callable[
 
 
 def _has_credal_interval(estimator: Any) -> bool:
-    """Whether `predict_proba_bounds` is about inputs, not regions around them as in RobustGPC."""
+    """Whether `predict_proba_bounds` bounds values at inputs, not over regions as in RobustGPC."""
     method = getattr(estimator, "predict_proba_bounds", None)
     return method is not None and [*signature(method).parameters] == ["X"]
 

@@ -44,8 +44,8 @@ class QuantileDQN(FiniteExperience, QRDQN):
     """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
 
     The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Everything else, including
-    epsilon-greedy exploration, is that of sb3-contrib. Compared with this class,
-    `UADQNAlgorithm` differs only in the choice of actions.
+    epsilon-greedy exploration, is as in sb3-contrib. `UADQNAlgorithm` trains its value network in
+    the same way, and differs only in the choice of actions.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         "GridPolicy": GridPolicy,
         "MultiInputPolicy": MultiInputPolicy,
     }
-    LOSS_INTERVAL: ClassVar[int] = 100  # updates from one logged loss to the next
+    LOSS_INTERVAL: ClassVar[int] = 100  # number of updates between logged losses
     policy: MlpPolicy
     replay_buffer: ReplayBuffer
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
@@ -125,7 +125,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
                 parameter.grad = None
             batch = self.replay_buffer.sample(batch_size, self._vec_normalize_env)
             chosen, targets = self._predictions(batch), self._targets(batch)
-            # Compute only the gradient: the loss is logged rarely.
+            # Compute only the gradient, because the loss itself is needed only when it is logged.
             levels = self.quantile_net.levels
             slope = quantile_loss_gradient(chosen, targets, levels) / batch_size  # of Eq. 1
             torch.autograd.backward(chosen, slope)
@@ -173,7 +173,7 @@ class QuantileDQN(FiniteExperience, QRDQN):
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of the prior; does nothing here, since a value network has no prior."""
+        """Add the gradient of the prior. This method does nothing: a value network has no prior."""
 
     def _on_step(self) -> None:
         self._n_calls += 1
@@ -215,11 +215,11 @@ class Decision(NamedTuple):
 
     epistemic: float  # variances in squared units of the return (Eq. 7)
     aleatoric: float
-    exploratory: float  # share of actions other than the best one by risk-adjusted value
+    exploratory: float  # share of actions that do not maximise the risk-adjusted value
 
 
 def _setting_of_the_policy(name: str) -> Any:
-    """Build a property for a setting stored in the networks, so that exported policies have it."""
+    """Build a property for a setting that is stored in the networks and so in exported policies."""
 
     def get(algorithm: QuantileDQN) -> Any:
         return getattr(algorithm.quantile_net, name)
@@ -232,7 +232,7 @@ def _setting_of_the_policy(name: str) -> Any:
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Raise if a setting is out of range, without effect, or of epsilon-greedy exploration."""
+    """Raise if a setting is out of range, has no effect, or is for epsilon-greedy exploration."""
     for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
         checked_setting(name, settings[name])
     prior_scale = settings.get("prior_scale")
@@ -263,10 +263,11 @@ class UADQNAlgorithm(QuantileDQN):
 
     A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks are trained on
     the same targets, each regularised towards its own random initialisation (randomised MAP
-    sampling [2]_). The aleatoric variance is the covariance of their quantiles, and the epistemic
-    variance is half their mean squared difference (Eq. 7). From the first step on, actions are
-    chosen by Thompson sampling, with mean ``mean - aleatoric_factor * sigma_aleatoric`` and
-    variance ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy exploration is not used.
+    sampling [2]_). The aleatoric variance is the covariance of the two networks' quantiles, and the
+    epistemic variance is half the mean squared difference of these quantiles (Eq. 7). From the
+    first step on, actions are chosen by Thompson sampling, with mean
+    ``mean - aleatoric_factor * sigma_aleatoric`` and variance
+    ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy exploration is not used.
 
     Parameters
     ----------
@@ -281,14 +282,15 @@ class UADQNAlgorithm(QuantileDQN):
     aleatoric_factor : float, default=0.0
         Lambda: strength of the risk aversion; 0 is risk-neutral.
     aleatoric : {"covariance", "variance"}, default="covariance"
-        Unbiased estimate from the auxiliary networks, or the variance of the value
-        network's quantiles (the paper's variant 1), which counts epistemic uncertainty as risk.
+        Estimate of the aleatoric variance. "covariance" is computed from the auxiliary networks and
+        unbiased. "variance" is the variance of the value network's quantiles (the paper's variant
+        1), which counts epistemic uncertainty as risk.
     noise_scale : float, default=1.0
         Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
-        more strongly towards their initial weights. 0 trains them without a prior.
+        more strongly towards their initial weights; with 0, there is no prior.
     prior_scale : float, default=None
-        Standard deviation of the prior on weights. None: that of the auxiliary networks' initial
-        weights.
+        Standard deviation of the prior on weights. None: standard deviation of the auxiliary
+        networks' initial weights.
     **options
         Options of `QuantileDQN` (`sb3_contrib.QRDQN`), except ``exploration_fraction``,
         ``exploration_initial_eps`` and ``exploration_final_eps``. ``max_grad_norm`` clips the
@@ -306,8 +308,8 @@ class UADQNAlgorithm(QuantileDQN):
     ValueError
         For a negative factor or scale, an unknown `aleatoric`, fewer than two quantiles or
         auxiliary networks, a parameter that is also in `policy_kwargs`, an action space that does
-        not start at 0, or an unsupported observation space. In training and prediction: for
-        observations and rewards that are not finite or exceed 1e18 in absolute value.
+        not start at 0, or an unsupported observation space. In training and prediction, also for
+        observations or rewards that are not finite or exceed 1e18 in absolute value.
     TypeError
         For options of epsilon-greedy exploration.
 
@@ -371,12 +373,12 @@ class UADQNAlgorithm(QuantileDQN):
         )
         self.noise_scale, self.prior_scale = noise_scale, prior_scale
         # Quantiles of the most recent actions, (n_members, n_envs, n_quantiles), and the share of
-        # exploratory actions. `decision` computes the rest only when it is read.
+        # exploratory actions. `decision` computes the variances only when it is read.
         self._decided: tuple[np.ndarray, float] | None = None
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are those of `sb3_contrib.QRDQN.load`.
+        """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`.
 
         Any parameter can be overridden: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
         """
@@ -396,15 +398,15 @@ class UADQNAlgorithm(QuantileDQN):
     ) -> tuple[np.ndarray, Any]:
         """Choose actions by Thompson sampling, or by the highest value if `deterministic`.
 
-        Parameters and results are those of `sb3_contrib.QRDQN.predict`.
+        Parameters and results are as in `sb3_contrib.QRDQN.predict`.
         """
         return self.policy.predict(observation, state, episode_start, deterministic)
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # Also before the first update: untrained networks explore too, while uniformly random
-        # actions would ignore risk.
+        # This also applies before the first update: untrained networks explore, too, and uniformly
+        # random actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
         quantiles = self._quantiles_of(obs_as_tensor(self._last_obs, self.device))
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
@@ -440,7 +442,7 @@ class UADQNAlgorithm(QuantileDQN):
         # Gradients, weights and anchors, without parameters that do not affect any output.
         pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]
         gradients, weights, anchors = (list(tensors) for tensors in zip(*pulled, strict=True))
-        # Two in-place passes are faster than allocating the difference.
+        # Two in-place operations are faster than allocating the difference.
         torch._foreach_add_(gradients, weights, alpha=pull)
         torch._foreach_sub_(gradients, anchors, alpha=pull)
 
@@ -453,7 +455,7 @@ class UADQNAlgorithm(QuantileDQN):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> UADQNAlgorithm:
-        """Train for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""
+        """Train for a number of steps; arguments are as in `sb3_contrib.QRDQN.learn`."""
         return super().learn(
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )

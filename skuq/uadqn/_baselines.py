@@ -33,7 +33,7 @@ from skuq.uadqn._policies import (
 
 
 class DQNMlpPolicy(FiniteObservations, DQNPolicy):
-    """Policy of DQN with the same features, widths and optimiser as the other agents."""
+    """Policy of DQN with the features, widths and optimiser of the other agents."""
 
     def __init__(
         self,
@@ -93,8 +93,7 @@ class DQNMultiInputPolicy(DQNMlpPolicy):
 class DQNAlgorithm(FiniteExperience, DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
 
-    The Huber loss and the initial weights are those of stable-baselines3; gradients are not
-    clipped.
+    The Huber loss and the initial weights are as in stable-baselines3; gradients are not clipped.
 
     Parameters
     ----------
@@ -189,13 +188,13 @@ class BootstrappedMultiInputPolicy(BootstrappedPolicy):
 class BootstrappedDQN(DQNAlgorithm):
     """Bootstrapped DQN [1]_ with the settings of the paper on UA-DQN (its Table 1).
 
-    Several heads share features, and each learns from the maximum of its own target head. At the
-    start of each episode, one head is drawn and chooses all actions of the episode, in addition to
-    epsilon-greedy exploration. `predict` chooses the action with the highest mean over heads.
+    Several heads share features, and each head learns from the maximum of its own target head. At
+    the start of each episode, one head is drawn and chooses all actions of the episode, in addition
+    to epsilon-greedy exploration. `predict` chooses the action with the highest mean over heads.
     Osband et al. use a majority vote; the mean does not depend on how ties are broken.
 
-    All heads are trained on all data, as in the Atari experiments of [1]_. Bootstrap masks made no
-    difference in those experiments: random initial weights and separate targets keep the heads
+    All heads are trained on all data, as in the Atari experiments of [1]_. In these experiments,
+    bootstrap masks made no difference: random initial weights and separate targets keep the heads
     diverse.
 
     Parameters

@@ -3,8 +3,8 @@
 Training that is resumed from a checkpoint is bit-identical to uninterrupted training.
 stable-baselines3 saves only networks and settings. These checkpoints also contain the replay
 buffer, the environments in the middle of their episodes, and the states of all random generators. A
-checkpoint is a folder that is written atomically. It contains pickled Python objects, which can run
-code, so it is loaded only with ``trust=True``.
+checkpoint is a folder that is written atomically. Because it contains pickled Python objects, which
+can run code, it is loaded only with ``trust=True``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Episode(NamedTuple):
     exploratory: float
 
 
-DTYPES = get_type_hints(Episode)  # dtypes of the columns, also of an empty table
+DTYPES = get_type_hints(Episode)  # dtypes of the columns, needed for an empty table
 
 
 class TrainingHistory(BaseCallback):
@@ -63,12 +63,13 @@ class TrainingHistory(BaseCallback):
     - ``step``: number of steps in all environments at the end of the episode;
     - ``score``: undiscounted return, of rewards before normalisation by `VecNormalize`;
     - ``length``: number of steps of the episode;
-    - ``falls``: number of steps with a true ``info["fell"]``; 0 if it is not reported;
+    - ``falls``: number of steps with a true ``info["fell"]``; 0 if the environment does not report
+      it;
     - ``epistemic``, ``aleatoric``: mean variances of the chosen actions' returns, in squared units
-      of the return. NaN for agents that do not estimate them, which have no attribute ``decision``.
-      Means over all environments if there are several;
-    - ``exploratory``: share of actions that do not maximise the agent's own values, averaged and
-      NaN in the same cases.
+      of the return. NaN for agents that do not estimate variances; such agents have no attribute
+      ``decision``. Averaged over all environments if there are several;
+    - ``exploratory``: share of actions that do not maximise the agent's own values. Averaged over
+      environments, and NaN for agents that do not estimate variances.
 
     Parameters
     ----------
@@ -176,14 +177,15 @@ def save_checkpoint(
 ) -> Path:
     """Save a checkpoint from which training can be resumed; call it between two steps."""
     # The checkpoint is "step-NNN" in `folder` and replaces one of the same step. Older checkpoints
-    # are removed after it is complete, and kept if it cannot be written.
+    # are removed after the new one is complete, and kept if it cannot be written.
     name = type(algorithm).__name__
     if ALGORITHMS.get(name) is not type(algorithm):
         raise CheckpointError(f"Checkpoints do not support {name}, only {', '.join(ALGORITHMS)}.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     complete = folder / f"step-{algorithm.num_timesteps:012d}"
-    # Flush to disk before older checkpoints are removed, so that a power cut cannot lose both.
+    # Flush to disk before older checkpoints are removed; otherwise a power cut could destroy both
+    # the new and the older checkpoints.
     with atomic_folder(complete, durable=True) as partial:
         _write_checkpoint(partial, algorithm, history, env_name)
     for other in folder.glob("step-*"):
@@ -226,7 +228,8 @@ def _write_checkpoint(
 def _taken_apart(env: VecEnv) -> tuple[VecEnv, list[tuple[type, dict[str, Any]]]]:
     """Separate the innermost environment from its wrappers, the inverse of `_put_together`.
 
-    Wrappers of stable-baselines3 cannot be pickled, or only without the environment they wrap.
+    Some wrappers of stable-baselines3 cannot be pickled; others only without the environment they
+    wrap.
     """
     wrappers = []
     while isinstance(env, VecEnvWrapper):
@@ -277,8 +280,8 @@ def load_checkpoint(
     device : str, default="auto"
         Device for training.
     trust : bool, default=False
-        Whether you trust the author of the checkpoint. It contains pickled objects, which can run
-        arbitrary code, so it is loaded only with ``trust=True``.
+        Whether you trust the author of the checkpoint. Because it contains pickled objects, which
+        can run arbitrary code, it is loaded only with ``trust=True``.
 
     Returns
     -------
@@ -299,7 +302,7 @@ def load_checkpoint(
         raise CheckpointError(untrusted(checkpoint))
     cls = ALGORITHMS[manifest["algorithm"]]
     state = cloudpickle.loads((checkpoint / STATE).read_bytes())
-    # Without a forced reset, the environments stay in the middle of their episodes.
+    # Do not force a reset: the environments must stay in the middle of their episodes.
     env = _put_together(state["env"], state["wrappers"])
     algorithm: Any = cls.load(checkpoint / ALGORITHM, env=env, device=device, force_reset=False)
     # By default, a hindsight replay buffer would truncate the unfinished episode.
@@ -353,7 +356,7 @@ class ExactCheckpointCallback(BaseCallback):
     """Save checkpoints from which training resumes bit-identically.
 
     stable-baselines3's own `CheckpointCallback` saves only networks and settings. The newest
-    checkpoint is the folder ``step-NNN`` in `save_path`; older ones are removed after it is
+    checkpoint is the folder ``step-NNN`` in `save_path`; older checkpoints are removed after it is
     complete.
 
     Parameters
@@ -363,7 +366,7 @@ class ExactCheckpointCallback(BaseCallback):
     save_freq : int
         Number of steps between checkpoints, summed over all environments.
     history : TrainingHistory
-        Callback of the same run, which must precede this one in the list of callbacks.
+        Callback that records the same run. It must precede this callback in the list of callbacks.
     env_name : str
         Name of the environment, which `load_checkpoint` compares with its argument.
 
@@ -371,7 +374,7 @@ class ExactCheckpointCallback(BaseCallback):
     ------
     CheckpointError
         During training, if the algorithm is not one of `skuq.uadqn` (subclasses are not supported
-        either), or its environments cannot be pickled, such as those in other processes.
+        either), or if its environments cannot be pickled, such as environments in other processes.
 
     Examples
     --------
@@ -404,8 +407,8 @@ class ExactCheckpointCallback(BaseCallback):
         self.saved = self.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        # At this point the last step is in the replay buffer and was trained on, unlike in
-        # `_on_step`.
+        # Unlike in `_on_step`, the last step is now in the replay buffer, and the networks were
+        # trained on it.
         if self.num_timesteps - self.saved >= self.save_freq:
             self.save()
 
@@ -431,7 +434,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Restore the states that `random_states` returned, except those of absent GPUs."""
+    """Restore the states that `random_states` returned, except states of absent GPUs."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002
     torch.set_rng_state(states["torch"])
@@ -441,9 +444,9 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Restore the global generators at the end of a block that draws from them or seeds them.
+    """Restore the states of the global random generators at the end of a block.
 
-    A lock admits one block at a time, since threads share the generators.
+    Because threads share the generators, a lock admits one block at a time.
     """
     with _GENERATORS:
         states = random_states()

@@ -19,9 +19,9 @@ Space = spaces.Space[Any]
 EnvLike = str | Env | Callable[[], Env]
 
 MAX_ENVS = 256  # maximum number of environments that are stepped together
-MAX_STEPS = 27_000  # for episodes without their own limit: half an hour of Atari
-# Bound on observations and rewards. Networks compute in float32, with a maximum of 3e38, and
-# variances are squares of returns, which sum many rewards.
+MAX_STEPS = 27_000  # limit for episodes without their own: half an hour of Atari
+# Bound on observations and rewards. Networks compute in float32, with a maximum of 3e38; a variance
+# is in squared units of the return, which is a sum of many rewards.
 LARGEST = 1e18
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -37,13 +37,13 @@ _COLOURS = {
 
 
 class CliffWindEnv(gym.Env[np.ndarray, Any]):
-    """Grid world of 2 x 5 cells above a cliff, with a short risky path and a longer safe one.
+    """Grid world of 2 x 5 cells above a cliff, with a short risky path and a longer safe path.
 
     The agent starts at the left end of the lower row, and the goal is at the right end of the same
-    row. The cells between them are a ledge: at each step that ends there, the agent falls off the
-    cliff with probability .05. Stepping down always leads to a fall. A step costs 1, the goal is
-    worth 10, and a fall ends the episode. The mean return is 4.86 along the ledge; along the upper
-    row the return is always 4 (Sec. 3.1 of [1]_).
+    row. The cells between start and goal are a ledge: at each step that ends on the ledge, the
+    agent falls off the cliff with probability .05. Stepping down always leads to a fall. A step
+    costs 1, the goal is worth 10, and a fall ends the episode. The mean return is 4.86 along the
+    ledge; along the upper row the return is always 4 (Sec. 3.1 of [1]_).
 
     Observations are float32 of shape (10,): 1 at the agent's cell, in row-major order. Actions are
     0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True after a fall. Episodes are truncated
@@ -149,7 +149,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
         Gymnasium id ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable without
         arguments that returns an environment, or an environment, which is copied.
     **options
-        Options of `gymnasium.make`, if `env` is an id; otherwise not allowed.
+        Options of `gymnasium.make`, allowed only if `env` is an id.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 
 
 def check_spaces(observations: Space, actions: Space) -> None:
-    """Raise if spaces are unsupported; discrete ones must start at 0, as indices of outputs do."""
+    """Raise if spaces are unsupported; discrete spaces must start at 0, like output indices."""
     if np.any(getattr(actions, "start", 0)):
         raise ValueError(f"The action space must start at 0, the environment has {actions}.")
     parts = list(observations.values()) if isinstance(observations, spaces.Dict) else [observations]
@@ -231,7 +231,7 @@ def _by_id(name: str, **options: Any) -> Env:
 
 
 def ensure_registered(env: Any) -> None:
-    """Register MinAtar's ids with gymnasium, since importing MinAtar does not register them."""
+    """Register MinAtar's ids with gymnasium, because importing MinAtar does not do so."""
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:
         import_optional("minatar.gym", extra="rl").register_envs()
@@ -241,8 +241,8 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that resets episodes with given seeds, one after the other."""
 
     # In the first round, episode i is reset with the i-th seed. In later rounds, the seed is
-    # derived from the i-th seed and the number of the round. With the same seeds again, the agent
-    # would see the same random events, and would learn that they are certain.
+    # derived from the i-th seed and the number of the round. If the seeds were repeated, the agent
+    # would see the same random events again, and would learn that they are certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):
         super().__init__(env)
@@ -280,7 +280,7 @@ def play_episodes(
 ) -> list[Played]:
     """Play one episode for each seed, with many environments at a time.
 
-    The actions of all environments are computed in one batch, which is faster than one by one.
+    The actions for all environments are computed in one batch, which is faster than one at a time.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def play_episodes(
     seeds : sequence of int
         Seed of each episode.
     max_steps : int, default=27_000
-        Steps after which an episode is truncated; the default is half an hour of Atari.
+        Number of steps after which an episode is truncated; the default is half an hour of Atari.
     watch : callable, default=None
         Called before each step with the observation, the action and the return so far, and
         at the end of an episode with None for the action.
@@ -425,8 +425,8 @@ def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LA
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This runs at every step, so use one pass without a temporary array. A comparison with
-        # NaN is False, so NaN is detected too.
+        # This runs at every step; one pass without a temporary array is fast. NaN is detected, too,
+        # because a comparison with NaN is False.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= largest**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= largest))
@@ -447,7 +447,7 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
         raise ValueError(f"Observations contain NaN, or are infinite as {space.dtype}.")
     refuse_unusable(converted, "Observation {}".format)
-    counted = converted.dtype.kind in "biu"  # of cells, states or pixels, whose range is fixed
+    counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
         raise ValueError(f"Observations must be elements of {space}, but some values are not.")
     return converted

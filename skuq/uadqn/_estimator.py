@@ -45,7 +45,7 @@ PASSED_ON = (
 # Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
 OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
 OWN["seed"] = "random_state"
-# The paper's values suit millions of steps; these suit short runs.
+# Values for short runs; the paper's values suit runs of millions of steps.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
 
 
@@ -62,17 +62,16 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     Uncertainty-aware deep Q-learning (UA-DQN) [1]_ as an estimator. The agent learns to act in an
     environment with a finite set of actions, and predicts two variances of the return of each
     action: aleatoric (chance, the risk) and epistemic (lack of experience). ``X`` of `fit` and
-    `score` contains environment seeds, so that a grid search scores hyperparameters on held-out
-    seeds; ``X`` of the other methods contains observations. Requires extra ``rl``
-    (stable-baselines3). `skuq.uadqn.UADQNAlgorithm` is the same agent with the interface of
-    stable-baselines3.
+    `score` contains environment seeds; a grid search thus scores hyperparameters on held-out seeds.
+    ``X`` of the other methods contains observations. Requires extra ``rl`` (stable-baselines3).
+    `skuq.uadqn.UADQNAlgorithm` provides the same agent with the interface of stable-baselines3.
 
     Parameters
     ----------
     env : str, callable or gymnasium.Env
         Gymnasium id ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable that returns a new
-        environment, or an environment, which is copied. Actions must be discrete. A fitted
-        agent is pickled together with `env`, and a lambda cannot be pickled.
+        environment, or an environment, which is copied. Actions must be discrete. A fitted agent is
+        pickled together with `env`; a lambda as `env` prevents pickling.
     total_timesteps : int, default=10_000
         Number of training steps.
     epistemic_factor : float, default=2.0
@@ -98,16 +97,16 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Type of the networks. "CnnPolicy" is for images, "GridPolicy" for small grids (height,
         width, channels). "auto" chooses by the observation space.
     algorithm_kwargs : dict, default=None
-        Further arguments of `skuq.uadqn.UADQNAlgorithm`, including those of stable-baselines3's
-        DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the
-        first update, here 200; actions are chosen by uncertainty from the first step),
-        ``batch_size`` (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs``
-        (``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so
-        on. Parameters of this estimator must not be in it.
+        Further arguments of `skuq.uadqn.UADQNAlgorithm`, including arguments of stable-baselines3's
+        DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the first
+        update, here 200; actions are chosen by uncertainty from the first step), ``batch_size``
+        (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs`` (``net_arch``,
+        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on. Parameters of
+        this estimator must not be in it.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
-        has at least 32,768 weights, as for images; otherwise the CPU, which is faster for small
-        networks.
+        has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which
+        is faster for small networks.
     random_state : int, RandomState instance or None, default=None
         Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on
         one machine are bit-identical if the device computes deterministically. Fits in several
@@ -129,9 +128,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     Notes
     -----
-    Uncertainty is in squared units of the return. As in QR-DQN, it refers to returns if all later
-    actions maximise the mean return (limitations in Sec. 2.4 of [1]_). Defaults suit small
-    environments; `skuq.uadqn.settings_for` returns the paper's settings.
+    Uncertainty is in squared units of the return. As in QR-DQN, it refers to the return if all
+    later actions maximise the mean return (for limitations, see Sec. 2.4 of [1]_). Defaults suit
+    small environments; `skuq.uadqn.settings_for` returns the paper's settings.
 
     References
     ----------
@@ -153,7 +152,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     (10, 4, 50)
     """
 
-    # Networks accept empty batches, so estimates for zero rows need no special case.
+    # Networks accept empty batches; estimates for zero rows need no special case.
     _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(("predict", "predict_uncertainty"))
 
     _parameter_constraints: dict[str, list[Any]] = {
@@ -417,8 +416,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted agent: parameters, networks and history, without the replay buffer.
 
-        The file has the zip format of stable-baselines3, so `skuq.uadqn.UADQNAlgorithm.load` can
-        also read it.
+        The file has the zip format of stable-baselines3; `skuq.uadqn.UADQNAlgorithm.load` can also
+        read it.
 
         Parameters
         ----------
@@ -442,8 +441,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         path : path-like
             Path of the file.
         trust : bool, default=False
-            Whether you trust the author of the file. The file contains pickled objects, which can
-            run arbitrary code, so it is loaded only with ``trust=True``.
+            Whether you trust the author of the file. Because the file contains pickled objects,
+            which can run arbitrary code, it is loaded only with ``trust=True``.
 
         Returns
         -------
@@ -453,8 +452,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the file was not written by `save` or by a different version of skuq, or `trust` is
-            False.
+            If the file was not written by `save`, was written by a different version of skuq, or
+            `trust` is False.
         """
         if not trust:
             raise ValueError(untrusted(path))
@@ -483,7 +482,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return levels
 
     def _all_quantiles(self, X: Any) -> FloatArray:
-        """Quantiles (n_members, n_samples, n_actions, n_quantiles), of the value network first."""
+        """Quantiles (n_members, n_samples, n_actions, n_quantiles), value network first."""
         check_is_fitted(self)
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)
@@ -512,7 +511,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         if "algorithm_" in state:
-            # Loggers and environments cannot be pickled; stable-baselines3's own format can.
+            # Loggers and environments cannot be pickled; stable-baselines3's format omits them.
             stream = io.BytesIO()
             state["algorithm_"].save(stream)
             state["algorithm_"] = (type(state["algorithm_"]), stream.getvalue())

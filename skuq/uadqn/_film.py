@@ -1,4 +1,4 @@
-"""Estimates of value and uncertainty of actions, and GIFs of episodes that show them."""
+"""Estimates of value and uncertainty of actions, and GIFs of episodes with these estimates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from skuq.uadqn._envs import Env, make_env
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, quantile_variance
 
 SIDE = 320  # pixels of a frame's longer side: larger frames are resized to it
-MAX_FRAMES = 1_000  # since all frames stay in memory until the GIF is written
+MAX_FRAMES = 1_000  # limit on frames, which stay in memory until the GIF is written
 LINE = 22  # height in pixels of a text line below the frame
-# Colours for the channels of a grid. They are distinguishable with all common forms of colour
-# blindness, and lighter than the background.
+# Colours for the channels of a grid. They can be told apart with all common forms of colour
+# blindness, and are lighter than the background.
 _GROUND = (24, 24, 32)
 _CHANNELS = (
     "#56B4E9", "#F0E442", "#8A8A8A", "#D55E00", "#009E73",
@@ -53,9 +53,9 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     -------
     ActionEstimate
         The expected return ``value``, and two standard deviations of the return, ``epistemic`` and
-        ``aleatoric``, NaN if the agent does not estimate them. UA-DQN estimates both. QR-DQN
-        estimates only the aleatoric one, which includes epistemic uncertainty. Bootstrapped DQN
-        estimates only the epistemic one, and DQN neither.
+        ``aleatoric``; an uncertainty that the agent does not estimate is NaN. UA-DQN estimates
+        both. QR-DQN estimates only ``aleatoric``, which then includes epistemic uncertainty.
+        Bootstrapped DQN estimates only ``epistemic``, and DQN neither.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def draws_itself(env: Any) -> bool:
 def picture_of_grid(grid: np.ndarray) -> np.ndarray:
     """Draw a grid of channels as an image with one pixel per cell.
 
-    Earlier channels are drawn over later ones: in MinAtar's games they contain the player and the
-    objects that it hits.
+    Earlier channels are drawn over later ones: in MinAtar's games, the earlier channels contain the
+    player and the objects that the player hits.
     """
     picture = np.full((*grid.shape[:2], 3), _GROUND, np.uint8)
     for channel in reversed(range(grid.shape[2])):
@@ -118,7 +118,7 @@ def _rendered(env: Any) -> np.ndarray:
 
 
 def _options_of_pictures(name: str, env: Env) -> dict[str, str]:
-    """Return options that make an environment render images; raise FilmError if it cannot."""
+    """Return options that make an environment render images; raise FilmError if that fails."""
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
         raise FilmError(_NO_PICTURES)
     options = {"render_mode": "rgb_array"}
@@ -144,8 +144,8 @@ class Film:
     """Frames of episodes, written as a GIF.
 
     `begin_episode` makes the environment of each episode, and `take` adds a frame. A frame shows
-    the return that the agent expects, and a bar for each uncertainty. At most 1,000 frames are
-    kept.
+    the return that the agent expects, and one bar each for epistemic and aleatoric uncertainty. At
+    most 1,000 frames are kept.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Film:
         fonts = import_optional("PIL.ImageFont", extra="plot")
         self._font = fonts.load_default(size=14)
         self._name = name
-        self._options: dict[str, str] = {}  # empty if grids are drawn here
+        self._options: dict[str, str] = {}  # empty if this class draws grids
         self.episode, self.n_left_out = 0, 0
         self._shots: list[_Shot] = []
         with closing(make_env(name)) as env:
@@ -207,7 +207,7 @@ class Film:
         return picture_of_grid(observation) if draws_itself(self.env) else _rendered(self.env)
 
     def _scaled(self, picture: np.ndarray) -> np.ndarray:
-        """Shrink a large picture; small ones are enlarged only when they are drawn."""
+        """Shrink a large picture; small pictures are enlarged only when they are drawn."""
         height, width = picture.shape[:2]
         if max(height, width) <= SIDE:
             return picture
@@ -225,7 +225,7 @@ class Film:
         """
         estimates = [shot.estimate for shot in self._shots if shot.estimate is not None]
         spreads = np.array([(t.epistemic, t.aleatoric) for t in estimates])
-        # All bars share one scale, so that they can be compared over time and with each other.
+        # All bars share one scale, to be comparable over time and with each other.
         largest = float(spreads[np.isfinite(spreads)].max(initial=0)) or 1.0
         known = np.isfinite(spreads).any(axis=0)
         frames = self._frames(largest, known)

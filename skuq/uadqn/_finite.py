@@ -1,7 +1,7 @@
 """Validation that all observations and rewards of an agent are finite.
 
-Without it, networks would be trained without an error: a NaN observation makes all values NaN, and
-an infinite reward makes all targets infinite.
+Without this validation, a NaN observation would make all values NaN, and an infinite reward would
+make all targets infinite, without an error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from skuq.uadqn._envs import LARGEST, LARGEST_FLOAT, check_spaces, refuse_unusab
 
 
 class FiniteExperience(OffPolicyAlgorithm):
-    """Mixin for algorithms that raises for unsupported spaces and for non-finite experience."""
+    """Mixin that makes algorithms raise for unsupported spaces and non-finite experience."""
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Check first, since stable-baselines3 fails on spaces without a shape.
+        # Check before stable-baselines3 wraps the environment, which fails for spaces without a
+        # shape.
         check_spaces(env.observation_space, env.action_space)
         return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 
@@ -50,7 +51,7 @@ class FiniteExperience(OffPolicyAlgorithm):
     def _check_arrived(
         self, kind: str, values: Any, largest: float = LARGEST, first: int = 0
     ) -> None:
-        """Raise if values from environments, the first of which is number `first`, are unusable."""
+        """Raise if values from consecutive environments, beginning with `first`, are unusable."""
 
         def name(i: int) -> str:
             where = environment_name(self.env, first + i)
@@ -59,7 +60,7 @@ class FiniteExperience(OffPolicyAlgorithm):
         refuse_unusable(values, name, largest)
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
-        """Load a replay buffer as in stable-baselines3; raise if its contents are not finite."""
+        """Load a replay buffer as stable-baselines3 does; raise if its contents are not finite."""
         super().load_replay_buffer(path, truncate_last_traj)
         buffer: Any = self.replay_buffer
         for kind in ("observations", "next_observations", "rewards"):
@@ -70,16 +71,16 @@ class FiniteExperience(OffPolicyAlgorithm):
 
 
 class FiniteObservations(BasePolicy):
-    """Mixin for policies that raises for non-finite observations."""
+    """Mixin that makes policies raise for non-finite observations."""
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
-        """Convert observations to tensors as in stable-baselines3; raise if they are not finite."""
+        """Convert observations as stable-baselines3 does; raise if they are not finite."""
         refuse_unusable(observation, lambda _: "An observation")
         return super().obs_to_tensor(observation)
 
 
 def environment_name(env: Any, i: int) -> str:
-    """Return the number of an environment in a vectorised one, with its id if it has one."""
+    """Name an environment by its number among vectorised ones, and by its id if it has one."""
     try:
         spec = env.get_attr("spec", i)[0]
     except (AttributeError, NotImplementedError):  # not a VecEnv of stable-baselines3

@@ -1,8 +1,8 @@
 """Stacked layers, which evaluate several networks of the same shape in one batch.
 
-Weights have shape (n_members, inputs, outputs), so that the batched products of the forward and the
-backward pass need no transposed copies. Each network has its own gain of the orthogonal
-initialisation. Biases are 0 until `draw_biases` is called.
+Weights have shape (n_members, inputs, outputs). With this shape, the batched products of the
+forward and the backward pass need no transposed copies. Each network has its own gain of the
+orthogonal initialisation. Biases are 0 until `draw_biases` is called.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# Standard deviation of agents' biases, relative to the weights. It is positive so that the networks
-# differ where observations are zero. With 1, exploration would last too long on the windy cliff.
+# Standard deviation of agents' biases, relative to the weights. If it were 0, the networks would
+# agree where observations are zero. If it were 1, exploration would last too long on the windy
+# cliff.
 AGENT_BIASES = 0.1
 
 
@@ -114,12 +115,12 @@ def draw_biases(
 ) -> None:
     """Draw the biases of stacked networks from a normal distribution.
 
-    The standard deviation is that of the weights of the same layer, times `relative_spread`.
+    Its standard deviation is `relative_spread` times the standard deviation of the layer's weights.
     """
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
-    # which would look like certainty. All kinks of ReLU networks would lie at that point, where
-    # they receive no gradient, and the anchors would keep them there.
+    # which would look like certainty. All kinks of ReLU networks would lie at the input 0, where
+    # they receive no gradient, and the anchors would keep the kinks there.
     parameters = dict(module.named_parameters())
     for name, bias in parameters.items():
         weight = parameters.get(name.removesuffix("bias") + "weight")
@@ -143,8 +144,8 @@ class QuantileNetworks(nn.Module):
         gains = [prior_gain] * n_members
         self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
-            # Orthogonal initialisation divides the gain among the inputs if there are more inputs
-            # than units; inputs that are constant in training must not count.
+            # If there are more inputs than units, orthogonal initialisation divides the gain among
+            # the inputs. Inputs that are constant in training must not count.
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
@@ -157,11 +158,11 @@ class QuantileNetworks(nn.Module):
 
 
 class AnchoredLoss(nn.Module):
-    """Quantile loss of all networks plus, for each, the squared distance from its anchor."""
+    """Quantile loss of all networks plus the squared distance of each network from its anchor."""
 
     # Minima from independent initial weights are approximate posterior samples (randomised MAP
-    # sampling). The networks share no weights, so minimising the sum of their losses trains each
-    # one independently. `n_samples` is the sum of the sample weights.
+    # sampling). Because the networks share no weights, minimising the sum of their losses trains
+    # each network independently. `n_samples` is the sum of the sample weights.
 
     def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
         super().__init__()

@@ -50,7 +50,7 @@ class GridCNN(BaseFeaturesExtractor):
     Parameters
     ----------
     observation_space : gymnasium.spaces.Box
-        Observations of shape (height, width, channels). uint8 images are not supported, since
+        Observations of shape (height, width, channels). uint8 images are not supported, because
         stable-baselines3 transposes their axes.
 
     Raises
@@ -137,7 +137,8 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # The tuple hides it from `parameters()`: its own parameters are never used.
+        # The tuple hides the template from `parameters()`, because its own parameters are never
+        # used.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:
@@ -156,7 +157,7 @@ def stack_extractors(
 ) -> tuple[nn.Module, int]:
     """Build the feature extractors of several networks as one module; return it and its width."""
     # Outputs have shape (n_members, n_samples, features), or (n_samples, features) if the extractor
-    # has no trainable weights, so that the networks share features. Frozen weights are those set by
+    # has no trainable weights; the networks then share features. Frozen weights are kept as set by
     # `make`; trainable weights of linear and convolutional layers are initialised again.
     first = make()
     if any(isinstance(module, MODAL) for module in first.modules()):
@@ -232,7 +233,7 @@ def optimizer_options(
 
 
 def _read_scale(networks: Any, _: Any = None) -> None:
-    """Cache the prior's scale as a float, so that updates do not synchronise with a GPU."""
+    """Cache the prior's scale as a float, to avoid a synchronisation with a GPU at every update."""
     networks.scale_of_anchors = networks.prior_scale.item()
 
 
@@ -349,7 +350,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
     Parameters
     ----------
     observation_space, action_space, lr_schedule
-        As in stable-baselines3, which passes them.
+        As in stable-baselines3, which passes these arguments.
     n_quantiles : int, default=50
         Number of quantiles.
     levels : {"midpoint", "paper"}, default="midpoint"
@@ -362,8 +363,8 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
     init_gain : float, default=2**0.5
         Gain of the value network's orthogonal initialisation.
     prior_gain : float, default=3.0
-        Gain of the auxiliary networks' initialisation. A larger gain makes them differ more before
-        training.
+        Gain of the auxiliary networks' initialisation. With a larger gain, the networks differ more
+        before training.
     n_auxiliary : int, default=0
         Number of auxiliary networks, set by the algorithm.
     epistemic_factor, aleatoric_factor : float, default=0.0
@@ -516,10 +517,9 @@ class MultiInputPolicy(MlpPolicy):
 
 def policy_for(observation_space: spaces.Space[Any]) -> str:
     """Return the name of the policy for an observation space."""
-    # Images are those of stable-baselines3: uint8 arrays from 0 to 255. A three-dimensional array
-    # of float or bool counts as a grid (height, width, channels) only if it is smaller than an
-    # image on each side and has no more channels than cells on either side. Other arrays are
-    # flattened.
+    # As in stable-baselines3, images are uint8 arrays from 0 to 255. A three-dimensional array of
+    # float or bool counts as a grid (height, width, channels) only if it is smaller than an image
+    # on each side and has no more channels than cells on either side. Other arrays are flattened.
     if isinstance(observation_space, spaces.Dict):
         return "MultiInputPolicy"
     if is_image_space(observation_space):

@@ -3,9 +3,9 @@
 Levels, the loss with its exact gradient, and Bellman targets are functions of tensors. The
 variances (Eq. 4 to 7) and the values of actions (Algorithm 1) accept numpy arrays or tensors of
 shape (n_members, ..., n_quantiles). The first axis contains networks, which are samples from the
-posterior, and the last axis contains quantile levels. Axes between them (observations, actions) are
-kept. Equations and propositions are those of Clements et al., "Estimating Risk and Uncertainty in
-Deep Reinforcement Learning", 2019.
+posterior, and the last axis contains quantile levels. Axes in between (observations, actions) are
+kept. Equations and propositions are numbered as in Clements et al., "Estimating Risk and
+Uncertainty in Deep Reinforcement Learning", 2019.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
 # Above this number of targets, a binary search is faster than comparing all pairs of quantile and
-# target. Below it, the unpredictable branches of the search cost more.
+# target. With fewer targets, the unpredictable branches of the search cost more.
 MANY_TARGETS = 100
 
 
@@ -26,8 +26,9 @@ def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) ->
 
     The mean and the variance over quantiles give each quantile the same weight. This is correct for
     the midpoints (i - .5) / N of N intervals of equal probability. The paper prints i / (N + 1)
-    (its Sec. 1), which omits more of both tails: with 50 quantiles, the variance of a normal
-    distribution is underestimated by 13 % instead of 3 %. The authors' code also uses midpoints.
+    (its Sec. 1). These levels omit more of both tails: with 50 quantiles, they underestimate the
+    variance of a normal distribution by 13 %; midpoints underestimate it by 3 %. The authors' code
+    also uses midpoints.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) ->
 
 
 def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the quantile regression loss, summed over quantiles, averaged over targets [1]_.
+    """Compute the quantile regression loss, summed over quantiles and averaged over targets [1]_.
 
     The loss is ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``
     (Eq. 1). Its value and gradient are computed from the number of targets below each quantile,
@@ -116,7 +117,7 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
 
 def _slope(share_below: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
     """Compute the gradient of Eq. 1 from the share of targets below each quantile."""
-    # The second term is NaN for non-finite targets; comparisons with NaN would hide them.
+    # The second term is NaN for non-finite targets, which comparisons would not reveal.
     return share_below - levels + (0 * targets).sum(-1, keepdim=True)
 
 
@@ -124,7 +125,7 @@ def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
     """Compute the share of targets below each quantile."""
     n_targets, quantiles = targets.shape[-1], quantiles.detach()
     if n_targets <= MANY_TARGETS:
-        # Write comparisons as floats, since summing booleans is slower.
+        # Write comparisons as floats, because summing booleans is slower.
         pairs = quantiles.new_empty(*quantiles.shape, n_targets)
         return torch.gt(quantiles[..., None], targets[:, None], out=pairs).sum(-1) / n_targets
     rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()
@@ -162,8 +163,8 @@ def bellman_targets(
 ) -> Tensor:
     """Compute the Bellman targets of QR-DQN (Sec. 1), which are samples of the return.
 
-    The target is ``r + discount * q_i(s', a')``, where ``a'`` is the action with the highest mean,
-    or ``r`` if the episode has ended.
+    The target is ``r`` if the episode has ended. Otherwise it is ``r + discount * q_i(s', a')``,
+    where ``a'`` is the action with the highest mean.
 
     Parameters
     ----------
@@ -223,11 +224,11 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Compute an unbiased estimate of the variance over quantiles of the mean network [1]_.
+    """Compute an unbiased estimate of the variance over quantiles of the mean of all networks [1]_.
 
     The estimate of Eq. 5 is the covariance over quantiles of two networks (Eq. 7), averaged over
-    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3),
-    while the variance over one network's quantiles counts them as risk (Prop. 2.1). The covariance
+    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but
+    the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
     is computed for each action separately.
 
     Parameters

@@ -24,29 +24,29 @@ from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
 from skuq.validation import checked_widths, refuse_ineffective
 
-# The networks' inputs have standard deviation INPUT_SCALE / (number of varying features). With more
-# features, samples are further apart, and only a smoother function can be learned from them.
+# The networks' inputs have standard deviation INPUT_SCALE / (number of varying features). Samples
+# with more features are further apart; only a smoother function can be learned from them.
 INPUT_SCALE = 2.0
 
-# Bounds on the data: variances are squares, and far from the data they are orders of magnitude
-# larger still.
+# Bounds on the data, because variances are squares. Far from the data, variances are larger by
+# further orders of magnitude.
 LARGEST, SMALLEST = 1e150, 1e-150
 
 
 class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Quantile regression with anchored networks that separates noise from lack of data.
 
-    Several networks are trained to predict the same quantiles of the target. Each is regularised
-    towards its own random initial weights, which makes it an approximate posterior sample:
-    networks agree close to training data and differ elsewhere. The difference between networks is
-    the epistemic part. The spread of quantiles that the networks have in common is the aleatoric
-    part.
+    Several networks are trained to predict the same quantiles of the target. Each network is
+    regularised towards its own random initial weights, which makes it an approximate sample from
+    the posterior: networks agree close to training data and differ elsewhere. The difference
+    between networks is the epistemic part. The spread of quantiles that the networks have in common
+    is the aleatoric part.
 
-    Features and targets are standardised internally, so hyperparameters do not depend on units.
-    Features are then divided by half the number of features. Predictions are in the units of `y`. A
-    column that is constant in training has no effect on training. A different value of this column
-    in a new sample increases the epistemic part. The increase depends on the unit of the column,
-    since a constant column has no standard deviation to scale by.
+    Features and targets are standardised internally; hyperparameters therefore do not depend on
+    units. Features are then divided by half the number of features. Predictions are in the units of
+    `y`. A column that is constant in training has no effect on training. A different value of this
+    column in a new sample increases the epistemic part. The increase depends on the unit of the
+    column, because a constant column has no standard deviation by which it could be divided.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Widths of hidden layers. Narrow networks underestimate the epistemic part, because
         the errors of their quantiles are correlated.
     activation : {"tanh", "relu"}, default="tanh"
-        Activation of the hidden layers. With "relu" the epistemic part grows without bound away
-        from the data; use a smaller `prior_gain`.
+        Activation of the hidden layers. With "relu", the epistemic part grows without bound away
+        from the data; use a smaller `prior_gain` then.
     noise_scale : float, default=0.25
         Assumed scale of the noise, in standard deviations of the target, for one feature. With p
-        varying features it is multiplied by sqrt(p), as are distances between samples. Its square
-        is the strength of the regularisation towards the initial weights. Larger values give
-        smoother predictions; 0 is plain quantile regression.
+        varying features, the scale is multiplied by sqrt(p), as distances between samples are. The
+        square of the scale is the strength of the regularisation towards the initial weights.
+        Larger values give smoother predictions; 0 is plain quantile regression.
     prior_gain : float, default=3.0
         Gain of the networks' orthogonal initialisation. A larger gain makes the initial networks
         less smooth and more different from each other.
@@ -98,11 +98,11 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
     Notes
     -----
-    Uncertainty is a variance in squared units of the target. The aleatoric part is the
-    covariance over quantiles between networks (Eq. 7), set to 0 if this unbiased estimate is
-    negative. The epistemic part is the variance between networks, averaged over quantiles (Eq. 4
-    and 6). The tails beyond the outermost levels are missing: for a normal distribution and 50
-    quantiles, the aleatoric part is 3% below the variance.
+    Uncertainty is a variance in squared units of the target. The aleatoric part is the covariance
+    over quantiles between networks (Eq. 7). This unbiased estimate is set to 0 if it is negative.
+    The epistemic part is the variance between networks, averaged over quantiles (Eq. 4 and 6). The
+    tails beyond the outermost levels are missing: for a normal distribution and 50 quantiles, the
+    aleatoric part is 3% below the variance.
 
     A constant target has no scale for its uncertainty: predictions equal the constant, and all
     variances are 0.
@@ -188,10 +188,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Integer weights are
-            exactly equivalent to repeated samples if all samples are in one batch, and otherwise
-            equivalent up to the random batches.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
+            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Integer
+            weights are exactly equivalent to repeated samples if all samples are in one batch; with
+            several batches, results differ because batches are random.
 
         Returns
         -------
@@ -283,9 +283,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict an interval for the target of each input.
 
-        The interval lies between two quantiles and is widened where the networks disagree, as for
-        the sum of two independent deviations. It is not calibrated: in regions with many training
-        samples its coverage tends to exceed the requested one.
+        The interval lies between two quantiles and is widened where the networks disagree:
+        distances of the quantiles from the median and the deviation between networks add in
+        quadrature. It is not calibrated: in regions with many training samples, its coverage tends
+        to exceed the requested coverage.
 
         Parameters
         ----------
@@ -302,7 +303,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Raises
         ------
         ValueError
-            If `coverage` is outside this range.
+            If `coverage` is outside the range given above.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -384,11 +385,11 @@ def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
 
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple[Any, Any]:
-    """Compute the weighted mean and std of each column; a constant one has its value and 0."""
+    """Compute weighted mean and std of each column; for a constant column: its value and 0."""
     _check_largest(values, name)
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
-    # Rescale by a power of 2, which is exact, so that squares of small deviations do not underflow.
+    # Squares of small deviations would underflow; rescaling by a power of 2 is exact.
     unit = np.ldexp(1.0, np.frexp(np.abs(deviation).max(axis=0))[1])
     spread = unit * np.sqrt(np.average((deviation / unit) ** 2, axis=0, weights=weight))
     # A smaller standard deviation is only the rounding error of the mean.

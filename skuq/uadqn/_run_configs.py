@@ -17,7 +17,7 @@ LOCK = ".lock"  # held by the process that trains
 
 N_SEEDS = 2**32  # numpy accepts seeds from 0 to N_SEEDS - 1
 
-# Settings that apply only to agents with auxiliary networks, and only to agents with quantiles.
+# Settings only for agents with auxiliary networks, and settings only for agents with quantiles.
 _UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
 _QUANTILES = {"init_gain", "prior_gain", "levels"}
 _NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
@@ -38,7 +38,7 @@ MINATAR: dict[str, Any] = {
     },
 }
 
-# For the grid world of Sec. 3.1, the paper states only lambda; the other values are those of the
+# For the grid world of Sec. 3.1, the paper states only lambda; the other values come from the
 # authors' released code.
 GRIDWORLD: dict[str, Any] = {
     "epistemic_factor": 2.0,
@@ -66,7 +66,7 @@ def settings_for(env_name: str) -> dict[str, Any]:
     ----------
     env_name : str
         Id of the environment. If it begins with ``MinAtar/``, the paper's settings for MinAtar are
-        returned, and otherwise those of the authors' grid world.
+        returned; for any other id, the authors' settings for their grid world.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def make_run_config(
     """
     if method not in METHODS:
         raise RunError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
-    # Convert numpy integers to int, since JSON cannot store them.
+    # Convert numpy integers, which JSON cannot store, to int.
     steps, seed = operator.index(steps), operator.index(seed)
     if steps < 1:
         raise RunError(f"steps must be at least 1, got {steps}.")
@@ -211,9 +211,9 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Raise if a run would be resumed with a different configuration from its own.
+    """Raise if a run would be resumed with a configuration that differs from its own.
 
-    The number of steps of UA-DQN may increase, since its algorithm does not depend on it.
+    For UA-DQN, the number of steps may increase, because the algorithm does not depend on it.
     """
     wanted = config.as_json()
     for name in ("env", "method", "seed"):

@@ -2,12 +2,13 @@
 
 The folder of a run contains ``config.json`` (its configuration), ``checkpoints`` (from which it is
 resumed), ``history.csv`` (one row for each episode) and, after the last step, ``agent.zip``.
-Checkpoints and agents contain pickled Python objects, which can run code, so they are loaded only
-with ``trust=True``.
+Because checkpoints and agents contain pickled Python objects, which can run code, they are loaded
+only with ``trust=True``.
 
-Each seed is trained in a separate process. With all seeds stacked into one computation, an update
-would take a third less time for CartPole, but not less for MinAtar's games
-(``benchmarks.uadqn_seeds``), and rounding would make the result of each seed depend on the others.
+Each seed is trained in a separate process. If all seeds were stacked into one computation, an
+update would take a third less time for CartPole, but not less for MinAtar's games
+(``benchmarks.uadqn_seeds``). Moreover, rounding would make the result of each seed depend on the
+other seeds.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def train_run(
 ) -> Outcome:
     """Train in a folder, resuming an interrupted run with the same configuration.
 
-    A resumed run is bit-identical to an uninterrupted one, on the same machine and a device that
-    computes deterministically, such as the CPU.
+    On the same machine, a resumed run is bit-identical to an uninterrupted run if the device
+    computes deterministically, as the CPU does.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def train_run(
         Folder of the run, which is created if it does not exist.
     config : RunConfig
         Configuration of the run. For UA-DQN, the number of steps may be larger than in the earlier
-        call, since its exploration does not depend on it.
+        call, because its exploration does not depend on the number of steps.
     checkpoint_every : int, default=10_000
         Number of steps between checkpoints, at least 1.
     device : str, default="auto"
@@ -107,9 +108,8 @@ def train_run(
     ------
     RunError
         If the folder contains other files or a run with a different configuration, in which case
-        nothing is written; if another process is training in the folder; if the environment or
-        the device does not exist or is not supported; or if a run would be resumed without
-        `trust`.
+        nothing is written; if another process is training in the folder; if the environment or the
+        device does not exist or is not supported; or if a run would be resumed without `trust`.
     CheckpointError
         If the last checkpoint cannot be used.
 
@@ -154,10 +154,10 @@ def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Create a folder if necessary, and lock it so that only one process trains in it.
+    """Create a folder if necessary, and lock it, to allow training in it by only one process.
 
     The operating system releases the lock when the process ends. The lock file is kept: if it were
-    removed, a second process could lock the removed file while a third locks a new one.
+    removed, a second process could lock the removed file while a third process locks a new file.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Check while the lock is held, so that no other process is using the folder.
+        # Check while the lock is held, because no other process uses the folder then.
         refused = is_new and all(path.name == LOCK for path in folder.iterdir())
         removed = refused and _removed(folder)
         lock.release()
@@ -181,7 +181,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _removed(folder: Path) -> bool:
-    """Remove a folder that contains only a lock file; return whether it succeeded."""
+    """Remove a folder that contains only a lock file; return whether that succeeded."""
     with suppress(OSError):
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
@@ -220,7 +220,7 @@ def _train(
 
 
 class _Saver(ExactCheckpointCallback):
-    """Callback that saves checkpoints, and writes the history so that a run can be monitored."""
+    """Callback that saves checkpoints, and writes the history to let users monitor the run."""
 
     def __init__(self, folder: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__(folder / CHECKPOINTS, save_freq, history, env_name)
@@ -244,7 +244,7 @@ def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHi
     _write_history(folder / HISTORY, history)
     with atomic_path(folder / AGENT) as partial, partial.open("wb") as file:
         algorithm.save(file)
-    if config.method != "uadqn":  # such runs cannot be extended; replay buffers are large
+    if config.method != "uadqn":  # not extensible; replay buffers are large
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
@@ -308,7 +308,7 @@ def _refusing(what: str) -> Iterator[None]:
 
 
 def last_saved_step(folder: str | Path) -> int:
-    """Return the step from which the run in a folder would resume, 0 without a checkpoint.
+    """Return the step from which the run in a folder would resume; 0 if there is no checkpoint.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ class LoadedAgent(NamedTuple):
 
 
 def load_agent(folder: str | Path, device: str = "auto", *, trust: bool = False) -> LoadedAgent:
-    """Load the agent of a run, or that of the last checkpoint of an unfinished run.
+    """Load the agent of a run; for an unfinished run, the agent of the last checkpoint.
 
     Parameters
     ----------
@@ -342,8 +342,8 @@ def load_agent(folder: str | Path, device: str = "auto", *, trust: bool = False)
     device : str, default="auto"
         Device of the agent.
     trust : bool, default=False
-        Whether you trust the author of the agent. It contains pickled objects, which can run
-        arbitrary code, so it is loaded only with ``trust=True``.
+        Whether you trust the author of the agent. Because it contains pickled objects, which can
+        run arbitrary code, it is loaded only with ``trust=True``.
 
     Returns
     -------
@@ -399,10 +399,10 @@ def train_seeds(
 ) -> Iterator[SeedOutcome]:
     """Train an agent with several seeds, each in a separate process and folder.
 
-    Each run equals `train_run` with the same seed; repeat an interrupted call to resume it. The
-    iterator is lazy: runs are trained while you iterate over it. The number of threads per process
-    is the number of cores divided by the number of processes, and results equal those of a single
-    run with this number of threads.
+    The result of each run equals the result of `train_run` with the same seed. To resume after an
+    interruption, repeat the call. The iterator is lazy: runs are trained while you iterate over it.
+    The number of threads per process is the number of cores divided by the number of processes, and
+    results equal the results of a single run with this number of threads.
 
     Parameters
     ----------
@@ -420,8 +420,8 @@ def train_seeds(
     Returns
     -------
     iterator of SeedOutcome
-        One result per run, in the order of completion: its ``seed``, its ``folder``, which can be
-        passed to every command for runs, and its ``history``, a data frame with one row for each
+        One result per run, in the order of completion: its ``seed``; its ``folder``, which can be
+        passed to every command for runs; and its ``history``, a data frame with one row for each
         episode.
 
     Raises
@@ -459,7 +459,7 @@ def train_seeds(
 
 
 def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[SeedOutcome]:
-    # Dispatch runs one by one, so that none is queued behind a running one in the same process.
+    # Dispatch runs one at a time; in a batch, a run would wait for another run in the same process.
     parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     try:
         yield from parallel(jobs)
@@ -476,7 +476,7 @@ def _train_seed(
     trust: bool,
     spec: EnvSpec | None,
 ) -> SeedOutcome:
-    if spec is not None:  # replaces an earlier one, since worker processes are reused
+    if spec is not None:  # worker processes are reused: replace an earlier registration
         gym.registry[spec.id] = spec
     options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "device": device}
     outcome = train_run(folder, config, trust=trust, **options)

@@ -39,7 +39,7 @@ BATCH_SIZE = 256
 class KernelDirichletGNN(DirichletNetworkClassifier):
     """Evidential graph network with a kernel prior and a teacher (S-GNN-GKDE).
 
-    The prior concentrations of a node count labelled nodes nearby. The teacher is a
+    The prior concentrations of a node depend on the labelled nodes nearby. The teacher is a
     `GraphClassifier` with 64 hidden units. The loss contains the divergences from the prior and
     from the teacher, for labelled and unlabelled nodes.
 
@@ -66,8 +66,8 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
     Notes
     -----
     The loss is the mean squared error over labelled nodes plus mean divergences over all nodes.
-    The validation loss is the squared error alone: the weight of the teacher changes from epoch to
-    epoch, and validation losses must be comparable.
+    The validation loss is the squared error alone, because validation losses must be comparable and
+    the weight of the teacher changes from epoch to epoch.
 
     References
     ----------
@@ -150,7 +150,7 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
 
 
 def _samples_of_all_nodes(labelled: Labelled, prior: FloatArray, proba: FloatArray) -> Samples:
-    """Build samples of all nodes with prior and teacher: labelled nodes, then the unlabelled.
+    """Build samples of all nodes, with prior and teacher: labelled nodes, then unlabelled nodes.
 
     A node that is labelled several times has several samples.
     """

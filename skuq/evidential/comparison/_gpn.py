@@ -46,10 +46,10 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     ----------
     estimator : GraphClassifier
         Specifies the graph, the hidden layers and dropout of the encoder, and the settings of the
-        training; it is not fitted. The encoder acts on single nodes, so setting `architecture` or
-        `batch_norm` is an error. The default learning rate of `GraphClassifier` is too large for
-        this method: use ``learning_rate=3e-3, weight_decay=1e-3, max_epochs=500`` for citation
-        networks (see Notes).
+        training; it is not fitted. The encoder acts on single nodes; setting `architecture` or
+        `batch_norm` is therefore an error. The default learning rate of `GraphClassifier` is too
+        large for this method: use ``learning_rate=3e-3, weight_decay=1e-3, max_epochs=500`` for
+        citation networks (see Notes).
     n_latent : int, default=16
         Dimension of the latent space.
     n_flow_layers : int, default=10
@@ -61,7 +61,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     entropy_weight : float, default=1e-3
         Weight of the entropy of the Dirichlet distributions, which is subtracted from the loss.
     warm_up : int, default=5
-        Number of epochs at the start in which only the flows are trained.
+        Number of epochs at the start of the training in which only the flows are trained.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
 
@@ -76,19 +76,20 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     -----
     With a learning rate of 0.01, as in the authors' code, 2 of 4 fits on CoraML and AmazonPhoto
     failed: latent points moved to a region in which all densities and their gradients vanish, and
-    validation accuracy stayed at 0.2 and 0.6. At 3e-3 it was 0.88 to 0.93 in each of 5 fits. An
-    encoder with few hidden units fails in the same way, because dropout moves its latent points
-    by more than the width of the densities. The loss is a sum over nodes, as in the authors' code,
-    so weight decay has less effect the more nodes are labelled. Weight decay also applies to the
-    flows, which the authors' code excludes. `GraphClassifier` has 64 hidden units by default, as in
-    the authors' code; Yu et al. state 16. The certainty budget is ``sqrt(4 pi) ** n_latent``. For
-    Amazon the authors multiply it by the number of classes, which is not supported here.
+    validation accuracy stayed at 0.2 and 0.6. With a learning rate of 3e-3, the accuracy was 0.88
+    to 0.93 in each of 5 fits. An encoder with few hidden units also fails, because dropout moves
+    its latent points by more than the width of the densities. The loss is a sum over nodes, as in
+    the authors' code. Therefore, the more nodes are labelled, the less effect weight decay has.
+    Weight decay also applies to the flows, unlike in the authors' code. `GraphClassifier` has 64
+    hidden units by default, as in the authors' code; Yu et al. state 16. The certainty budget is
+    ``sqrt(4 pi) ** n_latent``. For Amazon's co-purchases, the authors multiply the budget by the
+    number of classes; this variant is not supported.
 
     References
     ----------
     Stadler, Charpentier, Geisler, Zuegner, Guennemann, "Graph Posterior Network: Bayesian
-    Predictive Uncertainty for Node Classification", NeurIPS 2021. Defaults are those for
-    citation networks; for Amazon's co-purchases Yu et al., AISTATS 2025, Appendix C.3, use
+    Predictive Uncertainty for Node Classification", NeurIPS 2021. Defaults are the values for
+    citation networks. For Amazon's co-purchases, Yu et al., AISTATS 2025, Appendix C.3, use
     ``n_latent=10, teleport=0.2, entropy_weight=1e-5`` and a weight decay of 5e-4.
 
     Examples
@@ -263,7 +264,7 @@ class PosteriorLoss(nn.Module):
 
 
 def class_shares(codes: Tensor, weight: Tensor, n_classes: int) -> Tensor:
-    """Compute positive weighted class frequencies of shape (n_classes,), float32."""
+    """Compute weighted class shares, at least 1e-12 each, of shape (n_classes,), float32."""
     share = torch.bincount(codes, weights=weight.double(), minlength=n_classes)
     return (share / share.sum()).clamp_min(1e-12).float()
 
@@ -273,8 +274,8 @@ def radial_step(
 ) -> tuple[Tensor, Tensor]:
     """Apply a radial layer; return points and log-determinants (Rezende and Mohamed, 2015, Eq. 14).
 
-    ``f(z) = z + b (z - c) / (a + |z - c|)`` for a centre c of shape (..., 1, n_dimensions), a
-    radius a > 0 and a stretch b of shape (..., 1, 1); it is invertible as long as ``b > -a``.
+    ``f(z) = z + b (z - c) / (a + |z - c|)`` for a centre c of shape (..., 1, n_dimensions), and a
+    radius a > 0 and a stretch b of shape (..., 1, 1). The layer is invertible if ``b > -a``.
     """
     offset = points - centre
     distance = _length(offset)

@@ -27,8 +27,8 @@ Score = Literal["entropy", "max-score", "energy"]
 class LogitUncertainty(PretrainedClassifier):
     """Uncertainty of a pre-trained classifier from its logits: entropy, confidence or energy.
 
-    A fitted estimator is used unchanged; an unfitted one is trained first. Predictions are those of
-    the estimator. ``method="energy", propagation="smoothing"`` is GNNSafe.
+    A fitted estimator is used unchanged; an unfitted estimator is trained first. The estimator's
+    predictions are kept. ``method="energy", propagation="smoothing"`` is GNNSafe.
 
     The scores do not separate aleatoric from epistemic uncertainty: the total is the score, and
     both parts are NaN.
@@ -53,7 +53,7 @@ class LogitUncertainty(PretrainedClassifier):
         "diffusion", then 10 more steps over nodes with similar features.
     keep : float, default=0.5
         With ``propagation="smoothing"``: weight of a node's own score in each step, in [0, 1]. The
-        default is that of GNNSafe's authors.
+        default is the value of GNNSafe's authors.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -127,13 +127,13 @@ class LogitUncertainty(PretrainedClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
-            Inputs that the estimator was trained on; with a graph, ids of labelled nodes.
+            Inputs on which the estimator was trained; with a graph, ids of labelled nodes.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, one of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
-            Used only to train an unfitted estimator.
+            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
+            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Used only to
+            train an unfitted estimator.
         X_val, y_val : arrays like `X` and `y`, default=None
             With a graph: data for early stopping of an unfitted estimator.
 
@@ -146,7 +146,7 @@ class LogitUncertainty(PretrainedClassifier):
         ------
         ValueError
             If inputs, graph or node ids are invalid, `y` has labels that the estimator does not
-            predict, `propagation` is set without a graph, or `keep` without smoothing.
+            predict, `propagation` is set without a graph, or `keep` is set without smoothing.
         TypeError
             If `estimator` is of an unsupported type.
         """
@@ -197,7 +197,7 @@ class LogitUncertainty(PretrainedClassifier):
         -------
         Uncertainty
             Arrays of shape (n_samples,): the total is the score, and both parts are NaN. The unit
-            is nats for "entropy", probability for "max-score", and that of the logits for
+            is nats for "entropy", probability for "max-score", and the unit of the logits for
             "energy".
         """
         check_is_fitted(self)

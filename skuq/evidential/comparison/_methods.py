@@ -39,14 +39,14 @@ def comparison_methods(
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         The graph, in a form that `as_node_graph` accepts.
     estimator : object, default=None
-        The pre-trained classifier, in a form that `EvidentialProbe` accepts. Pass a fitted one:
-        each method that uses it would train an unfitted one again. None: a `GraphClassifier`.
+        The pre-trained classifier, in a form that `EvidentialProbe` accepts. Pass a fitted
+        classifier: otherwise each method that uses it trains it again. None: a `GraphClassifier`.
     architecture : {"gcn", "gat"}, default="gcn"
         Architecture of graph networks that are trained here: convolutions, or attention with 8
         heads.
     learning_rate : float, default=0.01
         Learning rate of graph networks that are trained here, except "gpn", which needs a smaller
-        one.
+        learning rate.
     max_epochs : int, default=None
         Maximum number of epochs of every training. None: each method's own default.
     device : str, default="auto"
@@ -79,7 +79,8 @@ def comparison_methods(
     (1,)
     """
     graph = as_node_graph(graph)
-    # One seed for all methods, so that all train the same network if `estimator` is not fitted.
+    # All methods share one seed, with which they all train the same network if `estimator` is not
+    # fitted.
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     common: dict[str, Any] = {"device": device, "random_state": seed}
     length: dict[str, Any] = {} if max_epochs is None else {"max_epochs": max_epochs}
@@ -110,8 +111,8 @@ def comparison_methods(
         "epn-ice": EvidentialProbe(loss=EvidenceLoss(pcl_weight=0.0), **read),
         "epn-reg": EvidentialProbe(**read),
         "epn-similar": EvidentialProbe(propagation="similarity", **read),
-        # The paper's learned layer. The paper does not state the weights of the regularisers; these
-        # weights performed best on classes left out of Planetoid's Cora and CiteSeer.
+        # The paper's learned layer. The paper does not state the weights of the regularisers. These
+        # weights were best at detecting left-out classes of Planetoid's Cora and CiteSeer.
         "epn-free": EvidentialProbe(
             head=NetworkHead(),
             loss=EvidenceLoss(ice_weight=1e-8, pcl_weight=1e-3),

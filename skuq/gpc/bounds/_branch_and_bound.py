@@ -34,8 +34,8 @@ class Problems:
     objective: Tensor  # (q, n_classes), weights of the class probabilities
     region: Region  # region of each problem in the free features
     # (q,): a problem is decided once its minimum is proven to differ from the threshold by more
-    # than the band. If the minimum is below, all problems of the same point are decided, because
-    # one counterexample suffices.
+    # than the band. If the minimum is below the threshold, all problems of the same point are
+    # decided, because one counterexample suffices.
     threshold: Tensor | None = None
     band: Tensor | None = None  # (q,)
 
@@ -81,8 +81,8 @@ class _Variation(NamedTuple):
 class Search:
     """Branch and bound for many problems at once; each round bounds boxes of all open problems.
 
-    The state of problems and boxes is kept on the CPU, so that selecting boxes does not wait for
-    the device. Bounds of boxes and values at points are computed on the device of the posterior.
+    The state of problems and boxes is kept on the CPU; selecting boxes thus does not wait for the
+    device. Bounds of boxes and values at points are computed on the device of the posterior.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Search:
             self._refine(boxes.select(part), first[part])
 
     def _refine(self, boxes: _Pool, first: Tensor) -> None:
-        """Bound boxes and split them; `first` marks the box with the smallest bound per problem."""
+        """Bound and split boxes; `first` marks the box with the smallest bound of each problem."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
         problems, index = self.device_problems, boxes.problem.to(self.device)
         lower, upper, best = self._to_device(boxes.lower, boxes.upper, self.best[boxes.problem])
@@ -280,7 +280,7 @@ class Search:
         # Boxes are not bisected if the fixed features contributed most of the slack.
         region = self._region(boxes)
         slope, radius, influence = variation
-        whole_box = region.is_box()[:, None]  # if the ball cuts a box, it may miss the face
+        whole_box = region.is_box()[:, None]  # a ball that cuts a box may miss its face
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
@@ -296,7 +296,7 @@ class Search:
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
     def _shrink(self) -> None:
-        """Shrink boxes to the bounding box of their part within the ball; drop empty ones."""
+        """Shrink boxes to the bounding box of their part within the ball; drop empty boxes."""
         if self.problems.region.radius is not None:
             region, kept = self._region(self.pool).shrink()
             pool = self.pool._replace(lower=region.lower, upper=region.upper)
@@ -321,7 +321,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Range of derivatives of the objective over boxes (Eq. 26): centre, radius, up to a factor."""
+    """Range of derivatives of the objective over boxes, up to a factor (Eq. 26): centre, radius."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),

@@ -91,7 +91,7 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expansion of the latent moments of a model in the free features, others fixed at `base`."""
+    """Expansion of latent moments in the free features; other features are fixed at `base`."""
 
     # base (n, n_features), free (f,), on the CPU
 
@@ -157,8 +157,8 @@ class Expander:
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
         """Means and covariances at points, with gradients and rounding errors."""
-        # Half-widths of 1 give gradients in units of the features; `extent` 0 keeps that unit out
-        # of the rounding errors.
+        # Half-widths of 1 give gradients in units of the features; `extent` 0 excludes these
+        # half-widths from the rounding errors.
         rows = self._rows(points, torch.ones_like(points), owner, 1, extent=0.0)
         mean, mean_gradient, covariance, gradient, _ = self._first_order(rows)
         return Evaluation(
@@ -321,14 +321,14 @@ class CovarianceParts(NamedTuple):
 class Deviations(NamedTuple):
     """Standard deviations of the Taylor terms of ``k(c + t, .)``, per latent function."""
 
-    # s: posterior; t: root of prior minus posterior variance. For a2 and rho, the prior's
-    # deviations s2 and r (`_prior_deviations`) are upper bounds.
+    # s is the posterior deviation, t the root of the prior variance minus the posterior variance.
+    # For a2 and rho, the deviations s2 and r of the prior (`_prior_deviations`) are upper bounds.
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box
     s1_each: Tensor  # (b, L, f), of b0, the value of each partial derivative
-    t0: Tensor  # as s0
-    t1: Tensor  # as s1
+    t0: Tensor  # (b, L), of a0
+    t1: Tensor  # (b, L), of a1 anywhere in the box
 
     def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
         """Remainder of the second-order polynomial of each covariance, (b, n_pairs)."""

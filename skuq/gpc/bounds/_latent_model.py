@@ -52,7 +52,7 @@ class LatentModel:
     # The covariance plus `varsigma` times the prior covariance is positive semi-definite (Eq. 2 of
     # the proofs page)
     varsigma: float
-    # If set, `weights` and `reduction` are coefficients of whitened rows instead of ``r(x)``
+    # If set, `weights` and `reduction` are coefficients of whitened rows in place of ``r(x)``
     whitening: Whitening | None = None
 
     @classmethod

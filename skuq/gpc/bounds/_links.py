@@ -45,7 +45,7 @@ class Slopes(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """Lower bounds over boxes."""
+    """Lower bounds on the objective over boxes, with likely minimisers."""
 
     bound: Tensor  # (b,), lower bound on the objective over the box
     point: Tensor  # (b, f), likely minimiser, in coordinates of the box
@@ -198,7 +198,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over grid points of the line, minus a bound on the sag between them (Eq. 20)."""
+        """Minimum over points of the line, minus a bound on the sag between points (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -215,7 +215,8 @@ class LogitLink(_BinaryLink):
         slope = by_two * reach + by_three / 2 * spread + self.accuracy
         bend = by_three * reach + by_four / 2 * spread + self.accuracy
         # The derivative with respect to the variance is half the average second derivative. The
-        # second derivative of the logistic function is bounded by its first, hence the clamp.
+        # second derivative of the logistic function is bounded by its first derivative, hence the
+        # clamp.
         firsts = ((first - slope).clamp(min=1e-300), first + slope)
         ends = torch.stack([-part / by for part in (second + bend, second - bend) for by in firsts])
         return ends.amin(0).clamp(-1, 1) / 2, ends.amax(0).clamp(-1, 1) / 2

@@ -1,11 +1,11 @@
 """Bounds for more than three classes: expansion around independent classes, and pairwise bounds.
 
-The softmax does not depend on a shift that all latent functions share. Apart from such a shift, the
-latent functions of a posterior are almost independent. The average over independent functions is a
-one-dimensional integral for any number of classes, and the remainder is small and bounded. Pairwise
-bounds compare two classes at a time, and are tighter where probabilities saturate. The cost is
-polynomial in the number of classes. Equation numbers and the symbols c, j, s_j refer to the proofs
-page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+The softmax does not depend on a shift that all latent functions share. Apart from a shared shift,
+the latent functions of a posterior are almost independent. The average over independent functions
+is a one-dimensional integral for any number of classes, and the remainder is small and bounded.
+Pairwise bounds compare two classes at a time, and are tighter where probabilities saturate. The
+cost is polynomial in the number of classes. Equation numbers and the symbols c, j, s_j refer to the
+proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of the moments in a box from independent ones with variances D (Eq. 36)."""
+    """Largest distance of moments in a box from independent Gaussians of variances D (Eq. 36)."""
     # A shift of the means that all classes share is removed.
     D = parts.D
     precision = 1 / D

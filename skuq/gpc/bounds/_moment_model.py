@@ -34,7 +34,7 @@ class MomentLink:
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         by_mean, by_deviation = objective[:, 0], objective[:, 1]
         variance = covariance[:, 0].clamp(min=0) + self.noise
-        # The root is not differentiable at 0, so that the variance is rounded up.
+        # The root is not differentiable at 0; variances near 0 are therefore rounded up.
         least = _SMALL * self.most_variance
         inner = variance.clamp(min=least).sqrt()
         rounded = torch.where((by_deviation > 0) | (variance > least), inner, 0.0)
@@ -69,7 +69,7 @@ class MomentModel(RegionModel):
     """Model that bounds mean and standard deviation of a posterior over regions."""
 
     posterior: Posterior  # of one latent function
-    noise: float  # noise variance, added to that of the latent function
+    noise: float  # noise variance, added to the variance of the latent function
     device: str
 
     def prepare(self) -> None:

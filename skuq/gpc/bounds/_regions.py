@@ -1,8 +1,8 @@
 """Regions (boxes, optionally intersected with balls), and quadratic functions over them.
 
 `Region` contains the boxes and balls of many points, `BallParts` the balls relative to the centres
-of boxes, and `Moments` quadratic functions over boxes with error bounds. `box_minimum` is a lower
-bound on such functions. Equation numbers refer to the proofs page of the user guide
+of boxes, and `Moments` quadratic functions over boxes with error bounds. `box_minimum` computes
+lower bounds on such functions. Equation numbers refer to the proofs page of the user guide
 (`docs/guide/robust_gpc_proofs.rst`).
 """
 
@@ -104,7 +104,7 @@ class Region:
         return torch.zeros_like(slope).scatter(-1, largest, step)
 
     def shrink(self) -> tuple[Region, Tensor]:
-        """Shrink boxes to the bounding boxes of the regions; also returns which are not empty."""
+        """Shrink boxes to the regions' bounding boxes; also return which boxes are not empty."""
         lower, upper = self.lower, self.upper
         if self.radius is None:
             return self, (lower <= upper).all(-1)
@@ -127,8 +127,9 @@ class Region:
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
         """Centres and half-widths of the boxes, rounded outwards, and balls relative to them."""
-        # The origin is the centre of the box, or the centre of the ball if it lies in the box and
-        # is closer to all points of the region, for example if a domain clips many features.
+        # The origin is the centre of the box. However, the centre of the ball is used if it lies in
+        # the box and is closer to all points of the region, for example if a domain clips many
+        # features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -286,9 +287,10 @@ def box_minimum(
     """
     # The larger of two bounds. The first minimises exactly with the diagonal of the Hessian, and
     # bounds off-diagonal terms by absolute values. The second adds `lacking` to the diagonal, which
-    # makes the function convex; a tangent, here at the end point of coordinate descent, is then a
-    # lower bound, and the largest possible value of the added term is subtracted. A ball tightens
-    # the bounds on the tangent and on the added term. Rounding errors are included.
+    # makes the function convex. A tangent is then a lower bound, from which the largest possible
+    # value of the added term is subtracted; the tangent touches at the end point of coordinate
+    # descent. A ball tightens the bounds on the tangent and on the added term. Rounding errors are
+    # included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14

@@ -1,7 +1,7 @@
 """Bounds on softmax averages of three classes from their second-order expansion.
 
-The error of a linearisation is of second order in the widths of a box. The quadratic functions
-here include all second-order terms, so that the error is of third order. Equation numbers and
+The error of a linearisation is of second order in the widths of a box. The quadratic functions in
+this module include all second-order terms; their error is of third order. Equation numbers and
 symbols refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
@@ -24,8 +24,8 @@ _NOTHING = 1e-6  # smaller whitened covariances are rounding errors
 _PANELS = 8  # integration intervals along the line from the moments at the centre
 
 # z are the changes of five moments of two differences of latent functions: two means, and the
-# variances and covariance. A derivative with respect to z equals a derivative with respect to the
-# means, of these orders, times these factors.
+# variances and covariance. A derivative with respect to z equals the derivative of these orders
+# with respect to the two means, times these factors.
 _ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
 _FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
 # Linear maps to z from the means of three latent functions, and from the covariances of six pairs.
@@ -159,8 +159,8 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
     """Bound on the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
-    # k starts at `order`; the weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is convex
-    # in s, so that chords between grid points are an upper bound.
+    # k starts at `order`; the weight is ``(1 - s)^(order - 1) / (order - 1)!``. Because the root is
+    # convex in s, chords between grid points are an upper bound.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
     left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
     total = torch.zeros_like(left)

@@ -28,7 +28,8 @@ from skuq.gpc.inference._softmax_averages import (
 )
 
 _ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
-# Accuracies of the quadrature. The first affordable one is used; its error is part of the bounds.
+# Accuracies of the quadrature. The first affordable accuracy is used; the error of the quadrature
+# is part of the bounds.
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 # Derivatives of a softmax output are joint cumulants of class indicators. For centred indicators,
@@ -46,7 +47,7 @@ _SQUARE = 0.48395  # the same for order 2 along a single unit vector: half the m
 
 
 class Reach(NamedTuple):
-    """Bounds on the distance of moments in a box from those at the centre of an expansion.
+    """Bounds on the distance of moments in a box from the moments at the centre of an expansion.
 
     All have shape (b,). Whitened norms are norms after whitening with the covariance of the
     expansion.
@@ -65,8 +66,8 @@ class Reach(NamedTuple):
 
     def smooth(self, order: int) -> Tensor:
         """Bound on derivatives of this order of an average, in whitened units."""
-        # In the whole box, the covariance is at least ``1 - spectral`` times that of the expansion
-        # (Eq. 24).
+        # In the whole box, the covariance is at least ``1 - spectral`` times the covariance of the
+        # expansion (Eq. 24).
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:

@@ -3,8 +3,8 @@
 Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
 a squared distance with one precision (inverse squared length-scale) per feature. A term computes
 values, derivatives, and the error of a Taylor polynomial of ``k(x, .)`` in the norm of the
-kernel's Hilbert space. All bounds of this package derive from that error. Equation numbers refer
-to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+kernel's Hilbert space. All bounds of this package derive from this error. Equation numbers refer to
+the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class TaylorNorms(NamedTuple):
 class Profile(Protocol):
     """Correlation as a convex, decreasing function of the squared distance s."""
 
-    # `order` is the degree of the Taylor polynomial that exists in its Hilbert space.
+    # `order` is the degree of the Taylor polynomial that exists in the Hilbert space of the
+    # profile.
 
     @property
     def order(self) -> int: ...
@@ -294,7 +295,7 @@ def _terms(kernel: Kernel, n_features: int) -> list[Term]:
         return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
     profile = _profile(kernel)
     scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
-    # Unlike powers, products and quotients are exactly invariant to scaling by powers of two.
+    # Products and quotients, unlike powers, are exactly invariant to scaling by powers of two.
     return [Term(1.0, (profile,), torch.as_tensor(1 / (scale * scale))[None])]
 
 

@@ -31,7 +31,7 @@ class _Sites(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Targets; weight w is represented by ceil(w) copies with the likelihood to a power <= 1."""
+    """Targets; a weight w becomes ceil(w) copies, with the likelihood raised to a power <= 1."""
 
     likelihood: str
     y: FloatArray

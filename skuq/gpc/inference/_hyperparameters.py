@@ -131,10 +131,10 @@ def maximise_evidence(
     rng: np.random.Generator | None = None,
 ) -> Maximum:
     """Maximise the evidence with L-BFGS-B over the logarithms of the free hyperparameters."""
-    # The first run starts from `kernel`, the `n_restarts` others from hyperparameters drawn
+    # The first run starts from `kernel`, the other `n_restarts` runs from hyperparameters drawn
     # log-uniformly within their bounds. Each run makes up to `max_iter` evaluations. If the
-    # evidence cannot be computed, this is an error for `kernel` itself; other hyperparameters are
-    # treated as bad.
+    # evidence of `kernel` itself cannot be computed, an error is raised; other hyperparameters
+    # whose evidence cannot be computed are treated as bad.
     coordinates = _Coordinates(kernel)
     drawn = _drawn_starts(coordinates, kernel, n_restarts, rng)
     runs = [_run(objective, coordinates, coordinates.start, max_iter)]
@@ -215,7 +215,7 @@ def _run(
     message = "CONVERGENCE: no free hyperparameters"
     try:
         if len(start):
-            # Limits that `_BudgetSpentError` reaches first.
+            # `_BudgetSpentError` ends the run before these limits are reached.
             options = {"maxiter": max_iter, "maxfun": max_iter + 1}
             message = minimize(
                 negative,

@@ -199,7 +199,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # linear: scale the result instead of G
+            return other * node[1](G)  # linear: scale the result, not G
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)

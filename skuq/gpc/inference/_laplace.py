@@ -59,7 +59,7 @@ def laplace_evidence(
     gradient = np.empty(0)
     if eval_gradient:
         # The determinant also depends on the hyperparameters through the mode.
-        # Algorithm 5.1, line 9, with plus instead of minus: W is minus the second derivative
+        # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
         s_2 = 0.5 * mode.conditional.variance * mode.at.third
         # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
         left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)

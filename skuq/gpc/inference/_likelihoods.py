@@ -46,7 +46,7 @@ class TiltedMoments(NamedTuple):
 
 def probit(y: FloatArray, f: FloatArray) -> Derivatives:
     """Likelihood ``Phi(y f)``, Phi the standard normal distribution function."""
-    # y (n,), -1 or 1, and f (n,); second <= 0.
+    # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
     z = y * f
     with np.errstate(over="ignore"):
         ratio = np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0))  # normal density / Phi
@@ -63,7 +63,7 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
 
 def logit(y: FloatArray, f: FloatArray) -> Derivatives:
     """Likelihood ``1 / (1 + exp(-y f))``."""
-    # y (n,), -1 or 1, and f (n,); second <= 0.
+    # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
     z = y * f
     wrong = expit(-z)
     curvature = wrong * expit(z)
@@ -114,9 +114,9 @@ def tilted_moments(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
     """Log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
-    # y, mean, variance, power (n,), with y -1 or 1 and power > 0; second <= 0. Closed form for the
-    # probit likelihood with power 1, otherwise Gauss-Legendre quadrature with a relative error of
-    # about 1e-12.
+    # y, mean, variance, power (n,), with y -1 or 1 and power > 0; the second derivative is <= 0.
+    # Closed form for the probit likelihood with power 1, otherwise Gauss-Legendre quadrature with a
+    # relative error of about 1e-12.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)

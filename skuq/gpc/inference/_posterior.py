@@ -33,7 +33,7 @@ from skuq.gpc.inference._softmax_averages import (
 from skuq.information import entropy
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
-_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable one is used
+_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used
 _ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
 TIE = 1e-9  # probabilities that differ by less count as equal
 UNSURE = 0.0125  # error of probabilities for more than three classes
@@ -136,9 +136,9 @@ class FactoredPosterior:
 class JointPosterior:
     """Posterior of latent functions with explicit matrices R for whitened rows ``T r(x)``."""
 
-    # Rows of inducing points are almost linearly dependent, so that ``r' R r`` would lose all
-    # digits to cancellation. In whitened rows, which are orthonormal functions, the entries of
-    # matrices are at most 1 and nothing cancels (Eq. 30 of the proofs page of the user guide).
+    # Rows of inducing points are almost linearly dependent; ``r' R r`` would lose all digits to
+    # cancellation. In whitened rows, which are orthonormal functions, the entries of matrices are
+    # at most 1 and nothing cancels (Eq. 30 of the proofs page of the user guide).
 
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
@@ -187,8 +187,8 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
     # Errors are below 1e-10 for two and three classes, and for four classes if the deviations of
     # differences of latent functions are moderate (about 1). Otherwise errors are about 1e-2. This
-    # is proven if classes are almost independent up to a shift (Eq. 35 of the proofs page of the
-    # user guide); in the remaining cases it is the error of 8,192 quasi-random points.
+    # bound is proven if classes are almost independent up to a shift (Eq. 35 of the proofs page of
+    # the user guide); in the remaining cases, it is an estimate for 8,192 quasi-random points.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
@@ -232,7 +232,7 @@ def _draws(
     mean: FloatArray, covariance: FloatArray
 ) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
     """Yield rows, nodes of their latent Gaussians (b, L, nodes), and weights of the nodes."""
-    # Points with similar deviations share nodes. The nodes depend only on the group, so that the
+    # Points with similar deviations share nodes. Because the nodes depend only on the group, the
     # result for a point does not depend on the other rows.
     center = torch.as_tensor(mean, dtype=torch.float64)
     roots, vectors = _principal(torch.as_tensor(covariance, dtype=torch.float64))

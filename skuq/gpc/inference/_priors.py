@@ -168,8 +168,8 @@ class DenseConditional:
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
-        # dK is symmetric, so that one triangle of R with half the diagonal suffices.
-        # Algorithm 5.1, line 7; Algorithm 5.2, line 6
+        # Because dK is symmetric, one triangle of R with half the diagonal suffices. Algorithm 5.1,
+        # line 7; Algorithm 5.2, line 6
         G = self._inverse * -self._root[:, None]
         G *= self._root
         G[np.diag_indices_from(G)] *= 0.5
@@ -199,7 +199,7 @@ def choose_inducing(
 ) -> FloatArray:
     """Choose inducing points: cluster centres of the training inputs."""
     # X (n, n_features), sample_weight (n,) -> (m, n_features). If there are at most `n_inducing`
-    # distinct inputs, these are returned. An input of weight 2 counts twice.
+    # distinct inputs, the distinct inputs are returned. An input of weight 2 counts twice.
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct

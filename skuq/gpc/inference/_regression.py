@@ -1,7 +1,7 @@
 """Gaussian-process regression: kernels with noise, marginal likelihood, posterior.
 
-The noise of targets is Gaussian, so that each target is a Gaussian site. Inference is exact, except
-for the low-rank prior if there are inducing points. Equation numbers refer to Rasmussen and
+The noise of targets is Gaussian; each target is therefore a Gaussian site. Inference is exact, but
+with inducing points, the prior is a low-rank approximation. Equation numbers refer to Rasmussen and
 Williams, "Gaussian Processes for Machine Learning", 2006, or to Titsias, "Variational Learning of
 Inducing Variables in Sparse Gaussian Processes", AISTATS 2009.
 """
@@ -106,10 +106,10 @@ def regression_evidence(
     eval_gradient: bool = True,
 ) -> Evidence:
     """Log marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
-    # y, sample_weight (n,); `state` is unused, because nothing is iterated.
-    # With inducing points, the value is the lower bound of Titsias, Eq. 9, which includes a penalty
-    # for the variance that they do not explain. A sample of weight w stands for w equal samples,
-    # whose likelihood is that of their mean times a constant.
+    # y, sample_weight (n,); `state` is unused, because there is no iteration. With inducing points,
+    # the value is the lower bound of Titsias, Eq. 9, which includes a penalty for the variance that
+    # the inducing points do not explain. A sample of weight w stands for w equal samples, whose
+    # likelihood is that of their mean times a constant.
     prior, noise = noisy.prior, noisy.noise
     conditional = noisy.condition(sample_weight)
     alpha = conditional.solve(y)

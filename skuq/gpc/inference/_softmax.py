@@ -88,7 +88,7 @@ def _find_mode(
             break
     for _ in range(_MAX_NEWTON):
         factors = _factors(prior, mode, likelihood)  # Lines 4-10
-        # Lines 11-14, for the step instead of the next alpha
+        # Lines 11-14, for the step to the next alpha
         alpha_step = factors.alpha(likelihood.gradient(mode.proba) - mode.alpha)
         advanced, done = _advance(likelihood, mode, alpha_step, prior.multiply(alpha_step))
         if done:

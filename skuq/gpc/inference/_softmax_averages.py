@@ -1,9 +1,10 @@
 """Softmax probabilities averaged over Gaussians, without a grid over all classes.
 
 For three classes, ``p_c = E[1 / (1 + e^u + e^v)]``, where u and v are differences of the other
-latent functions from that of class c. Given u, the average over v is an average of a logistic
-function: with ``A = 1 + e^u``, it is ``1 / A * E[sigmoid(log A - v)]``. The remaining integral over
-u uses panels that are short where the integrand bends (Eq. 29 of the guide's proofs page).
+latent functions from the latent function of class c. Given u, the average over v is an average of a
+logistic function: with ``A = 1 + e^u``, it is ``1 / A * E[sigmoid(log A - v)]``. The remaining
+integral over u uses panels that are short where the integrand bends (Eq. 29 of the guide's proofs
+page).
 
 For any number of classes, a softmax output is the probability that its latent function plus a
 Gumbel variable is the largest. For independent Gaussians,
@@ -67,7 +68,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
     contrast[:, own] = -1.0
     center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
-    # u is the difference of larger variance, so that v changes at most as fast as u.
+    # u is the difference of larger variance; v then changes at most as fast as u.
     swap = spread[:, 1, 1] > spread[:, 0, 0]
     center = torch.where(swap[:, None], center.flip(1), center)
     variance = spread.diagonal(dim1=1, dim2=2).clamp(min=0)
@@ -330,6 +331,6 @@ def _gumbel_nodes() -> tuple[Tensor, Tensor]:
 
 @cache
 def _normal_nodes() -> tuple[Tensor, Tensor]:
-    """Quadrature rule for the strip of half-width `_STRIP`, below that of the logistic function."""
+    """Quadrature rule for the strip of half-width `_STRIP`, less than for the logistic function."""
     nodes = normal_nodes([_WIDE * math.pi / (2 * _STRIP)], 1e-11, torch.empty(0).double())
     return nodes.points[:, 0], nodes.weights

@@ -1,9 +1,9 @@
 """Branch and bound for one input of a Gaussian-process classifier, as published.
 
-It serves as a reference for tests of the fast bounds. It bounds one box at a time and solves
-hundreds of linear programmes per box, and six times as many for three classes. Line numbers refer
-to Algorithm 1 of Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian
-Processes", AISTATS 2020.
+The algorithm serves as a reference for tests of the fast bounds. It bounds one box at a time, and
+solves hundreds of linear programmes per box, or six times as many for three classes. Line numbers
+refer to Algorithm 1 of Blaas et al., "Adversarial Robustness Guarantees for Classification with
+Gaussian Processes", AISTATS 2020.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def multiclass_branch_and_bound(
     _check(tol)
     if n_intervals is None:
         affordable = int(_MOST_BOXES ** (1 / n_latent) + 1e-9)
-        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # at least the two tails
+        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # at least two: both tails
     model = _prepare(posterior, "softmax", n_intervals)
     return _extremes(model, lower, upper, list(classes), tol, max_regions, max_time)
 
@@ -333,7 +333,8 @@ def _search(
     """Algorithm 1 for the minimum of ``sign`` times the probability of a class."""
     # The global lower bound is the minimum over waiting boxes (with the bounds of their parents)
     # and boxes that were not split because their bounds are tight. `goal` is an upper limit of the
-    # global lower bound: the smallest probability found or, for several classes, its bound.
+    # global lower bound: the smallest probability found or, for several classes, the smallest limit
+    # in `attained`.
     order = itertools.count()  # tie-breaker for equal bounds
     waiting: list[tuple[float, int, FloatArray, FloatArray]] = []
     settled, incumbent, goal, at = math.inf, math.inf, math.inf, root.points[0]

@@ -1,10 +1,11 @@
 """Bounds on the latent mean and variance over a box, from envelopes and linear programmes.
 
 The covariances ``r(x) = k(inputs, x)`` are convex, decreasing functions of squared distances. Over
-a box, a tangent is therefore a lower bound and a chord an upper bound. Both are affine in the
-squared distances, and thus sums of one concave quadratic per feature. Constant and linear bounds
-follow. The latent mean is bounded in closed form from the quadratics. The variance is a constant
-minus a quadratic form in the covariances, which is bounded by linear programmes.
+a box, a tangent is therefore a lower bound and a chord an upper bound. Tangent and chord are affine
+in the squared distances, and thus sums of one concave quadratic per feature. Constant and linear
+bounds follow from these sums. The latent mean is bounded in closed form from the quadratics. The
+variance is a constant minus a quadratic form in the covariances, which is bounded by linear
+programmes.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Extremes(NamedTuple):
     lower: float
     upper: float
     at_lower: FloatArray  # (n_features,), input at which the relaxed function is close to `lower`
-    at_upper: FloatArray  # (n_features,), the same for `upper`
+    at_upper: FloatArray  # (n_features,), input for `upper`
 
 
 class LinearMinimum(NamedTuple):
@@ -204,17 +205,17 @@ def _minimise_mean(box: Relaxation, weights: FloatArray) -> tuple[float, FloatAr
 def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     """Minimise ``coefficients @ r`` over all r and x that the relaxation admits."""
     # coefficients (m,)
-    # With coefficients c, the minimum is a constant plus that of ``sum_i |c_i| max(0, gap_i(x))``.
-    # Here ``gap_i`` is the difference between the linear and the constant bound on ``r_i``, lower
-    # bounds for c_i >= 0 and upper bounds otherwise. The dual problem has one row per free feature.
-    # The bound is evaluated in closed form at a dual point, so that it is valid whatever the
-    # tolerances of the solver.
+    # With coefficients c, the minimum is a constant plus the minimum of
+    # ``sum_i |c_i| max(0, gap_i(x))``. Here ``gap_i`` is the difference between the linear and the
+    # constant bound on ``r_i``, lower bounds for c_i >= 0 and upper bounds otherwise. The dual
+    # problem has one row per free feature. The bound is evaluated in closed form at a dual point;
+    # it is therefore valid for any tolerances of the solver.
     (below, slope_below), (above, slope_above) = box.lines_below(), box.lines_above()
     pulled_down = coefficients >= 0
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
     gap = np.where(pulled_down, below - box.floor, box.ceiling - above)
     slope = np.where(pulled_down[:, None], slope_below, -slope_above)
-    # Scaled by the half-widths, because the tolerances of the solver are absolute.
+    # Slopes are scaled by the half-widths, because the tolerances of the solver are absolute.
     multipliers, t = _solve_dual(gap, slope * box.half_widths, np.abs(coefficients))
     t = t * box.half_widths
     value = constant + multipliers @ gap - np.abs(multipliers @ slope) @ box.half_widths
@@ -265,9 +266,9 @@ def quadratic_bounds(box: Relaxation, form: Spectrum) -> Extremes:
     # range of each variable. For positive eigenvalues, chords of the squares give the upper bound
     # with one linear programme, and the Frank-Wolfe method minimises the convex form for the lower
     # bound; each of its steps is a linear programme with a valid bound. For negative eigenvalues,
-    # the roles are exchanged.
-    # Blaas et al., AISTATS 2020, Appendix D.1; Rosen and Pardalos, Mathematical Programming 34,
-    # 1986; Jaggi, "Revisiting Frank-Wolfe", ICML 2013 (bound of each step).
+    # chords give the lower bound and the Frank-Wolfe method the upper bound. Blaas et al., AISTATS
+    # 2020, Appendix D.1; Rosen and Pardalos, Mathematical Programming 34, 1986; Jaggi, "Revisiting
+    # Frank-Wolfe", ICML 2013 (bound of each step).
     low, high = _rotated_ranges(box, form)
     middle, centred = (low + high) / 2, ((high - low) / 2) ** 2
     # From tangent to chord: u**2 lies in middle * (2 u - middle) + [0, centred].

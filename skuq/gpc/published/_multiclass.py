@@ -2,14 +2,14 @@
 
 The latent space is partitioned into boxes. Over each box, the softmax is bounded by its values at
 two vertices. The Gaussian probability of a box is bounded as a product of conditional probabilities
-of one latent function given the following ones. Numbers of propositions and lemmas refer to Blaas
-et al., "Adversarial Robustness Guarantees for Classification with Gaussian Processes", AISTATS
-2020.
+of each latent function given the following functions. Numbers of propositions and lemmas refer to
+Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian Processes",
+AISTATS 2020.
 
-The boxes cover the whole latent space, so that the bounds are valid for any number of intervals.
-Their tightness depends on the number: the conditional mean of a latent function varies over a box
-by the regression coefficients times the widths of the box. The number of boxes is exponential in
-the number of classes. For correlated functions, no affordable number gives tight bounds.
+Because the boxes cover the whole latent space, the bounds are valid for any number of intervals.
+The number determines how tight they are: the conditional mean of a latent function varies over a
+box by the regression coefficients times the widths of the box. The number of boxes is exponential
+in the number of classes. For correlated functions, no affordable number gives tight bounds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Interval:
 
 
 def conditionals(covariance: Interval) -> list[tuple[Interval, Interval]]:
-    """Regression coefficients and variance of each latent function given the following ones."""
+    """Regression coefficients and variance of each latent function given all following ones."""
     # covariance (L, L) -> for each i the coefficients (L - 1 - i,) and the variance ()
     # Proposition 4, with I = i + 1, ..., L: ``Sigma_{i,I} Sigma_{I,I}^-1``, and Sigma_i^f. The
     # functions are eliminated from the last to the first.
@@ -146,8 +146,8 @@ def softmax_extremes(edges: FloatArray, class_: int) -> Interval:
 def softmax_bounds(mean: Interval, covariance: Interval, n_intervals: int) -> FloatArray:
     """Bounds on the expected probability of each class over ranges of the latent moments."""
     # mean (L,), covariance (L, L) -> (L, 2)
-    # Proposition 3, valid for any partition. This one has intervals of equal length around the
-    # range of the means, like that of the authors.
+    # Proposition 3, valid for any partition. The partition used here has intervals of equal length
+    # around the range of the means, like the authors' partition.
     reach = _DEVIATIONS * np.sqrt(np.maximum(np.diagonal(covariance.high), 0.0))
     inner = np.linspace(mean.low - reach, mean.high + reach, n_intervals - 1, axis=1)
     ends = np.full((len(inner), 1), np.inf)
