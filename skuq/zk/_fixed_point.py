@@ -113,8 +113,10 @@ class IntegerNetwork(NamedTuple):
 
     @property
     def logit_bits(self) -> int:
-        """Binary digits of the logits after the point. Every hidden layer adds one, because
-        the circuit computes ``h + |h|``, which is twice the ReLU."""
+        """Binary digits of the logits after the point.
+
+        Every hidden layer adds one, because the circuit computes ``h + |h|``, twice the ReLU.
+        """
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
     @property

@@ -292,8 +292,10 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Inputs of a chunk of reference data. A chunk that is not full repeats its last row, which
-    is not counted."""
+    """Inputs of a chunk of reference data.
+
+    A chunk that is not full repeats its last row, which is not counted.
+    """
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
