@@ -106,11 +106,11 @@ def test_blocks_run_in_turn_and_outputs_are_compared(tmp_path, word):
 
 def test_a_block_that_fails_is_an_error(tmp_path):
     page = tmp_path / "page.rst"
-    page.write_text(".. code-block:: python\n\n   raise KeyError('stop')\n")
+    page.write_text(".. code-block:: python\n\n   raise KeyError('stop')\n", "utf-8")
     assert "KeyError: 'stop'" in run_code.run(page)
 
 
 def test_a_command_that_fails_is_an_error(tmp_path):
     page = tmp_path / "page.rst"
-    page.write_text(".. code-block:: sh\n   :class: run\n\n   false\n   true\n")
+    page.write_text(".. code-block:: sh\n   :class: run\n\n   false\n   true\n", "utf-8")
     assert "CalledProcessError" in run_code.run(page)

@@ -372,5 +372,5 @@ def test_arguments_without_effect_are_refused(model, reference):
             np.zeros((20, 1001)), np.arange(20) % 2
         )
     audit = CalibrationAuditor(model).partial_fit(X, y, [1, 0])
-    with pytest.raises(ValueError, match=r"those of the classifier, \[0, 1\], got \[0, 2\]"):
+    with pytest.raises(ValueError, match=r"the classes of the classifier, \[0, 1\], got \[0, 2\]"):
         audit.partial_fit(X, y, classes=[0, 2])

@@ -177,7 +177,7 @@ def test_the_command_takes_a_column_of_weights(tmp_path):
         (-np.ones(500), "Negative values"),
         (np.full(500, np.nan), "NaN"),
         (np.full(500, 1e308), "too large"),
-        (np.full(500, 2**30), "counts 5.37e\\+11 samples"),
+        (np.full(500, 2**30), "adds up to 5.37e\\+11 samples"),
         (np.where(np.arange(500) < 1, 9.9, 1e-4), "has n_samples=1.0.*, but at least 10"),
     ],
 )

@@ -145,7 +145,7 @@ def test_features_that_are_all_zero_have_a_distance():
 
 def test_fewer_samples_than_neighbours_are_warned_of(iris):
     X, y = iris[0][::15], iris[1][::15]
-    with pytest.warns(UserWarning, match="`n_neighbors` is 20, but there are 10"):
+    with pytest.warns(UserWarning, match="`n_neighbors` is 20, but there are only 10"):
         few = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=20).fit(X, y)
     all_of_them = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=10).fit(X, y)
     np.testing.assert_array_equal(

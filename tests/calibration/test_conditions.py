@@ -71,7 +71,9 @@ def test_arrays_of_any_kind_give_columns_by_position(convert):
     ],
 )
 def test_what_is_not_a_table_of_bounded_width_is_refused(X):
-    with pytest.raises(ValueError, match=r"tables of at most 1,000 columns, got .*; pass the col"):
+    with pytest.raises(
+        ValueError, match=r"tables of at most 1,000 columns, got .*; pass only the col"
+    ):
         conditions_of(X)
 
 

@@ -59,7 +59,10 @@ def test_a_report_holds_measures_and_parts(folder):
     [
         (["full", "absent", "--data", "labelled.csv"], "absent"),
         (["full", "less", "--data", "labelled.csv", "--groups", "size"], "no column 'size'"),
-        (["full", "less", "--data", "labelled.csv", "--report", "labelled.csv"], "overwrite"),
+        (
+            ["full", "less", "--data", "labelled.csv", "--report", "labelled.csv"],
+            "already an input",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(folder, arguments, message):

@@ -373,7 +373,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     told = done("revoke", "--sign", "auditor.pem", "--out", listed)
     assert told == f"Revoked certificates: {listed}\n"
     assert "not compared" not in done(*compared)
-    unusable(run("revoke", "--sign", "auditor.pem", "--out", listed), "continues it (--previous)")
+    unusable(run("revoke", "--sign", "auditor.pem", "--out", listed), "continue it (--previous)")
     onwards = ["revoke", "--sign", "auditor.pem", "--previous", listed, "--out", listed]
     done(*onwards, "--certificate", certified[1], "--digest", "0" * 64)
     rejected(run(*compared), "was revoked")

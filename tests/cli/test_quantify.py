@@ -433,7 +433,7 @@ def test_a_failure_on_the_way_leaves_nothing_half_written(folder, monkeypatch, m
 def test_a_model_is_loaded_from_a_folder_only(folder, name):
     before = files(folder)
     result = run("quantify", "--load", name, "--predict", "new.csv", "--out", "out.csv")
-    assert f"--load: there is no folder {name}" in refused(result, folder, before)
+    assert f"--load: cannot find {name}" in refused(result, folder, before)
 
 
 def test_a_given_model_that_was_kept_refuses_missing_values_as_before(folder, flowers):
@@ -570,7 +570,7 @@ def test_what_was_misread_is_said_first_with_its_line(folder, flowers):
     lines = quantify(*METHOD).stdout.splitlines()
     assert lines[:2] == [
         "1 cell in column petal width holds a range, such as '0.2 - 0.3' (line 5), and is read as "
-        "its middle.",
+        "its midpoint.",
         "1 cell in column petal width holds something other than a number, such as 'wide' (line "
         "11), and counts as missing.",
     ]

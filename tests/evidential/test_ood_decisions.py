@@ -103,7 +103,7 @@ def test_a_part_of_the_nodes_that_trained_a_frozen_probe_cannot_be_held_out(prob
 
 
 def test_too_few_nodes_for_a_rate_are_told(probe, data, nodes, y, held_out, new):
-    with pytest.warns(UserWarning, match=r"0\.0526.*At least 19"):
+    with pytest.warns(UserWarning, match=r"0\.0526.*at least 19"):
         detector = detector_of(probe, nodes, y, held_out[:18])
     assert (detector.predict(new) == 1).all()
     with pytest.warns(UserWarning, match="19 are needed of each class"):

@@ -40,7 +40,7 @@ def classifier(n_outputs, dtype=torch.float32):
     [
         (None, np.zeros(12), ValueError, "one class only"),
         ("mlp", Y, TypeError, r"`estimator` must .* a method `fit`.* got 'mlp'"),
-        (classifier(5), Y, ValueError, "has 5 outputs, but `y` holds 3 classes"),
+        (classifier(5), Y, ValueError, "has 5 outputs, but `y` contains 3 classes"),
         (make_pipeline(StandardScaler(), classifier(3)), Y, TypeError, "transformers outside"),
     ],
     ids=["one class", "no fit", "outputs", "pipeline of a net"],

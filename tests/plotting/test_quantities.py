@@ -440,7 +440,7 @@ LOW, HIGH = MEAN - STD, MEAN + STD
         (lambda: RiskCoverageDisplay.from_predictions(Y, MEAN, STD), "loss='squared_error'"),
         (
             lambda: RiskCoverageDisplay.from_predictions([0, 1], [0, 1], [0, 1], unit="EUR"),
-            "unit='EUR' has no effect",
+            "unit='EUR' cannot be used",
         ),
         (
             lambda: RiskCoverageDisplay(risk_coverage_curve([0], [0], [0]), 0.0, loss="mse"),

@@ -168,7 +168,7 @@ def test_only_rows_can_be_explained():
     X, y = np.random.default_rng(0).normal(size=(20, 1, 6)).astype(np.float32), np.arange(20) % 2
     net = nn.Sequential(nn.Flatten(), nn.Linear(6, 2))
     quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=3)).fit(X, y)
-    with pytest.raises(ValueError, match="3 axes"):
+    with pytest.raises(ValueError, match="3 dimensions"):
         quam.explain(X[:2])
 
 

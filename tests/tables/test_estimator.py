@@ -186,7 +186,7 @@ def test_score_is_accuracy_or_the_share_of_explained_variance(model, people, X, 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (lambda people: people["moved"], "is also the column 'moved' of the training table"),
+        (lambda people: people["moved"], "are also the column 'moved' of the training table"),
         (
             lambda people: people["moved"][:7],
             "The target has 7 values, but the training table has 80 rows",

@@ -118,7 +118,10 @@ def test_held_out_rows_that_are_in_the_training_table_are_left_out(table):
     expected = TableModel("logistic").fit(train, "kind", drop=["id"], held_out=table[150:])
     pd.testing.assert_frame_equal(model.held_out_, expected.held_out_)
     assert any(n.startswith("50 rows of the held-out table") for n in model.notes_)
-    assert any(n.startswith("10 of the 60 rows are in the training table") for n in model.notes_)
+    assert any(
+        n.startswith("10 of the 60 held-out rows are also in the training table")
+        for n in model.notes_
+    )
     assert not any("also in the training table" in n for n in expected.notes_)
 
 

@@ -89,7 +89,7 @@ def test_numbers_are_quantities_but_for_whole_ones_of_few_values(target, expecte
     ("target", "task", "message"),
     [
         (["x", "y"] * 20, "regression", "must be numeric"),
-        ([1.5] * 40, "regression", "is 1.5 in every row"),
+        ([1.5] * 40, "regression", "got 1.5 in every row"),
         ([np.inf, 1.5] * 20, "regression", "infinite"),
         (np.linspace(0, 1, 40), "classification", r"continuous numbers.*task=.regression"),
     ],
@@ -168,7 +168,7 @@ def test_rows_of_another_table_calibrate_and_measure():
     model = TableModel("logistic").fit(train[:400], "y", held_out=train[400:450])
     assert model.held_out_["label"].tolist() == train["y"][400:450].tolist()
     assert any("50 rows of the held-out table" in note for note in model.notes_)
-    with pytest.raises(TableError, match="class 'maybe', which the training table lacks"):
+    with pytest.raises(TableError, match="class 'maybe', which is not in the training table"):
         model.fit(train[:400], "y", held_out=train[400:450].assign(y="maybe"))
 
 
@@ -177,7 +177,7 @@ def test_rows_of_another_table_calibrate_and_measure():
     [
         (LinearRegression(), "does not support `task='classification'`"),
         (object(), "must be a classifier or a regressor, got object"),
-        (LogisticRegression(), "cannot be used with this table"),
+        (LogisticRegression(), "LogisticRegression is not fitted"),
     ],
 )
 def test_a_model_that_cannot_serve_is_refused(given, message):

@@ -246,7 +246,7 @@ def test_a_file_that_was_tampered_with_is_refused(kept, tmp_path, change):
     tree = contents(kept / "network")
     TAMPERED[change](tree)
     skops.dump(tree, tmp_path / "kept" / "model.skops")
-    with pytest.raises(TableError, match=r"model\.skops is not a model saved by skuq"):
+    with pytest.raises(TableError, match=r"model\.skops is not a saved TableModel"):
         TableModel.load(tmp_path / "kept")
 
 

@@ -809,7 +809,7 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
     model = make(total_timesteps=50).fit(SEEDS)
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
     expected = all_quantiles(model, CELLS)
-    with pytest.raises(ValueError, match="Seeds"):
+    with pytest.raises(ValueError, match="Environment seeds"):
         model.fit([-1])
     with pytest.raises(ValueError, match="NatureCNN"):
         model.set_params(policy="CnnPolicy").fit(SEEDS)

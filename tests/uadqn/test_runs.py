@@ -151,7 +151,9 @@ def test_factors_of_other_methods_and_unknown_methods_are_refused():
     message = "epistemic_factor and aleatoric_factor apply only to method='uadqn'"
     with pytest.raises(RunError, match=message):
         make_run_config("CliffWind-v0", 10, 0, "qrdqn", epistemic_factor=1, aleatoric_factor=0)
-    with pytest.raises(RunError, match="no method 'sarsa'; known are uadqn, qrdqn, dqn, boots"):
+    with pytest.raises(
+        RunError, match="must be one of uadqn, qrdqn, dqn, bootstrapped, got 'sarsa'"
+    ):
         make_run_config("CliffWind-v0", 10, method="sarsa")
 
 
@@ -499,7 +501,7 @@ class Counted(RandomEnv):
     ("options", "method", "message"),
     [
         ({}, "uadqn", None),
-        ({"actions": spaces.Box(0, 1)}, "uadqn", "finitely many actions"),
+        ({"actions": spaces.Box(0, 1)}, "uadqn", "must be Discrete"),
         ({"handle": True}, "uadqn", "cannot be pickled"),
     ],
 )

@@ -123,7 +123,7 @@ def test_committing_twice_to_one_folder_fails(run):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_memory": 0.1}, r"too large: \d+ numbers .* max_memory=0.1 GiB"),
+        ({"max_memory": 0.1}, r"too large: \d+ committed numbers .* max_memory=0.1 GiB"),
         ({"n_proofs": 10**6}, r"too large: \d+ committed numbers need at least"),
         ({"tolerance": 1e-5}, "cannot be kept within tolerance=1e-05"),
         ({"tolerance": 0}, r"`tolerance` must be in \(0, 1\), got 0"),
@@ -152,7 +152,7 @@ def test_what_was_in_the_folder_before_is_kept(run, tmp_path):
 def test_columns_must_be_those_that_the_model_was_fitted_on(run, tmp_path):
     frame = pd.DataFrame(run.X, columns=["income", "age"])
     model = LogisticRegression().fit(frame, run.y)
-    with pytest.raises(ValueError, match="in their order: income, age; got age, income"):
+    with pytest.raises(ValueError, match="in the same order: income, age; got age, income"):
         commit(model, frame[["age", "income"]], tmp_path / "out", **COMMITTED)
 
 

@@ -253,5 +253,5 @@ def test_a_class_that_looks_like_another_passes_no_audit(twins, monkeypatch):
 
 @pytest.mark.slow
 def test_names_are_refused_where_a_commitment_is_read(twins):
-    with pytest.raises(VerificationError, match="the names of classes must be of visible"):
+    with pytest.raises(VerificationError, match="the names of classes must have visible"):
         load_commitment(twins[0]["hidden"][1])

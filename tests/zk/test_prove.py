@@ -156,7 +156,7 @@ def test_an_audit_that_cannot_be_made_fails(run, tmp_path, settings, message):
 
 def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):
     with pytest.raises(
-        RuntimeError, match="takes 2 of the 2 pads of the commitment, and 0 are left"
+        RuntimeError, match="needs 2 of the 2 pads of the commitment, but only 0 are left"
     ):
         prove(
             run.honest,
@@ -175,7 +175,9 @@ def test_an_audit_of_more_proofs_than_are_left_uses_up_nothing(run, tmp_path, le
         write_json(ledger, {"audits": 11, "attestations": 0, "pads": 0})
         before = ledger.read_bytes()
         settings = {"alpha": ALPHA, "n_bins": N_BINS, "level": level, **run.settings[level]}
-        with pytest.raises(RuntimeError, match=r"takes [23] of the 12 proofs .* and 1 are left"):
+        with pytest.raises(
+            RuntimeError, match=r"needs [23] of the 12 proofs .* but only 1 are left"
+        ):
             prove(run.honest, run.X_ref[::-1], run.y_ref[::-1], tmp_path / level, **settings)
         assert ledger.read_bytes() == before
         assert not (tmp_path / level).exists()
@@ -198,7 +200,7 @@ def ledger(run, tmp_path, monkeypatch):
 
 def test_proofs_beyond_those_committed_to_fail(run, tmp_path, ledger):
     write_json(ledger, {"audits": 0, "attestations": 4, "pads": 0})
-    with pytest.raises(RuntimeError, match="takes 1 of the 4 attestations"):
+    with pytest.raises(RuntimeError, match="needs 1 of the 4 attestations"):
         attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine")
     assert not (tmp_path / "a.json").exists()
 

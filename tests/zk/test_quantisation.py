@@ -239,7 +239,7 @@ class Residual(nn.Sequential):
             nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False)),
             "A BatchNorm1d .* train it with track_running_stats=True",
         ),
-        (MLP(2, 1, (3,)), "A classifier with one logit per class is needed, got 1 output"),
+        (MLP(2, 1, (3,)), "The classifier must have one logit per class, got 1 output"),
     ],
 )
 def test_a_network_that_is_not_supported_is_named(module, message):

@@ -354,6 +354,7 @@ def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
     )
     assert found.passed
     assert [region.could_fail for region in found.regions] == [False, True]
-    assert "too few samples to fail, so that their verdicts say nothing: income <= 0.5 (2)." in (
-        " ".join(found.notes)
+    assert (
+        "too few samples to fail, so that their verdicts are not informative: income <= 0.5 (2)."
+        in (" ".join(found.notes))
     )

@@ -227,7 +227,7 @@ CHUNKS = {
         lambda w, b: copied(w, b, CHUNK, "chunks/00002.json"),
     ),
     "a file beside": (
-        "chunks/x does not belong to a folder of this kind",
+        "chunks/x does not belong in a folder of this kind",
         lambda w, b: (b / "chunks" / "x").write_text("", encoding="utf-8"),
     ),
     "count moved": (NOT_HELD, lambda w, b: edit_outputs(b / CHUNK, moved)),
