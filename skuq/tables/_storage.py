@@ -216,7 +216,9 @@ def _load(kind: type[StorageMixin], folder: str | os.PathLike[str], *, trust: bo
     except StoredError as error:
         raise TableError(f"{folder / MODEL} is not a model saved by skuq: {error}") from error
     if not isinstance(kept, StorageMixin) or not hasattr(kept.estimator_, "predict_uncertainty"):
-        raise TableError(f"{folder / MODEL} is not a saved TableModel.")
+        raise TableError(
+            f"{folder / MODEL} is not a model saved by skuq: it contains no TableModel."
+        )
     model = kind()
     vars(model).update(vars(kept))
     return model

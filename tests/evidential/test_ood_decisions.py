@@ -106,7 +106,7 @@ def test_too_few_nodes_for_a_rate_are_told(probe, data, nodes, y, held_out, new)
     with pytest.warns(UserWarning, match=r"0\.0526.*at least 19"):
         detector = detector_of(probe, nodes, y, held_out[:18])
     assert (detector.predict(new) == 1).all()
-    with pytest.warns(UserWarning, match="19 are needed of each class"):
+    with pytest.warns(UserWarning, match="at least 19 held-out inputs of each class"):
         detector_of(probe, nodes, y, held_out, by_class=True, y_held_out=data.labels[held_out])
 
 

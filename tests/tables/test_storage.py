@@ -246,7 +246,7 @@ def test_a_file_that_was_tampered_with_is_refused(kept, tmp_path, change):
     tree = contents(kept / "network")
     TAMPERED[change](tree)
     skops.dump(tree, tmp_path / "kept" / "model.skops")
-    with pytest.raises(TableError, match=r"model\.skops is not a saved TableModel"):
+    with pytest.raises(TableError, match=r"model\.skops is not a model saved by skuq"):
         TableModel.load(tmp_path / "kept")
 
 
@@ -255,7 +255,7 @@ def test_a_file_of_something_else_is_refused(kept, tmp_path, forged):
     skops = pytest.importorskip("skops.io")
     shutil.copytree(kept / "network", tmp_path / "kept")
     skops.dump(forged, tmp_path / "kept" / "model.skops")
-    with pytest.raises(TableError, match="is not a saved TableModel"):
+    with pytest.raises(TableError, match="contains no TableModel"):
         TableModel.load(tmp_path / "kept")
 
 

@@ -813,7 +813,7 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
         model.fit([-1])
     with pytest.raises(ValueError, match="NatureCNN"):
         model.set_params(policy="CnnPolicy").fit(SEEDS)
-    with pytest.raises(ValueError, match="no environment"):
+    with pytest.raises(ValueError, match="does not exist"):
         model.set_params(env="Nowhere-v0").fit(SEEDS)
     for name, value in fitted.items():
         assert getattr(model, name) is value
