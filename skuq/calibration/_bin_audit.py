@@ -232,8 +232,8 @@ def audit_bins(
     # compared with the mean confidence. The tails of this sum are at most those of a binomial
     # variable with the same mean (Hoeffding, "On the Distribution of the Number of Successes in
     # Independent Trials", 1956, Theorem 5). Limits and findings therefore hold although the trials
-    # have unequal probabilities. They hold only approximately for a single success or failure
-    # among nearly certain trials.
+    # have unequal probabilities. The theorem does not cover counts within one of the expected
+    # number, where limits and findings are approximate: one error where fewer than one is expected.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))

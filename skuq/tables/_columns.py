@@ -298,7 +298,7 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column numbers the rows of this table, or of a larger table that contains them.
+    """Whether a column contains row numbers of this table, or of a larger table around it.
 
     A stored index without a name always numbers rows, even if it skips most numbers.
     """

@@ -116,7 +116,8 @@ def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
         return Split(
             *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
         )
-    # The first n_held rows of this order contain at most half of each class of two rows or more.
+    # At most half of each class with two rows or more is among the first n_held rows of `order`,
+    # so these classes keep training rows.
     random = np.random.RandomState(random_state)
     order = proportional_order(y, random.permutation(len(y)), random)
     return Split(order[n_held:], order[:n_held])
