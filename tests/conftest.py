@@ -4,7 +4,6 @@ import os
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 if kind := os.environ.get("PRETEND_DEVICE"):
@@ -22,38 +21,6 @@ def state_home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_bins():
-    """Boosted trees find the same bins of weighted rows, sorted once: the two functions.
-
-    scikit-learn sorts a column anew for each of its 254 thresholds since version 1.8, which takes
-    most of the time of trees that learn from few rows.
-    """
-    from sklearn.ensemble._hist_gradient_boosting import binning
-
-    slow, last = getattr(binning, "_weighted_percentile", None), None
-    if slow is None:
-        yield None
-        return
-
-    def quick(array, sample_weight, percentile_rank, average):
-        nonlocal last
-        known = last
-        if known is None or known[0] is not array or known[1] is not sample_weight:
-            order = np.argsort(array)
-            known = last = array, sample_weight, array[order], np.cumsum(sample_weight[order])
-        *_, values, sums = known
-        wanted, end = percentile_rank / 100 * sums[-1], len(sums) - 1
-        at = min(np.searchsorted(sums, wanted), end)
-        if sums[at] - wanted > np.finfo(np.float64).eps:
-            return values[at]
-        return (values[at] + values[min(at + 1, end)]) / 2
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binning, "_weighted_percentile", quick)
-        yield slow, quick
 
 
 @pytest.fixture

@@ -70,17 +70,3 @@ def test_labels_that_xgboost_does_not_take(table):
     X, y, _ = table
     with pytest.raises(ValueError, match=r"Expected: \[0 1\]"):
         QUAMClassifier(learner("xgboost", "Classifier")).fit(X, np.array(["no", "yes"])[y])
-
-
-@pytest.mark.parametrize("n_digits", [0, 2, 16])
-def test_bins_that_tests_find_quickly_are_those_of_scikit_learn(quick_bins, n_digits):
-    if quick_bins is None:
-        pytest.skip("this scikit-learn sorts columns once")
-    random = np.random.default_rng(n_digits)
-    column = np.sort(random.normal(scale=50, size=600).round(n_digits))
-    weight = np.where(random.uniform(size=600) < 0.5, 1.0, 0.1)
-    slow, quick = (
-        [one(column, weight, rank, average=True) for rank in np.linspace(0, 100, 256)[1:-1]]
-        for one in quick_bins
-    )
-    assert quick == slow
