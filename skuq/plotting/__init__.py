@@ -10,8 +10,10 @@ from skuq.plotting._calibration import (
     ConfidenceDensityDisplay,
     ReliabilityDisplay,
 )
+from skuq.plotting._certified_mean import CertifiedMeanDisplay
+from skuq.plotting._certified_range import CertifiedRangeDisplay
 from skuq.plotting._error_by_uncertainty import ErrorByUncertaintyDisplay
-from skuq.plotting._guarantees import CertifiedRangeDisplay, FeatureEffectsDisplay
+from skuq.plotting._feature_effects import FeatureEffectsDisplay
 from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
 from skuq.plotting._ood import OODDisplay
 from skuq.plotting._pit import PITDisplay
@@ -22,6 +24,7 @@ from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 __all__ = [
     "AgentTrainingDisplay",
     "CalibrationAuditDisplay",
+    "CertifiedMeanDisplay",
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
     "CoverageBySizeDisplay",

@@ -1,4 +1,4 @@
-"""Displays of what `RobustGPC` proves: against its own answers, and what is drawn."""
+"""Displays of certified ranges and effects: against the estimators, and what is drawn."""
 
 import warnings
 
@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris, make_moons
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skuq import QUAMClassifier, RobustGPC
-from skuq.plotting import CertifiedRangeDisplay, FeatureEffectsDisplay
+from skuq import QUAMClassifier, RobustGPC, RobustGPRegressor
+from skuq.plotting import CertifiedMeanDisplay, CertifiedRangeDisplay, FeatureEffectsDisplay
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -37,33 +37,41 @@ def gpc(moons):
     return RobustGPC(4.0 * RBF(0.6), optimizer=None).fit(*moons)
 
 
+@pytest.fixture(scope="module")
+def gpr():
+    X = np.linspace(0, 6, 20)[:, None]
+    kernel = 1.0 * RBF(1.0) + WhiteKernel(1e-4)
+    return RobustGPRegressor(kernel, optimizer=None).fit(X, 10 + np.sin(X[:, 0]))
+
+
 def legend_texts(display):
     return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
-def draw_everything(gpc, X, ax=None):
+def draw_everything(gpc, X, gpr, ax=None):
     return [
+        CertifiedMeanDisplay.from_estimator(gpr, [[3.0]], RADII, tolerance=0.3, ax=ax),
         CertifiedRangeDisplay.from_estimator(gpc, X[:1], RADII, attack="pgd", ax=ax),
         FeatureEffectsDisplay.from_estimator(gpc, X[:3], 0.2, ax=ax),
         FeatureEffectsDisplay.from_estimator(gpc, X[:1], 0.2, image_shape=(1, 2), ax=ax),
     ]
 
 
-def test_displays_draw_on_the_given_axes_and_leave_settings_alone(gpc, moons):
+def test_displays_draw_on_the_given_axes_and_leave_settings_alone(gpc, moons, gpr):
     plt.close("all")  # examples in docstrings leave theirs open
     figure, ax = plt.subplots()
     before = dict(matplotlib.rcParams)
-    for display in draw_everything(gpc, moons[0], ax):
+    for display in draw_everything(gpc, moons[0], gpr, ax):
         assert display.ax_ is ax
         assert display.figure_ is figure
     assert plt.get_fignums() == [figure.number]
     assert dict(matplotlib.rcParams) == before
 
 
-def test_displays_render_without_warnings_and_can_be_drawn_again(gpc, moons):
+def test_displays_render_without_warnings_and_can_be_drawn_again(gpc, moons, gpr):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for display in draw_everything(gpc, moons[0]):
+        for display in draw_everything(gpc, moons[0], gpr):
             display.figure_.canvas.draw()
             first = display.figure_
             assert display.plot() is display
@@ -239,6 +247,75 @@ def test_a_range_needs_one_point_and_one_value_per_radius(gpc, moons):
         CertifiedRangeDisplay([0, 1], ones, ones, ones, ones, status=["safe"])
 
 
+# --- certified mean ----------------------------------------------------------------------
+
+
+def test_means_have_the_bounds_and_the_status_of_the_estimator(gpr):
+    points = np.full((len(RADII), 1), 3.0)
+    display = CertifiedMeanDisplay.from_estimator(
+        gpr, points[:1], RADII, tolerance=0.3, tol=1e-3, target_name="price", unit="EUR"
+    )
+    bounds = gpr.predict_bounds(points, RADII, tol=1e-3).mean
+    assert (display.min_lower >= bounds.min_lower).all()
+    assert (display.max_upper <= bounds.max_upper).all()
+    np.testing.assert_allclose(display.min_lower, bounds.min_lower, atol=1e-3)
+    np.testing.assert_allclose(display.max_upper, bounds.max_upper, atol=1e-3)
+    status = gpr.certify(points, RADII, tolerance=0.3).status
+    assert {"safe", "unsafe"} <= set(status)
+    np.testing.assert_array_equal(display.status, status)
+    assert legend_texts(display) == [
+        "proven range",
+        "found in it",
+        f"beyond ±0.3 from {display.unsafe_radius:.3g}",
+        f"within ±0.3 up to {display.safe_radius:.3g}",
+    ]
+    prediction = gpr.predict([[3.0]])[0]
+    ends = [line.get_ydata()[0] for line in display.ax_.lines if line.get_linestyle() == ":"]
+    np.testing.assert_allclose(ends, [prediction - 0.3, prediction + 0.3])
+    assert display.ax_.get_ylabel() == "mean of price (EUR)"
+
+
+def test_mean_encloses_the_predictions_of_points_of_every_region(gpr):
+    display = CertifiedMeanDisplay.from_estimator(gpr, [[3.0]], RADII)
+    assert set(display.status) == {"undecided"}
+    assert legend_texts(display) == ["proven range", "found in it"]
+    for k, radius in enumerate(RADII):
+        mean = gpr.predict(np.linspace(3 - radius, 3 + radius, 101)[:, None])
+        assert display.min_lower[k] <= mean.min() <= display.min_upper[k] + 1e-9
+        assert display.max_lower[k] - 1e-9 <= mean.max() <= display.max_upper[k]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_status_of_given_means_is_by_comparison_with_the_tolerance_in_any_unit(scale):
+    bounds = scale * np.array(
+        [[9.6, 8.9, 8], [9.7, 9.6, 9.2], [10.2, 10.3, 10.4], [10.3, 10.6, 11]]
+    )
+    settings = {"prediction": 10 * scale, "tolerance": 0.5 * scale}
+    display = CertifiedMeanDisplay([0, 1, 2], *bounds, **settings)
+    assert display.status.tolist() == ["safe", "undecided", "unsafe"]
+    wrong = bounds.copy()
+    wrong[1] = bounds[0] - 0.1 * scale
+    with pytest.raises(ValueError, match="`min_lower` must not exceed `min_upper`"):
+        CertifiedMeanDisplay([0, 1, 2], *wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prediction": 1.0}, "`prediction` and `status` require `tolerance`"),
+        ({"status": ["safe", "safe"]}, "`prediction` and `status` require `tolerance`"),
+        ({"tolerance": 1.0}, "`tolerance` requires `prediction`"),
+        ({"prediction": 1.0, "tolerance": 0.0}, "finite and above 0, got 1.0 and 0.0"),
+        ({"prediction": np.nan, "tolerance": 1.0}, "`prediction` must be finite"),
+    ],
+)
+def test_settings_of_means_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CertifiedMeanDisplay([0, 1], *np.ones((4, 2)), **settings)
+    with pytest.raises(ValueError, match="must lie within plus and minus"):
+        CertifiedMeanDisplay([0, 1], *np.full((4, 2), 1e301))
+
+
 # --- effects of features -----------------------------------------------------------------
 
 
@@ -344,3 +421,13 @@ def test_a_pipeline_is_told_to_pass_its_last_step(moons):
         # It has methods of the same names, which answer other questions.
         with pytest.raises(TypeError, match=r"QUAMClassifier does not"):
             draw(QUAMClassifier(), frame[:1], *arguments)
+
+
+def test_each_display_names_the_estimator_that_it_needs(gpc, gpr):
+    for draw, estimator, argument, needed in (
+        (FeatureEffectsDisplay.from_estimator, gpr, 0.1, "RobustGPC"),
+        (CertifiedRangeDisplay.from_estimator, gpr, [0.1, 0.2], "RobustGPC"),
+        (CertifiedMeanDisplay.from_estimator, gpc, [0.1, 0.2], "RobustGPRegressor"),
+    ):
+        with pytest.raises(TypeError, match=f"as {needed} has; {type(estimator).__name__} does"):
+            draw(estimator, [[0.0, 0.0]], argument)
