@@ -55,11 +55,11 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
 # sides of the band the network is sure, and it is as sure three units away from the data as next to
 # them.
 #
-# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower
-# left and upper right, far beyond the band: the boundary can be rotated through them, so there
-# are models that explain the points and predict the other class. It is bright *between* the moons
-# too, where the boundary could run a little higher or lower. Above and below the moons it is
-# less bright, and to their left and right rather dark.
+# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower left
+# and upper right, far beyond the band: the boundary can be rotated through them, so there are
+# models that explain the points and predict the other class. It is bright *between* the moons too,
+# where the boundary could run a little higher or lower. Above and below the moons the map is less
+# bright, and to the left and right of the moons rather dark.
 points = {
     "on the upper moon": (0.0, 1.0),
     "between the moons": (0.5, 0.25),

@@ -82,7 +82,8 @@ print(f"all together: finds a shift from {audit.bins_.detectable_shift:.2f}")
 
 # %%
 # A passed audit only excludes deviations that it could have detected, so the report states their
-# size. They are detected with a probability of 80 %; smaller deviations may exist.
+# size. Deviations of this size are detected with a probability of 80 %; smaller deviations may
+# exist.
 #
 # Who should decide?
 # ------------------
