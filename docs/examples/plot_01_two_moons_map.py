@@ -8,8 +8,8 @@ QUAM's epistemic uncertainty.
 """
 
 # %%
-# One hundred points in two half moons, and a small network. The features are standardised
-# in the pipeline, because training and search both need features of similar scale.
+# The data are one hundred points in two half moons, and the model is a small network. The features
+# are standardised in the pipeline, because training and search both need features of similar scale.
 # The search is that of the paper, with a separate search for each point of the plane.
 from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
@@ -26,11 +26,10 @@ clf.fit(X, y)
 print(f"Training accuracy: {clf.score(X, y):.2f}")
 
 # %%
-# The grid reaches well beyond the data. For the left picture we take the entropy of the
-# network's own probabilities, for the right one the epistemic part of
-# :func:`skuq.predict_uncertainty`. With ``setting="expected"`` that part is the mutual
-# information between the label and the choice of the model: at most ln 2, about 0.69 nats,
-# for two classes.
+# The grid reaches well beyond the data. For the left picture we take the entropy of the network's
+# own probabilities, for the right one the epistemic part of :func:`skuq.predict_uncertainty`. With
+# ``setting="expected"`` this part is the mutual information between the label and the choice of the
+# model: at most ln 2, about 0.69 nats, for two classes.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import entr
@@ -51,16 +50,16 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
     )
 
 # %%
-# The network's entropy is a band of nearly constant width along the decision boundary. It
-# passes between the moons, where there are data to place it, and runs on into the empty
-# plane. Left and right of the band the network is sure, and equally sure next to the data
-# and three units away from them.
+# The network's entropy is a band of nearly constant width along the decision boundary. It passes
+# between the moons, where there are data to place it, and runs on into the empty plane. On both
+# sides of the band the network is sure, and it is as sure three units away from the data as next to
+# them.
 #
-# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower
-# left and upper right, far beyond the band: the boundary can be rotated through them, so there
-# are models that explain the points and predict the other class. It is bright *between* the moons
-# too, where the boundary could run a little higher or lower. Above and below the moons it is
-# less bright, and to their left and right rather dark.
+# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower left
+# and upper right, far beyond the band: the boundary can be rotated through them, so there are
+# models that explain the points and predict the other class. It is bright *between* the moons too,
+# where the boundary could run a little higher or lower. Above and below the moons the map is less
+# bright, and to the left and right of the moons rather dark.
 points = {
     "on the upper moon": (0.0, 1.0),
     "between the moons": (0.5, 0.25),
@@ -73,11 +72,11 @@ print(u.to_frame(index=list(points)).round(3))
 # %%
 # Some things to keep in mind when you read such a map:
 #
-# - It is not a distance to the data. The wedge to the right of the lower moon is empty and
-#   nevertheless dark. Dark means "no alternative was found with these settings", which is
+# - The map does not show a distance from the data. The wedge to the right of the lower moon is
+#   empty and nevertheless dark. Dark means "no alternative was found with these settings", which is
 #   weaker than "there is none".
-# - Its brightness depends on the settings of the search, here with half the default number of
-#   steps. With the default, alternatives are found in the dark wedge and in the top left
-#   corner too. Compare maps only at equal settings.
+# - The brightness depends on the settings of the search, here with half the default number of
+#   steps. With the default, alternatives are found in the dark wedge and in the top left corner
+#   too. Compare maps only at equal settings.
 # - The aleatoric part is, in this setting, the *average* entropy of all the models found,
 #   not the entropy of the network on the left.

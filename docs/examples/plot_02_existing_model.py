@@ -41,7 +41,7 @@ same = np.abs(quam.predict_proba(X_test) - model.predict_proba(X_test)).max()
 print(f"Largest difference of the probabilities: {same:.1e}")
 
 # %%
-# Twenty ordinary wines, and the same twenty with an error: the decimal point of
+# We compare twenty ordinary wines with the same wines after an error: the decimal point of
 # ``alcohol`` is missing, so 13.2 became 132.
 ordinary = X_test[:20]
 damaged = ordinary.assign(alcohol=10 * ordinary["alcohol"])
@@ -54,8 +54,8 @@ print(f"median epistemic, ordinary:  {np.median(u_ordinary.epistemic):.3f} nats"
 print(f"median epistemic, damaged:   {np.median(u_damaged.epistemic):.3f} nats")
 
 # %%
-# The model is *more* confident about the damaged rows than about the real ones. QUAM
-# is not: models that explain the training wines as well disagree widely about them.
+# The model is *more* confident about the damaged rows than about the real ones. QUAM is not: models
+# that explain the training wines equally well disagree widely about the damaged rows.
 from skuq.plotting import UncertaintyHistogramDisplay
 
 display = UncertaintyHistogramDisplay.from_predictions(

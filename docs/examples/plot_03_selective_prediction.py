@@ -8,7 +8,8 @@ the most elaborate uncertainty is not always the best for this purpose.
 """
 
 # %%
-# Breast cancer data, a logistic regression, and 200 rows held out.
+# The data are scikit-learn's breast cancer data, with 200 rows held out, and the model is a
+# logistic regression.
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -31,8 +32,8 @@ print(f"{(predicted != y_test).sum()} of {len(y_test)} predictions are wrong")
 # %%
 # The risk-coverage curve
 # -----------------------
-# Answer only the least uncertain share of the rows (coverage), and count the errors among
-# them (risk). The area under the curve, AURC, sums it up; smaller is better.
+# Answer only the least uncertain share of the rows (coverage), and count the errors among them
+# (risk). The area under the curve, AURC, summarises the curve; smaller is better.
 import matplotlib.pyplot as plt
 
 from skuq.metrics import misclassification_auroc
@@ -54,7 +55,7 @@ for part in ("total", "aleatoric", "epistemic"):
 #
 # Choosing a threshold
 # --------------------
-# The curve's ``threshold`` is the uncertainty up to which samples are answered. Here: the
+# The curve's ``threshold`` is the uncertainty up to which samples are answered. Here we choose the
 # largest coverage at which at most 1 in 100 answers was wrong.
 from skuq.metrics import risk_coverage_curve
 
@@ -64,12 +65,12 @@ print(f"Answer if total uncertainty <= {curve.threshold[best]:.3f} nats:")
 print(f"coverage {curve.coverage[best]:.2f}, error rate {curve.risk[best]:.3f}")
 
 # %%
-# A threshold that was chosen on these rows looks better on them than on the next ones.
-# Choose it on one set and report the error rate on another.
+# A threshold looks better on the rows on which it was chosen than on new rows. Choose the threshold
+# on one set and report the error rate on another.
 #
 # Are the probabilities themselves right?
 # ---------------------------------------
-# That is calibration, a property of the model and not of QUAM, which leaves the
+# This question concerns calibration, which is a property of the model: QUAM leaves the
 # probabilities as they are.
 display = ReliabilityDisplay.from_estimator(clf, X_test, y_test, n_bins=5, name="5 bins")
 

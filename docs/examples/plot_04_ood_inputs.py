@@ -40,10 +40,9 @@ clf.fit(data.X_train, data.y_train)
 print(f"Accuracy on the test digits: {clf.score(data.X_test, data.y_test):.3f}")
 
 # %%
-# Two scores for each input: the entropy of the model's probabilities (for
-# ``setting="selected"`` that is the aleatoric part) and QUAM's epistemic part. The AUROC is
-# the probability that a random out-of-distribution (OOD) input has a larger score than a random
-# digit.
+# We compare two scores for each input: the entropy of the model's probabilities (with
+# ``setting="selected"``, this is the aleatoric part) and QUAM's epistemic part. The AUROC is the
+# probability that a random out-of-distribution (OOD) input has a larger score than a random digit.
 import pandas as pd
 
 from skuq.metrics import detection_metrics
@@ -76,7 +75,7 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # Through scikit-learn
 # --------------------
 # ``score_samples`` is the negative epistemic part, so larger values mean more similar to the
-# training data. This is the convention of scikit-learn's outlier detectors. It works in a
+# training data. This is the convention of scikit-learn's outlier detectors. The method works in a
 # pipeline and with scikit-learn's metrics:
 import numpy as np
 from sklearn.metrics import roc_auc_score

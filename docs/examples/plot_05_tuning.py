@@ -75,9 +75,9 @@ for ax, (name, values) in zip(axes, table.items(), strict=True):
     ax.set(title=name.replace("_", " "), xlabel="C")
 
 # %%
-# Accuracy, log-likelihood and risk-coverage are best at a middle value here, calibration at
-# hardly any regularisation. The table shows that these differences are small: from C = 0.3 on
-# the rows differ very little, on 120 wines and three folds. Strong
+# Accuracy, log-likelihood and risk-coverage are best at a middle value of C here; calibration is
+# best with hardly any regularisation. The table shows that these differences are small: the rows
+# from C = 0.3 on differ very little, and are based on 120 wines and three folds only. Strong
 # regularisation clearly hurts: at C = 0.003 the model is underconfident, makes more mistakes, and
 # ranks its mistakes badly.
 #

@@ -2,16 +2,17 @@
 Faked uncertainty, and the audit that finds it
 ==============================================
 
-A bank can send people to a long manual review because its model is uncertain. If the model is
-uncertain about a group that the bank wants to avoid, nobody was rejected, and the accuracy of the
+A bank can send people to a long manual review because its model is uncertain. If the model is made
+uncertain about a group that the bank wants to avoid, nobody is rejected, and the accuracy of the
 model does not change. This page trains such a model and then audits it.
 """
 
 # %%
 # Three classes, and a region
 # ---------------------------
-# The data of the paper: three normally distributed classes in two dimensions. The dashed box
-# contains only points of class 0, far from the other classes. Any good model is certain of them.
+# The data are those of the paper: three normally distributed classes in two dimensions. The dashed
+# box contains only points of class 0, far from the other classes. Any good model is certain of
+# these points.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -90,7 +91,7 @@ for name, audit in audits.items():
 
 # %%
 # The honest model would fail Algorithm 1 of the paper, which compares the gap of every bin with
-# ``alpha`` and makes no allowance for chance: one of its bins has only 25 samples. The
+# ``alpha`` and makes no allowance for chance: one bin of the honest model has only 25 samples. The
 # lines in the plot show the range that chance explains.
 from skuq.plotting import CalibrationAuditDisplay
 
@@ -99,7 +100,7 @@ for ax, (name, audit) in zip(axes, audits.items(), strict=True):
     CalibrationAuditDisplay.from_estimator(audit, name=name, ax=ax)
 
 # %%
-# The sentences of the report:
+# These are the sentences of the report:
 from textwrap import fill
 
 from skuq.reporting import audit_data
@@ -128,10 +129,11 @@ for rho in (0.0, 0.5, 0.9, 1.0):
     )
 
 # %%
-# The evidence becomes weaker. The attack is found even without a single sample in the box,
-# because confidence is also lower around the box. :func:`~skuq.mirage.constructive_mirage` adds
-# neurons to the network that leave outputs outside the box bitwise identical. Here they lower the
-# logit of class 0 as far as possible without a wrong prediction:
+# With fewer samples in the box, the evidence becomes weaker. The attack is found even without a
+# single sample in the box, because confidence is also lower around the box.
+# :func:`~skuq.mirage.constructive_mirage` adds neurons to the network that leave outputs outside
+# the box bitwise identical. Here they lower the logit of class 0 as far as possible without a wrong
+# prediction:
 import torch
 
 from skuq.mirage import constructive_mirage
@@ -161,8 +163,8 @@ print(f"passed, box as a group:  {by_place.passed_}")
 print(f"passed, no sample in it: {by_place.undersample(1.0, inside).passed_}")
 
 # %%
-# This attack is milder: the logits of class 0 differ, so the largest constant shift that is
-# possible for all of them leaves most predictions fairly confident. It is not found among all
-# samples. It is found if the box is audited as a separate group. Without samples in the box no
-# audit can find it. The reference set and its groups determine what an audit can find:
-# :doc:`/guide/audit`.
+# This attack is milder. The logits of class 0 differ between points, and the attack shifts all of
+# them by the same amount; the largest shift without a wrong prediction leaves most predictions
+# fairly confident. An audit of all samples together does not find this attack. An audit with the
+# box as a separate group does. Without samples in the box, no audit can find the attack. The
+# reference set and its groups determine what an audit can find: :doc:`/guide/audit`.

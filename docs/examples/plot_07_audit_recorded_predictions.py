@@ -45,10 +45,10 @@ print(table.head())
 # %%
 # Choose the tolerance
 # --------------------
-# No honest model is calibrated perfectly, and the deviation depends on the problem. The
-# auditor therefore trains a simple model of the same problem on own data, calibrates it with
-# :func:`~skuq.calibration.temperature_scaled`, and measures the tolerance that it needs with
-# :func:`~skuq.calibration.choose_alpha`.
+# No honest model is calibrated perfectly, and the deviation depends on the problem. The auditor
+# therefore trains a simple baseline for the same problem on the auditor's own data and calibrates
+# it with :func:`~skuq.calibration.temperature_scaled`. The function
+# :func:`~skuq.calibration.choose_alpha` then measures the tolerance that this baseline needs.
 from sklearn.base import clone
 
 from skuq.calibration import choose_alpha, temperature_scaled
@@ -67,9 +67,9 @@ print(f"smallest alpha for this audit:               {study.tolerance:.3f}")
 print(f"smallest alpha for Algorithm 1 of the paper: {study.max_gap:.3f}")
 
 # %%
-# The default of 0.05 is more than this honest model needs. This leaves room for honest models
-# that are calibrated worse, so we keep it. Algorithm 1 compares every bin with
-# ``alpha`` regardless of its number of samples, so it needs a larger value.
+# The default of 0.05 is more than this honest model needs. It leaves room for honest models that
+# are calibrated worse, so we keep the default. Algorithm 1 compares every bin with ``alpha``
+# regardless of its number of samples, so it needs a larger value.
 #
 # Plan the number of samples
 # --------------------------
@@ -114,7 +114,7 @@ print(pd.DataFrame(summary).T.astype({"samples": int, "findings": int}).round(3)
 
 # %%
 # Accuracy is the same in all branches, but in one of them the confidence of the model is far too
-# low. Abstaining below 70% rejects these people:
+# low. Abstaining below a confidence of 70% rejects these people:
 abstains = recorded.proba.max(axis=1) < 0.7
 print(pd.Series(abstains).groupby(table["branch"]).mean().round(3).to_dict())
 
@@ -149,7 +149,7 @@ for sentence in verdict["findings"]:
 #    skuq audit --predictions table.csv --label label --proba p_default,p_repaid \
 #        --groups branch --report audit.html
 #
-# The same audit of the model before its confidence was lowered:
+# Finally, we repeat the audit for the model before its confidence was lowered:
 before = network.predict_proba(X.iloc[reference])
 for alpha in (0.05, study.tolerance):
     honest = CalibrationAuditor.from_predictions(
@@ -162,6 +162,6 @@ for alpha in (0.05, study.tolerance):
     print(f"alpha {alpha:.3f}: passed: {honest.passed_}")
 
 # %%
-# It passes with the default, and not with the smallest tolerance that the baseline needs,
-# because it was not calibrated. A finding shows that confidence is wrong. It does not show
-# why.
+# This model passes with the default tolerance. It does not pass with the smallest tolerance that
+# the baseline needs, because it was not calibrated, unlike the baseline. A finding shows that
+# confidence is wrong. It does not show why.

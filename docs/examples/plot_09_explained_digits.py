@@ -95,7 +95,7 @@ for ax, (title, image) in zip(axes, images.items(), strict=True):
 # A table
 # -------
 # For several rows, the figure shows the average effect. The measurements are standardised, so
-# that ``gamma=1`` is one standard deviation up or down. The small error bars are the proven error
+# ``gamma=1`` is one standard deviation up or down. The small error bars are the proven error
 # bounds.
 data = load_breast_cancer(as_frame=True)
 diagnosis = np.array(data.target_names)[data.target]

@@ -28,8 +28,8 @@ print(f"train {len(train)}, early stopping {len(stop)}, threshold {len(calibrate
 print(f"test: {len(known_test)} nodes of known classes, {len(ood_test)} of the class left out")
 
 # %%
-# The network represents your pre-trained network. For estimators on graphs, ``X`` contains node
-# ids.
+# The network in this example stands for your pre-trained network. For estimators on graphs, ``X``
+# contains node ids.
 from skuq.evidential import GraphClassifier
 
 nodes = {
@@ -63,8 +63,8 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # A threshold
 # -----------
 # The level of vacuity depends on ``evidence_id``, a parameter of the loss, so the threshold must be
-# calibrated on known nodes that were not used for training. At their 95% quantile, about 5% of the
-# known nodes are flagged, independently of the OOD nodes.
+# calibrated on known nodes that were not used for training. With the 95% quantile of these nodes as
+# the threshold, about 5% of the known nodes are flagged, independently of the OOD nodes.
 threshold = np.quantile(vacuity[calibrate], 0.95)
 print(f"threshold: {threshold:.4f}")
 print(f"flagged, known classes:  {(vacuity[known_test] > threshold).mean():.3f}")
@@ -92,7 +92,7 @@ for name, method in methods.items():
     print(f"{name:22} {detection_metrics(known, left_out).auroc:.3f}")
 
 # %%
-# By default the probe computes evidence from the network's logits, as does the energy. The
+# By default, both the probe's evidence and the energy are computed from the network's logits. The
 # propagation over neighbours improves both by about the same amount.
 #
 # This is a single split of a synthetic graph with strong homophily. To compare methods on your own
@@ -101,8 +101,8 @@ for name, method in methods.items():
 # %%
 # Where in the graph?
 # -------------------
-# Vacuity on the largest connected component of a smaller graph. Squares are nodes of the class left
-# out.
+# The figure shows vacuity on the largest connected component of a smaller graph. Squares are nodes
+# of the class left out.
 import matplotlib.pyplot as plt
 import networkx as nx
 from matplotlib.colors import LogNorm

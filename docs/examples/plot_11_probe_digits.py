@@ -92,7 +92,7 @@ print(compare(lax))
 # The accuracy is about the same, but all methods are worse. Pixels at the left and right border are
 # blank in nearly all digits, so training hardly changes their weights. Without weight decay these
 # weights stay at their random initial values, and ink at the border causes large logits, which
-# count as evidence. Setting the weights to 0 recovers part of the loss:
+# count as evidence. Setting these weights to 0 recovers part of the lost performance:
 from copy import deepcopy
 
 seldom = (data.X_train > 0).mean(axis=0) < 0.03

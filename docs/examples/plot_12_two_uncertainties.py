@@ -9,9 +9,9 @@ More data reduce the second only. :class:`~skuq.AnchoredQuantileRegressor` separ
 # %%
 # A sensor with a gap
 # -------------------
-# Measurements at two ranges of temperature, with a gap in between. The noise of the sensor grows
-# with the temperature. Temperatures are in degrees and the signal is in millivolts; the regressor
-# standardises both internally.
+# The data are measurements in two ranges of temperature, with a gap in between. The noise of the
+# sensor grows with the temperature. Temperatures are in degrees and the signal is in millivolts;
+# the regressor standardises both internally.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -43,8 +43,8 @@ print(u.to_frame(index=["cold", "in the gap", "warm", "beyond"]).round(0))
 # %%
 # In a picture
 # ------------
-# Above the data, the mean and the interval between the quantiles 0.1 and 0.9. Below, both parts as
-# standard deviations, in units of the signal.
+# The upper plot shows the data, the mean, and the interval between the quantiles 0.1 and 0.9. The
+# lower plot shows both parts as standard deviations, in units of the signal.
 grid = np.linspace(-8, 52, 200)
 u = model.predict_uncertainty(grid[:, None])
 low, high = model.predict_quantiles(grid[:, None], [0.1, 0.9]).T

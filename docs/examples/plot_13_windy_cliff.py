@@ -3,7 +3,8 @@ An agent on a windy cliff
 =========================
 
 The short path to the goal leads along a ledge, where wind blows the agent off the cliff with
-probability .05 at each step. Its mean return is 4.86. The return of the long path is always 4.
+probability .05 at each step. The mean return of this path is 4.86; the return of the long path is
+always 4.
 A risk-averse agent should learn to take the long path, with few falls during training.
 """
 
@@ -22,15 +23,16 @@ settings = {**GRIDWORLD, "total_timesteps": 6_000, "random_state": 0}
 careful = UADQN("CliffWind-v0", **settings).fit(seeds)
 
 # %%
-# Falls, returns and both uncertainties during training. The epistemic part decreases with
-# experience. The aleatoric part, the risk of the ledge, remains until the agent avoids the ledge.
+# The figure shows returns, falls and both uncertainties during training. The epistemic part
+# decreases with experience. The aleatoric part, the risk of the ledge, remains until the agent
+# avoids the ledge.
 AgentTrainingDisplay.from_estimator(careful)
 plt.show()
 
 # %%
-# Uncertainty of the action "right" in each cell. From the start (lower left) this action leads
-# along the ledge, and the risk decreases with every cell; in the upper row the risk is 0. The goal
-# (lower right) is omitted, since the agent never acts there.
+# The next figure shows the uncertainty of the action "right" in each cell. From the start (lower
+# left) this action leads along the ledge, and the risk decreases with every cell; in the upper row
+# the risk is 0. The goal (lower right) is omitted, since the agent never acts there.
 RIGHT = 1
 cells = np.eye(10, dtype=np.float32)
 u = careful.predict_uncertainty(cells, per_action=True)
@@ -52,6 +54,6 @@ for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
 plt.show()
 
 # %%
-# The action that the agent chooses in each cell: 0 up, 1 right, 2 down, 3 left.
+# The agent chooses these actions in the cells (0 up, 1 right, 2 down, 3 left):
 print(careful.predict(cells).reshape(2, 5))
 print(f"mean return with 200 other env seeds: {careful.score(np.arange(1000, 1200)):.2f}")

@@ -58,9 +58,9 @@ methods = {
 
 # %%
 # The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is brightest
-# where the boundary can vary most, and about half as bright on the other empty sides.
-# Ensemble, dropout and Laplace show little uncertainty beyond the boundary, because their models
-# agree with the network elsewhere; short Markov chains show some. The guide compares all of
+# where the boundary can vary most, and about half as bright on the other empty sides. Ensemble,
+# dropout and Laplace show little uncertainty away from the boundary, because their models agree
+# with the network there; short Markov chains show some uncertainty there. The guide compares all of
 # them with Hamiltonian Monte Carlo.
 side = np.linspace(-3, 3, 24, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)

@@ -4,12 +4,12 @@ Unusual rows of a table
 
 Boosted trees predict a class for every row, however unusual. :class:`~skuq.QUAMClassifier` refits
 them with altered rows that all get the same class label. Where the refitted trees explain the
-training data as well but predict another class, the data do not support the prediction.
+training data equally well but predict another class, the data do not support the prediction.
 """
 
 # %%
-# A table of bicycles that are repaired or not, with numeric columns and a category. Old bicycles
-# have been ridden far. Boosted trees accept the category column directly.
+# The table lists bicycles that were repaired or not, with numeric columns and a category. Old
+# bicycles have been ridden far. Boosted trees accept the category column directly.
 import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -30,9 +30,9 @@ quam = QUAMClassifier(trees, random_state=0).fit(X[:1500], y[:1500])
 print(f"Accuracy on further rows: {quam.score(X[1500:], y[1500:]):.2f}")
 
 # %%
-# Four rows: an ordinary one, one with an age in days, one of a kind that did not occur in training
-# (a missing value, because it is not one of the categories), and one that was ridden far too much
-# for its age. In the last row, each single number is ordinary.
+# We predict four rows: an ordinary bicycle, one with an age in days, one of a kind that did not
+# occur in training (a missing value, because the kind is not one of the categories), and one that
+# was ridden far too much for its age. In the last row, each single number is ordinary.
 ordinary = {"years": 5.0, "km": 5000.0, "price": 1000.0, "kind": "city"}
 rows = pd.DataFrame([ordinary] * 4, index=["ordinary", "age in days", "unicycle", "contradictory"])
 rows.loc["age in days", "years"] *= 365
@@ -55,7 +55,7 @@ for ax, name, contribution in zip(axes, rows.index, explanation.contribution, st
     ax.set(title=name, xlabel="contribution [nats]")
 
 # %%
-# Predictions of the refitted models for the contradictory row, one model for each class:
+# For the contradictory row, the refitted models (one for each class) predict these probabilities:
 proba = explanation.models.proba
 print(pd.DataFrame(proba[3], index=quam.classes_, columns=quam.classes_).round(2))
 

@@ -9,9 +9,9 @@ decision was made by the audited model? A different tool answers each question.
 """
 
 # %%
-# Loans in three districts; the district is not a feature of the models. In the north, a local
-# crisis makes loans late that would have been repaid elsewhere. Incomes and amounts enter as
-# logarithms, so that 5 % is the same distance for everybody.
+# The data are loans in three districts; the district is not a feature of the models. In the north,
+# a local crisis makes loans late that would have been repaid elsewhere. Incomes and amounts enter
+# as logarithms, so that 5 % is the same distance for everybody.
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
@@ -37,8 +37,8 @@ y[(district == "north") & (rng.uniform(size=len(X)) < 0.2)] = "late"
 
 # %%
 # Split the data into training rows, reference rows for two audits, and new applications. An audit
-# needs rows that were not used to build the model; the second audit needs rows different from those
-# of the first, whose result changed the model.
+# needs rows that were not used to build the model. The second audit needs rows of its own, because
+# the result of the first audit changes the model.
 train, first, second, new = np.split(np.arange(len(X)), [4000, 7000, 9000])
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
 
@@ -82,7 +82,8 @@ print(f"all together: finds a shift from {audit.bins_.detectable_shift:.2f}")
 
 # %%
 # A passed audit only excludes deviations that it could have detected, so the report states their
-# size. They are detected with a probability of 80 %; smaller deviations may exist.
+# size. Deviations of this size are detected with a probability of 80 %; smaller deviations may
+# exist.
 #
 # Who should decide?
 # ------------------
@@ -109,8 +110,8 @@ RiskCoverageDisplay.from_estimator(quam, X_new, y_new)
 # Would a decision change if the income were misstated?
 # -----------------------------------------------------
 # :class:`~skuq.RobustGPC` returns a proof or a counterexample. It is a second model, and its
-# certificates only hold for itself; they are used where it predicts the same class as the first
-# model.
+# certificates hold for this second model only. They are therefore used only where both models
+# predict the same class.
 from skuq import RobustGPC
 
 gpc = RobustGPC(random_state=0).fit(X.iloc[train[:500]], y[train[:500]])
@@ -129,11 +130,12 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
 # %%
 # Was the decision made by the audited model?
 # -------------------------------------------
-# A provider with secret weights commits to them once (``pip install '.[zk]'``; networks of ReLU
-# layers and logistic regression). It reports all confidences on the auditor's rows, proves a random
-# sample drawn by the auditor, and attests single predictions. Auditor and client verify the proofs
-# against the same published commitment, without access to the model. The reference string generated
-# here is for tests only; a real one comes from a public ceremony.
+# A provider with secret weights commits to the weights once. This needs ``pip install '.[zk]'``,
+# and is possible for networks of ReLU layers and logistic regression. The provider reports all
+# confidences on the auditor's rows, proves a random sample drawn by the auditor, and attests single
+# predictions. Auditor and client verify the proofs against the same published commitment, without
+# access to the model. The reference string generated here is for tests only; a real one comes from
+# a public ceremony.
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 

@@ -8,9 +8,9 @@ out-of-distribution messages, with a known false alarm rate for messages of the 
 """
 
 # %%
-# Messages of a bank's customers, generated from parts of sentences: six intents, 150 messages each.
-# Out-of-distribution messages are about other services of a bank, in similar words, and about
-# topics that have nothing to do with banks.
+# The messages of a bank's customers are generated from parts of sentences: six intents, 150
+# messages each. Some out-of-distribution messages are about other services of a bank, in similar
+# words; the others are about topics that have nothing to do with banks.
 import numpy as np
 
 PARTS = {
@@ -96,8 +96,8 @@ for row in train[:4]:
 # %%
 # A baseline classifier
 # ---------------------
-# A logistic regression on TF-IDF features. It makes hardly any mistakes on messages of the known
-# intents, but also returns an intent for all other messages.
+# The baseline is a logistic regression on TF-IDF features. It makes hardly any mistakes on messages
+# of the known intents, but also returns an intent for all other messages.
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -109,8 +109,9 @@ for text in ["can you give me a recipe for lentil soup", "how can i end my curre
     print(f"{text!r} is about: {classifier.predict([text])[0]}")
 
 # %%
-# The detector uses the classifier without retraining, and compares messages with held-out ones,
-# of which it may flag 5 %. These were used neither for the classifier nor for the TF-IDF weights.
+# The detector uses the classifier without retraining, and compares messages with held-out messages.
+# Of messages like the held-out ones, it may flag 5 %. The held-out messages were used neither for
+# the classifier nor for the TF-IDF weights.
 from sklearn.frozen import FrozenEstimator
 
 from skuq import OODDetector
@@ -126,7 +127,7 @@ print("scores that are combined:", of_words.scores_)
 # Most text classifiers today are a small model on the embeddings of a large network. To avoid a
 # download, this example uses latent semantic analysis: 40 components of the TF-IDF features,
 # normalised like embeddings. A real encoder also represents words that do not occur in the bank's
-# messages; to use one, replace ``encoder.transform`` by its ``encode``.
+# messages; to use one, replace ``encoder.transform`` by the method ``encode`` of this encoder.
 from sklearn.decomposition import TruncatedSVD
 from sklearn.preprocessing import Normalizer
 
@@ -139,11 +140,11 @@ of_embeddings = OODDetector(FrozenEstimator(head), random_state=0).fit(
 print("scores that are combined:", of_embeddings.scores_)
 
 # %%
-# The fraction of messages that each detector flags: about 5 % of those of the six intents, as
-# requested, and as many other messages as possible. The third column is the entropy alone, at the
-# same false alarm rate: with a linear model on embeddings it is hard to beat. Messages about other
-# services in similar words are missed most often. The embeddings have fewer dimensions than there
-# are words, and miss more of these messages.
+# The table shows the percentage of messages that each detector flags. It should be about 5 % for
+# the six intents, as requested, and as large as possible for other messages. The third column is
+# the entropy alone, at the same false alarm rate: with a linear model on embeddings, the entropy is
+# hard to beat. Messages about other services in similar words are missed most often. The embeddings
+# have fewer dimensions than there are words, and miss more of these messages.
 import pandas as pd
 
 alone = OODDetector(FrozenEstimator(head), scores=["entropy"], random_state=0).fit(
@@ -163,9 +164,9 @@ print((100 * pd.DataFrame(flagged).T).round(1))
 # %%
 # Plot of the p-values
 # --------------------
-# Conformal p-values of the three groups. Of the six intents, the first group, at most a fraction p
-# is expected to have a p-value of p or less; p-values of the other groups concentrate at the
-# smallest value, where no held-out message was as unusual.
+# The plot shows the conformal p-values of the three groups. Of the first group, the six intents, at
+# most a fraction p is expected to have a p-value of p or less. The p-values of the other groups
+# concentrate at the smallest value, which means that no held-out message was as unusual.
 import matplotlib.pyplot as plt
 
 from skuq.plotting import OODDisplay
@@ -177,9 +178,10 @@ display = OODDisplay.from_estimator(
 )
 
 # %%
-# Single messages, the most unusual on top. Bars show the combined surprise, the negative of
-# ``score_samples``, on a square-root scale. Unlike p-values, it still differs between messages more
-# unusual than all held-out ones. Messages beyond the dashed line are flagged.
+# The next figure shows single messages, the most unusual on top. Bars show the combined surprise,
+# the negative of ``score_samples``, on a square-root scale. Unlike p-values, the surprise still
+# differs between messages that are more unusual than all held-out messages. Messages beyond the
+# dashed line are flagged.
 shown = np.unique(
     np.concatenate([texts[test[1:8]], ood["other services"][4::18], ood["elsewhere"][::30]])
 )

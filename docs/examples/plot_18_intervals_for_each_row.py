@@ -3,7 +3,7 @@ Intervals that fit each row?
 ============================
 
 Intervals with a coverage of 90% on average can still be wrong for most rows: too wide for cheap
-flats and too narrow for expensive ones. One metric and four plots show whether they are.
+flats and too narrow for expensive ones. One metric and four plots show whether this is the case.
 """
 
 # %%
@@ -28,7 +28,7 @@ train, held_out, test = np.split(np.arange(n), [1500, 2000])
 # *One width*: boosted trees, with a width from their errors on held-out flats (split conformal
 # prediction). *Own width*: boosted trees that predict the quantiles 0.05 and 0.95. *QUAM*: the
 # noise of each flat is predicted from errors in cross-validation, so no held-out flats are needed;
-# the interval is wider where alternative models that fit equally well disagree.
+# the interval is wider where other models, which fit equally well, disagree.
 
 
 def trees(**loss):
@@ -60,8 +60,9 @@ intervals = {
 # %%
 # Metrics
 # -------
-# Coverage is the share of rents inside their intervals. The interval score, in euros, adds to the
-# width a penalty for rents outside the interval, proportional to their distance.
+# Coverage is the share of rents inside their intervals. The interval score, in euros, is the width
+# plus a penalty for a rent outside the interval, proportional to the distance of the rent from the
+# interval; smaller is better.
 import pandas as pd
 
 from skuq.metrics import interval_coverage, interval_score, mean_interval_width
@@ -81,8 +82,8 @@ print(table.round(2))
 # %%
 # Coverage by predicted rent
 # --------------------------
-# The coverage of the same flats, in deciles of the predicted rent. Lines are exact binomial limits
-# that hold simultaneously for all ten groups.
+# The plots show the coverage of the same flats in deciles of the predicted rent. The lines are
+# exact binomial limits that hold simultaneously for all ten groups.
 from skuq.plotting import CoverageBySizeDisplay, IntervalsByWidthDisplay
 
 fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")
@@ -96,14 +97,16 @@ for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
 #
 # Widths
 # ------
-# All intervals, centred at their midpoints and sorted from the narrowest to the widest:
+# The next plots show all intervals, centred at their midpoints and sorted from the narrowest to the
+# widest:
 fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")
 for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
     IntervalsByWidthDisplay.from_predictions(true, *limits, unit="euros", name=name, ax=ax)
 
 # %%
-# With one width, the plot is a rectangle, and the width is not informative. In the other plots it
-# is: the rents on the left are predicted precisely, the rents on the right are not.
+# With one width, the plot is a rectangle, and the width is not informative. In the other plots, the
+# width is informative: the rents on the left are predicted precisely, the rents on the right are
+# not.
 #
 # Between the bounds
 # ------------------
@@ -116,8 +119,8 @@ PITDisplay.from_quantiles(true, quantiles, levels, name="five quantiles")
 print(f"Pinball loss: {pinball_loss(true, quantiles, levels):.1f} euros")
 
 # %%
-# The outer bars are the highest, just inside the band: these quantiles are slightly too close
-# together, as is common without calibration, and as the coverage above also shows.
+# The outer bars are the highest, but still just inside the band. The outer quantiles are slightly
+# too close together, as the coverage above also shows; this is common without calibration.
 #
 # Leave uncertain flats to people
 # -------------------------------
