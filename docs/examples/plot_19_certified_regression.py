@@ -1,6 +1,6 @@
 """
-How far can a measurement error move a prediction?
-==================================================
+Does a prediction survive a measurement error?
+==============================================
 
 A regression predicts the progression of diabetes after one year from measurements. Body-mass index
 and blood pressure are measured with an error. By how much can the error change the prediction?
