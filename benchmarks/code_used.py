@@ -15,8 +15,10 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+IN_STRING = r"skuq(?:\.\w+)+(?!\.?\w)(?!\.$)"  # a module named within a text
 # Modules for writing files, running processes and recording results, which do not affect figures.
 WITHOUT_FIGURES = {
     *("skuq._version", "skuq.files"),
@@ -33,7 +35,10 @@ def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
     digests = defaultdict(hashlib.sha256)
     for module in sorted(tree.used_by(benchmark) - WITHOUT_FIGURES):
         part = module.split(".")[1] if module.startswith("skuq.") else "benchmarks"
-        digests[part].update(f"{module}\n{_code_of(tree.paths[module])}\n".encode())
+        code = _code_of(tree.paths[module].read_text(encoding="utf-8"))
+        digests[part].update(f"{module}
+{code}
+".encode())
     return {part: digest.hexdigest()[:7] for part, digest in sorted(digests.items())}
 
 
@@ -41,7 +46,6 @@ class _SourceTree:
     """Modules of a folder, and the imports of each module."""
 
     def __init__(self, root: Path) -> None:
-        self.nodes = functools.cache(_nodes)
         self.paths = {
             ".".join(path.relative_to(root).with_suffix("").parts): path
             for package in ("skuq", "benchmarks")
@@ -67,26 +71,23 @@ class _SourceTree:
         return used
 
     def _imported_by(self, module: str) -> Iterator[str]:
-        for node in self.nodes(self.paths[module]):
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    yield from self._home(node.module or "", alias.name)
-            elif isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield from self._all_of(alias.name)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                for name in re.findall(r"skuq(?:\.\w+)+(?!\.?\w)(?!\.$)", node.value):
-                    yield from self._all_of(name)
-                yield from self._all_of(f"{module.rpartition('.')[0]}.{node.value}")
+        names = _names_in(self.paths[module].read_bytes())
+        for home, name in names.imported_from:
+            yield from self._home(home, name)
+        for name in names.imported:
+            yield from self._all_of(name)
+        for text in names.in_strings:
+            yield from self._all_of(text)
+            yield from self._all_of(f"{module.rpartition('.')[0]}.{text}")
 
     def _home(self, module: str, name: str) -> Iterator[str]:
         """Find the module that defines a name imported from a module or package."""
         if module not in self.packages:
             yield from self._all_of(module)
             return
-        for node in self.nodes(self.packages[module]):
-            if isinstance(node, ast.ImportFrom) and name in (each.name for each in node.names):
-                yield from self._home(node.module or "", name)
+        for home, imported in _names_in(self.packages[module].read_bytes()).imported_from:
+            if imported == name:
+                yield from self._home(home, name)
                 return
         yield from self._all_of(f"{module}.{name}") or self._all_of(module)
 
@@ -98,16 +99,35 @@ class _SourceTree:
         return [module for module in self.paths if inside and module.startswith(inside)]
 
 
-def _nodes(path: Path) -> list[ast.AST]:
-    """List the syntax nodes of a file, without docstrings."""
-    found = list(ast.walk(ast.parse(path.read_bytes())))
-    docstrings = {node.value for node in found if isinstance(node, ast.Expr)}
-    return [node for node in found if node not in docstrings]
+class _Names(NamedTuple):
+    """Names in a file that may refer to modules."""
+
+    imported_from: list[tuple[str, str]]  # module and name
+    imported: list[str]
+    in_strings: list[str]  # module names in strings, whole strings included
 
 
-def _code_of(path: Path) -> str:
-    """Return the source of a file without comments, docstrings and empty lines."""
-    text = path.read_text(encoding="utf-8")
+@functools.cache
+def _names_in(source: bytes) -> _Names:
+    """Find the names of modules in the source of a file, docstrings excluded."""
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    found = _Names([], [], [])
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            found.imported_from.extend((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found.imported.extend(alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and node not in docstrings:
+            text = node.value if isinstance(node.value, str) else ""
+            found.in_strings.extend(re.findall(IN_STRING, text))
+            found.in_strings.extend(re.findall(r"\A[\w.]+\Z", text))
+    return found
+
+
+@functools.cache
+def _code_of(text: str) -> str:
+    """Return source text without comments, docstrings and empty lines."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
