@@ -147,8 +147,8 @@ def load_commitment(folder: str | Path) -> Commitment:
     made = check_versions(field(record, "versions", dict, COMMITMENT), COMMITMENT)
     if made != backend.version():
         raise VerificationError(
-            "The commitment was made with a different version of ezkl from the installed "
-            f"{backend.version()}; proofs are valid for one version only."
+            f"The commitment was not made with ezkl {backend.version()}, which is installed here; "
+            "proofs are valid for one version only."
         )
     for name, kind in ENTRIES.items():
         field(record, name, kind, COMMITMENT)

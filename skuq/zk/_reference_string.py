@@ -85,7 +85,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
     if allow_test_string:
         return "test"
     raise VerificationError(
-        "The structured reference string is not that of the public ceremony, so that whoever "
+        "The structured reference string is not that of the public ceremony, so whoever "
         "generated it could have forged these proofs. If you trust its origin, supply a copy "
         "(`srs`) from the ceremony, or from the auditor who generated it, never from the provider. "
         "For a test, allow this string (`allow_test_string=True`)."

@@ -279,8 +279,8 @@ def region_notes(regions: list[RegionAudit] | None) -> list[str]:
     small = [f"{region.rule} ({region.n_samples})" for region in regions if not region.could_fail]
     if small:
         notes.append(
-            "These regions have too few samples to fail, so that their verdicts are not "
-            f"informative: {'; '.join(small)}."
+            "These regions have too few samples to fail, so their verdicts are not informative: "
+            f"{'; '.join(small)}."
         )
     return notes
 
@@ -365,7 +365,7 @@ def notes_of(
         f"provider states without proof (tolerance {committed.tolerance:g}).",
     ]
     if not robust:
-        named = "that tolerance" if tolerance is None else f"the tolerance of {tolerance:g}"
+        named = f"the tolerance of {committed.tolerance if tolerance is None else tolerance:g}"
         notes.append(f"The verdict would change at alpha minus or plus {named}.")
     notes.append("An audit does not cover inputs that the reference data do not cover.")
     return notes
@@ -426,6 +426,6 @@ def joint_verdict(
     if unexpected:
         raise VerificationError(
             f"No group has labels of the classes {shown_classes(unexpected)}. If you expect this, "
-            "name the classes (`absent_classes`)."
+            "name these classes (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)
