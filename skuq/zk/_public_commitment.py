@@ -190,7 +190,7 @@ def _check_numbers(record: dict[str, Any]) -> None:
     check_entries(record["agreement"], AGREEMENT, COMMITMENT)
     for name in BUDGETS:
         if not 1 <= record[name] <= MAX_PROOFS:
-            raise VerificationError(f"{COMMITMENT}: {name} is impossible.")
+            raise VerificationError(f"{COMMITMENT}: the value of {name!r} is impossible.")
 
 
 def _check_digests(record: dict[str, Any], shape: Architecture) -> None:

@@ -125,8 +125,11 @@ COMMITMENTS = {
     "format": ("has format 0", lambda r: edit(r, "format", value=0)),
     "version": ("not made with ezkl", lambda r: edit(r, "versions", "ezkl", value="0.0.1")),
     "no versions": (WRONG_TYPE, lambda r: edit(r, "versions", value=[])),
-    "proofs": ("n_proofs is impossible", lambda r: edit(r, "n_proofs", value=10**6)),
-    "attestations": ("n_attestations is impossible", lambda r: edit(r, "n_attestations", value=0)),
+    "proofs": ("'n_proofs' is impossible", lambda r: edit(r, "n_proofs", value=10**6)),
+    "attestations": (
+        "'n_attestations' is impossible",
+        lambda r: edit(r, "n_attestations", value=0),
+    ),
     "agreement": (WRONG_TYPE, lambda r: edit(r, "agreement", value=None)),
     "source": (
         "has the unknown entry 'source'",

@@ -345,7 +345,7 @@ def test_forged_sums_under_a_degenerate_reference_string_do_not_verify(exchange,
     bundle = stated_of(exchange, tmp_path, public)
     edit_outputs(bundle / CHUNK, lambda out: [str(int(v) + 2) for v in out])
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match="other generators"):
+    with pytest.raises(VerificationError, match="standard generators"):
         exchange.verify("bins", bundle, public=public)
 
 
@@ -399,8 +399,8 @@ def test_names_of_columns_are_committed(exchange):
             {"maximum": -1.0, "mean": 0.0, "argmax": 1.0},
             "the agreement 'maximum' is impossible",
         ),
-        ("n_proofs", 10**9, "n_proofs is impossible"),
-        ("n_proofs", 0, "n_proofs is impossible"),
+        ("n_proofs", 10**9, "'n_proofs' is impossible"),
+        ("n_proofs", 0, "'n_proofs' is impossible"),
     ],
 )
 def test_impossible_numbers_of_the_provider_are_refused(exchange, tmp_path, entry, value, message):
