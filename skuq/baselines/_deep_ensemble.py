@@ -283,7 +283,8 @@ def _fixed_inside(estimator: Any) -> str:
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):
         inside = unwrap(learner, fitted=False)
-        # Estimators that read a model also have one, such as `skuq.evidential.LogitUncertainty`.
+        # Estimators that only read a model, such as `skuq.evidential.LogitUncertainty`, cannot be
+        # unwrapped, but have an attribute `estimator` as well.
         held = inside.estimator if inside else getattr(learner, "estimator", None)
         if held is None:
             return ""

@@ -353,9 +353,9 @@ def _warn_if_none_fits(found: Found, gamma: float) -> None:
     if least > gamma:
         warn_user(
             f"None of the models found explains the training data within gamma={gamma:.3g} nats "
-            f"per sample, so the range contains the given model only. The best loss is {least:.3g} "
-            "above the given model's, and two standard errors of the losses are "
-            f"{2 * found.standard_error:.3g}. Use a larger `gamma`."
+            f"per sample, so the range contains the given model only. The smallest loss found is "
+            f"{least:.3g} above the given model's (two standard errors of this difference: "
+            f"{2 * found.standard_error:.3g}). Use a larger `gamma`."
         )
 
 

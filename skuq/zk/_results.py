@@ -413,8 +413,9 @@ def joint_verdict(
         raise VerificationError("Two of the audits are about the same reference data.")
     if audits[0].statement["confidence_level"] != each:
         raise VerificationError(
-            f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
-            f"{len(audits)} audits, but they have {audits[0].statement['confidence_level']}."
+            f"For a joint confidence level of {confidence_level:g}, each of {len(audits)} audits "
+            f"needs a confidence level of {each:g}, but they have "
+            f"{audits[0].statement['confidence_level']}."
         )
     absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
     if any(label not in absent for label in absent_classes):
