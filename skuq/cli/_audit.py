@@ -93,9 +93,8 @@ class _Needed(click.Option):
 )
 @click.option(
     "--classes",
-    help="Labels in the order of the --proba columns; for a single column: both labels, the one "
-    "whose probability it contains last.  [default: labels in names such as p(yes), else sorted "
-    "labels]",
+    help="Labels in the order of the --proba columns; for a single column: both labels, the label "
+    "of this column last.  [default: labels in names such as p(yes), else sorted labels]",
 )
 @click.option(
     "--alpha",

@@ -341,8 +341,8 @@ def revoke(
 @click.option(
     "--allow-supplied-string",
     is_flag=True,
-    help="Accept a certificate whose auditor trusted a different reference string from the "
-    "public ceremony's.",
+    help="Accept a certificate whose auditor trusted a reference string other than that of the "
+    "public ceremony.",
 )
 def check(
     attestation: Path,
