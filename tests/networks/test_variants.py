@@ -372,7 +372,7 @@ def test_last_layer_of_a_network_moves_that_cannot_be_cut_before_its_first_linea
     network, X, n_moved = UNCUT[name]
     with pytest.raises(ValueError, match=r"cannot be cut before .* Use parameters='last' or"):
         cut_network(network.eval(), "linear", X)
-    with pytest.warns(UserWarning, match="only its last layer moves, '.*', with .* weights"):
+    with pytest.warns(UserWarning, match="only its last layer is searched: '.*', .* weights"):
         found = cut_network(network, "auto", X)
     assert len(found.parameters) == n_moved
     torch.testing.assert_close(found.module(found.body(X)), network(X))
