@@ -237,7 +237,7 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+        if not look_at(self.estimator).class_weights:  # which change predicted frequencies
             _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
         self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
