@@ -389,7 +389,7 @@ def test_all_weights_move_where_the_last_layer_is_all_or_a_small_network_begins_
     monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 44)
     assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 4)).parameters) == 4
     monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 43)
-    with pytest.warns(UserWarning, match="'last', with 18 of 43 weights"):
+    with pytest.warns(UserWarning, match="'last', 18 of 43 weights"):
         assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 4)).parameters) == 2
 
 

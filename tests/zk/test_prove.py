@@ -105,7 +105,7 @@ def test_an_audit_of_predictions_waits_for_its_challenge(run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: {**c, "reported_digest": "0" * 64}, "is about other reported confidences"),
+        (lambda c: {**c, "reported_digest": "0" * 64}, "different reported confidences"),
         (
             lambda c: {name: value for name, value in c.items() if name != "nonce"},
             "lacks the entry 'nonce'",
