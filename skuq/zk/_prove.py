@@ -394,7 +394,7 @@ def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
     """Raise if the audit cannot be proven at level "verdict"."""
     if not committed.shape.n_pads:
         raise ValueError(
-            'level="verdict" needs a commitment made with `verdict_samples`; commit again.'
+            'level="verdict" needs a commitment made with verdict_samples; commit again.'
         )
     if abs(1000 * statement.alpha - round(1000 * statement.alpha)) > 1e-9:
         raise ValueError(

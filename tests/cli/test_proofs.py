@@ -509,7 +509,7 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
         (["--commitment", "model"], "--commitment: pass the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
         (["--jobs", 0], "--jobs must be a number of processes, or -1 for all cores"),
-        (["--level", "verdict"], "needs a commitment made with --verdict-samples"),
+        (["--level", "verdict"], "needs a commitment made with verdict_samples"),
         (["--challenge", "ref.csv"], "--challenge requires --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
         (["--alpha", 0.1], "holds another audit"),
