@@ -36,9 +36,7 @@ def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
     for module in sorted(tree.used_by(benchmark) - WITHOUT_FIGURES):
         part = module.split(".")[1] if module.startswith("skuq.") else "benchmarks"
         code = _code_of(tree.paths[module].read_text(encoding="utf-8"))
-        digests[part].update(f"{module}
-{code}
-".encode())
+        digests[part].update(f"{module}\n{code}\n".encode())
     return {part: digest.hexdigest()[:7] for part, digest in sorted(digests.items())}
 
 

@@ -118,7 +118,7 @@ def centred(logits: Any) -> Any:
 
 
 def has_conventional_offset(logits: Any) -> bool:
-    """Whether the offset of the logits is fixed by a convention, so that it carries no information.
+    """Whether the offset of the logits is fixed by a convention, and so carries no information.
 
     This holds for log-probabilities, and for logits (0, z) of two classes.
 

@@ -68,8 +68,8 @@ def warn_of_mean_weight(total: float, n_counted: int, n_samples: int | None = No
     if not low <= mean <= high:
         name = "w" if n_counted == n_samples else "w[w > 0]"
         warn_user(
-            f"The mean of `sample_weight` is {mean:.3g}. A weight is a number of samples, so that "
-            f"these {n_counted} samples count as {total:.3g}; uncertainty depends on the number of "
+            f"The mean of `sample_weight` is {mean:.3g}. A weight is a number of samples, so these "
+            f"{n_counted} samples count as {total:.3g}; uncertainty depends on the number of "
             "samples. If only the proportions of the weights matter, divide them by their mean: "
             f"w / {name}.mean()."
         )

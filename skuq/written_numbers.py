@@ -23,7 +23,7 @@ NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
 HAS_DIGIT = re.compile(r"\d")
 CATEGORIES = 20  # with at most this many distinct numbers, repeated text makes a column categorical
-FEW = 0.05  # in a column of numbers, the largest fraction of non-missing cells that are other texts
+FEW = 0.05  # largest fraction of other texts among the non-missing cells of a column of numbers
 # Words for missing values in any column: the list in the documentation of pandas.
 MISSING_WORDS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}

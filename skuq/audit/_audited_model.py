@@ -87,8 +87,8 @@ def _out_of_fold_proba(
     if len(labels) > 1 and size.min() < 2:
         rare = plain(labels[size.argmin()])
         raise ValueError(
-            f"The class {rare!r} has one sample only, so that cross-validation cannot train on it "
-            "and test on it; add samples, or audit a fitted classifier."
+            f"The class {rare!r} has only one sample, but cross-validation needs two: one to train "
+            "on and one to test on; add samples, or audit a fitted classifier."
         )
     from sklearn.model_selection import StratifiedKFold
 

@@ -69,7 +69,7 @@ class _Columns(NamedTuple):
     proba: list[str]
     groups: list[str]
     classes: list[str]
-    are_given: bool  # whether classes are given; labels are then compared as written, such as 01
+    are_given: bool  # whether classes are given; if so, labels are compared as text: 01 is not 1
     weight: str | None
 
     @property
@@ -307,7 +307,7 @@ def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSu
     for name in dict.fromkeys(column for column, _ in sums):
         written = [value for column, value in sums if column == name and value is not None]
         for value, read in zip(written, table.values_of(written), strict=True):
-            # A word for missing values in a column of numbers remains a group here.
+            # In a column of numbers, a word for missing values is a group of its own here.
             texts[name, value] = as_text(read if read == read else value)
     return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 
@@ -348,8 +348,8 @@ class _LabelCodes:
         for text, meaning in before.items():
             if self._meaning[text] != meaning:
                 raise ValueError(
-                    f"Column {self._label!r} mixes numbers and text, so that {text!r} could be "
-                    "either; write its labels in one form."
+                    f"Column {self._label!r} mixes numbers and text, so it is unclear whether "
+                    f"{text!r} is a number or a text; write its labels in one form."
                 )
 
 

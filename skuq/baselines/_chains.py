@@ -160,6 +160,6 @@ def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
 
 def _posteriors() -> ModuleType:
     with warnings.catch_warnings():
-        # Its classes cause a deprecation warning of tensordict, which does not concern users.
+        # Classes of the library cause a deprecation warning of tensordict, irrelevant to users.
         warnings.simplefilter("ignore", FutureWarning)
         return import_optional("posteriors", extra="sgmcmc")

@@ -179,9 +179,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
                 members[k] = member
             if same := _repeated(members, X):
                 warn_user(
-                    f"{len(same)} of {len(members)} members predict on the training rows what "
-                    f"another one does, whichever rows they are trained on: an ensemble of "
-                    f"{type(estimator).__name__} says little."
+                    f"{len(same)} of {len(members)} members make the same predictions on the "
+                    "training rows as an earlier member, even if each member is trained on "
+                    f"different rows: an ensemble of {type(estimator).__name__} says little about "
+                    "uncertainty."
                 )
         self.members_ = _on_one_graph(members)
         _check_same_classes(self.members_, X, y)
@@ -282,7 +283,8 @@ def _fixed_inside(estimator: Any) -> str:
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):
         inside = unwrap(learner, fitted=False)
-        # Estimators that read a model also have one, such as `skuq.evidential.LogitUncertainty`.
+        # Estimators that only read a model, such as `skuq.evidential.LogitUncertainty`, cannot be
+        # unwrapped, but have an attribute `estimator` as well.
         held = inside.estimator if inside else getattr(learner, "estimator", None)
         if held is None:
             return ""
@@ -320,5 +322,6 @@ def _check_same_classes(members: Sequence[Model], X: Any, y: NDArray[Any]) -> No
     for number, classes in enumerate(known):
         if not np.array_equal(classes, known[0]):
             raise ValueError(
-                f"Members know different classes: number 0 {known[0]}, number {number} {classes}."
+                f"All members must have the same classes, but member 0 has {known[0]} and member "
+                f"{number} has {classes}."
             )

@@ -232,8 +232,9 @@ def audit_bins(
     # compared with the mean confidence. The tails of this sum are at most those of a binomial
     # variable with the same mean (Hoeffding, "On the Distribution of the Number of Successes in
     # Independent Trials", 1956, Theorem 5). Limits and findings therefore hold although the trials
-    # have unequal probabilities. The theorem does not cover counts within one of the expected
-    # number, where limits and findings are approximate: one error where fewer than one is expected.
+    # have unequal probabilities. The theorem does not cover counts that differ by less than one
+    # from the expected number, such as one error where half an error is expected; there, limits and
+    # findings are approximate.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -281,7 +282,7 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The accuracy has the variance of the accuracy of the bin's effective number of predictions.
+    # The simulated accuracy has the variance for the effective number of predictions of the bin.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 

@@ -12,8 +12,8 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from skuq.base import FloatArray
 from skuq.validation import checked_labels
 
-# The rounding of scores depends on the batch. The score of a held-out sample must tie with the
-# score of the same sample in another batch.
+# Relative. The rounding of a score depends on the batch of its sample: scores of one sample in two
+# batches must count as equal.
 ROUNDING = 1e-6
 
 

@@ -329,7 +329,8 @@ def _pairs(samples: _Samples) -> IntArray:
     """Pairs of conditions that enough samples meet, with at least one condition on the inputs."""
     masks = samples.masks.astype(np.float32)
     enough = np.tril(masks @ masks.T >= LEAST)
-    enough[:, samples.n_inputs :] = False  # the scan over bins covers confidence alone
+    # The scan over bins covers conditions on confidence alone.
+    enough[:, samples.n_inputs :] = False
     if samples.n_inputs > MOST_PAIRED:
         alone = np.eye(samples.n_inputs, dtype=bool)
         enough[: samples.n_inputs, : samples.n_inputs] &= alone

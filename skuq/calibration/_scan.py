@@ -22,7 +22,7 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
-MAX_LENGTH = 10  # bins of a run; covers all runs of ten bins, and limits the work for more
+MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for many bins
 # Mirage makes confidence too low, so detecting underconfidence receives most of the error.
 SHARES = {1: 0.8, -1: 0.2}
 DIRECTIONS = {1: "underconfident", -1: "overconfident"}  # by the sign of the gap

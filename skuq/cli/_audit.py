@@ -93,9 +93,8 @@ class _Needed(click.Option):
 )
 @click.option(
     "--classes",
-    help="Labels in the order of the --proba columns; for a single column: both labels, the one "
-    "whose probability it contains last.  [default: labels in names such as p(yes), else sorted "
-    "labels]",
+    help="Labels in the order of the --proba columns; for a single column: both labels, the label "
+    "of this column last.  [default: labels in names such as p(yes), else sorted labels]",
 )
 @click.option(
     "--alpha",
@@ -117,7 +116,7 @@ class _Needed(click.Option):
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
-    help="Probability, at least, that a model within the tolerance passes.",
+    help="A model whose confidence is right within --alpha passes with at least this probability.",
 )
 @click.option("--groups", help="Columns whose groups are audited as well, separated by commas.")
 @click.option(
@@ -131,7 +130,7 @@ class _Needed(click.Option):
 @click.option(
     "--region-alpha",
     type=click.FloatRange(0, 1),
-    help="Tolerated difference within these regions.  [default: the value of --alpha]",
+    help="Tolerated difference within regions of --features.  [default: the value of --alpha]",
 )
 @click.option(
     "--report",
@@ -151,8 +150,8 @@ class _Needed(click.Option):
 def audit(ctx: click.Context, /, **options: Any) -> None:
     """Audit reported confidence against true labels.
 
-    Exit code 0: passed. 10: failed, confidence is wrong by more than the tolerance and chance
-    explain. Any other code: no verdict.
+    Exit code 0: passed. 10: failed, confidence is significantly wrong by more than --alpha.
+    Any other code: no verdict.
 
     The options are for an audit of recorded predictions. The subcommands prove and verify an audit
     of a model without revealing it.

@@ -78,7 +78,8 @@ INDUCING = 200  # default number of inducing points for larger tables
     type=click.IntRange(1),
     default=300,
     show_default=True,
-    help="Effort limit for each row and radius; beyond it, a radius counts as not proven.",
+    help="Limit on the work for each row and radius; if it is reached, the radius counts as not "
+    "proven.",
 )
 @click.option(
     "--inducing",
@@ -252,7 +253,7 @@ def _free_and_constant(
     constant = [index for index in free if X[:, index].min() == X[:, index].max()]
     if constant == free:
         raise InputError(
-            f"{train}: all columns that can change are constant, so that changes cannot be "
+            f"{train}: all columns that can change are constant, so changes cannot be "
             "measured in standard deviations."
         )
     return [index for index in free if index not in constant], constant
@@ -350,7 +351,7 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
             certified_radius=_shown(narrow["certified_radius"], np.floor),
             counterexample_radius=_shown(narrow["counterexample_radius"], np.ceil),
         ).rename(columns=_heading),
-        "A change by the radius of the counterexample changes the class.",
+        "For each row, some change as large as the radius of the counterexample changes the class.",
     )
     return page
 

@@ -105,6 +105,6 @@ def whole_notes(rows: pd.DataFrame) -> list[str]:
     if not broken:
         return []
     return [
-        f"The counterexamples of {broken} rows have fractions in columns of whole numbers (whole = "
-        "no), because rounding them would keep the class."
+        f"The counterexamples of {broken} rows, marked by whole = no, have fractions in columns of "
+        "whole numbers, because rounded counterexamples would keep the class."
     ]

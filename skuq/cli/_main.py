@@ -245,5 +245,7 @@ def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool]) -> NoRetur
     try:
         passed = passes()
     except SystemExit as error:  # its code is not a verdict
-        raise RuntimeError(f"The command ended before its verdict, with {error.code!r}.") from error
+        raise RuntimeError(
+            f"The command ended before its verdict, with exit code {error.code!r}."
+        ) from error
     ctx.exit(PASSED if passed else FAILED)

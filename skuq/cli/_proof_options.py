@@ -93,8 +93,8 @@ def question_options(*, required: bool) -> Wrap:
             "--confidence-level",
             default=0.95,
             type=Probability(none=None),
-            help="Probability, at least, that a model within the tolerance passes; 'none' makes "
-            "no allowance for chance.",
+            help="A model whose confidence is right within --alpha passes with at least this "
+            "probability; 'none' makes no allowance for chance.",
         ),
         option(
             "--level",
@@ -159,7 +159,7 @@ spot_check_options = together(
         type=SHARE,
         default=0.01,
         show_default=True,
-        help="Largest probability of missing that fraction; for level 'predictions'.",
+        help="Largest probability of missing the fraction --false-share; for level 'predictions'.",
     ),
 )
 verifier_options = together(

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     type=SHARE,
     default=0.005,
     show_default=True,
-    help="Largest difference between a proven confidence and the model's, on these data.",
+    help="Largest difference between a proven confidence and the model's, on --data.",
 )
 @click.option(
     "--srs",
@@ -136,7 +136,7 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     say(f"Commitment digest:  {made.digest}")
     say(f"Publish:            {made.folder}")
     say(f"Keep secret:        {made.folder.parent / 'private'}")
-    say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on these data.")
+    say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on --data.")
     if made.uses_ceremony:
         say("Reference string: from the public ceremony.")
     elif given:

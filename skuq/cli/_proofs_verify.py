@@ -175,13 +175,13 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
 
     statement = found.statement
     level = statement["confidence_level"]
-    explained = " and chance explain" if level is not None else ""
-    limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
-    where = "" if found.regions is None else " of all samples and of each region"
+    tested = "significantly " if level is not None else ""
+    limit = f"{tested}wrong by more than alpha = {statement['alpha']:g}"
+    where = "" if found.regions is None else " of all samples or of any region"
     if found.regions is not None and not all(region.could_fail for region in found.regions):
-        where += " with samples enough to fail"
+        where += " with enough samples to fail"
     headline = (
-        f"Passed: confidence is in no bin{where} {limit}."
+        f"Passed: in no bin{where} is confidence {limit}."
         if found.passed
         else f"Failed: confidence is {limit}."
     )
@@ -341,8 +341,8 @@ def revoke(
 @click.option(
     "--allow-supplied-string",
     is_flag=True,
-    help="Accept a certificate whose auditor trusted a different reference string from the "
-    "public ceremony's.",
+    help="Accept a certificate whose auditor trusted a reference string other than that of the "
+    "public ceremony.",
 )
 def check(
     attestation: Path,
@@ -425,7 +425,7 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
             said = "" if could_fail else ": too few samples to fail"
             say(f"region:     {visible(rule)} ({size} samples){said}")
     if record["absent_classes"]:
-        say(f"no labels:  of {zk.shown_classes(record['absent_classes'])} in the audit")
+        say(f"no labels:  the audit had none of {zk.shown_classes(record['absent_classes'])}")
     stable = "the same" if record["robust"] else "NOT the same, too close to call,"
     whose = "the commitment's tolerance" if tolerance is None else f"a tolerance of {tolerance:g}"
     say(f"robust:     the verdict is {stable} at alpha minus and plus {whose}")

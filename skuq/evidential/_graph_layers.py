@@ -208,9 +208,9 @@ class GraphAttention(nn.Module):
                 "bias": torch.zeros(n_heads * n_outputs),
             }
         )
-        # The recorded results come from DGL's layer, which also draws weights that `linear`
-        # replaces. The draw is repeated here, because the initial weights of later layers depend on
-        # it.
+        # DGL's layer, with which the recorded results were made, also draws weights that `linear`
+        # replaces here. They are drawn and discarded, because the draw changes the state of the
+        # random generator, and hence the initial weights of later layers.
         width = n_heads * n_outputs
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
         for name in ("attn_l", "attn_r"):

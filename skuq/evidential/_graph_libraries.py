@@ -72,7 +72,7 @@ def as_node_graph(graph: Any) -> NodeGraph:
     several = isinstance(graph, tuple | list) and len(graph) > 1
     if several and all(_is_of_pyg(one) or _is_of_dgl(one) for one in graph):
         raise TypeError(
-            f"`graph` must be one graph, got {len(graph)}: join them first, with PyG's "
+            f"`graph` must be one graph, got {len(graph)} graphs: join them first, with PyG's "
             "Batch.from_data_list or dgl.batch."
         )
     if isinstance(graph, tuple | list) and len(graph) == 2:
@@ -132,8 +132,8 @@ def _check_ids(edges: Tensor) -> None:
     else:
         return
     raise ValueError(
-        f"`edge_index` must contain integer node ids, got {wrong}. It lists edges; pass an "
-        "adjacency matrix as graph=(adjacency, features)."
+        f"`edge_index` must contain integer node ids, got {wrong}. To use an adjacency "
+        "matrix instead of a list of edges, pass graph=(adjacency, features)."
     )
 
 

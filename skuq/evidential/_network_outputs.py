@@ -79,8 +79,8 @@ def read_layer(
             handle.remove()
     if len(recorded) < position:
         raise ValueError(
-            f"`layer`={layer!r}, but the network evaluated only {len(recorded)} such layers; pass "
-            f"the name of a module instead, one of {_names(network)}."
+            f"`layer`={layer!r} counts layers with a weight matrix, of which the network evaluated "
+            f"only {len(recorded)}; pass the name of a module instead, one of {_names(network)}."
         )
     return logits, _rows(recorded[0], len(logits), layer)
 

@@ -111,8 +111,8 @@ def limits_of(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArr
         row, column = np.argwhere(outside)[0]
         raise ValueError(
             f"Point {row} lies outside the {name} in feature {column}: {X[row, column]:g} is not "
-            f"between {lower[row, column]:g} and {upper[row, column]:g}. `{name}` must be one pair "
-            "(lower, upper) instead of one pair per feature."
+            f"between {lower[row, column]:g} and {upper[row, column]:g}. Limits per feature are "
+            f"passed as `{name}`=(lower, upper) with two arrays, not as one pair per feature."
         )
     return lower, upper
 

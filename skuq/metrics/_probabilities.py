@@ -218,8 +218,8 @@ def _sums(
 
 
 # scikit-learn has both scores (`log_loss`, and from 1.7 on `brier_score_loss` for several classes).
-# The functions below accept columns in any order, name rows that are not probabilities, and are
-# faster for many classes, since they do not build one-hot labels.
+# The functions below accept columns in any order, name invalid rows in their errors, and are faster
+# for many classes, since they do not build one-hot labels.
 
 
 def brier_score(

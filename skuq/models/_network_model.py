@@ -148,10 +148,10 @@ class NetworkModel(HeldOnDevice, Model):
         cut = cut_network(self.module, parameters, inputs[:1024])
         if cut.body is None and parameters in ("auto", "last") and not _moves_all(cut):
             warn_user(
-                f"{type(self.module).__name__} computes something after its last layer "
-                f"({cut.parameters[0].rpartition('.')[0]!r}) that is not a module of an "
-                "nn.Sequential, so the layer cannot be separated, and the whole network is "
-                "evaluated in every step. If this takes too long, let the network end with that "
+                f"{type(self.module).__name__} changes the outputs of its last layer "
+                f"({cut.parameters[0].rpartition('.')[0]!r}) by a computation that is not a module "
+                "of an nn.Sequential, so this layer cannot be separated, and the whole network is "
+                "evaluated in every step. If this takes too long, let the network end with this "
                 "layer."
             )
         return cut

@@ -27,7 +27,7 @@ SMALL_NETWORK = 2**15
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
-_FEWEST_BYTES = 2**20  # smallest limit for a tensor before the work is given up
+_FEWEST_BYTES = 2**20  # if even this limit for a tensor is too large, the work is given up
 
 
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:

@@ -111,8 +111,8 @@ def cut_network(
         if cut is None:
             raise ValueError(
                 f"{type(network).__name__} cannot be cut before its first torch.nn.Linear, because "
-                "what follows it is not the end of an nn.Sequential. Use parameters='last' or "
-                "'all'."
+                "the layers from there on are not the end of an nn.Sequential. Use "
+                "parameters='last' or 'all'."
             )
         return cut
     names = _chosen(None, network, parameters).parameters
@@ -160,7 +160,7 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
     if n_moving < n_weights(network):
         warn_user(
             f"{type(network).__name__} cannot be cut before its first linear layer, so only its "
-            f"last layer moves, {ran[-1]!r}, with {n_moving:,} of {n_weights(network):,} weights. "
+            f"last layer is searched: {ran[-1]!r}, {n_moving:,} of {n_weights(network):,} weights. "
             "Set parameters='last' to silence this warning, or parameters='all' to search all "
             "weights, which each variant copies."
         )

@@ -171,7 +171,9 @@ class QUAMBase(ModelMixin, ABC):
             resolve_device(self.device)  # raises before the training starts
         if X_pool is not None:
             _check_pool(X_pool, search)
-            refuse_ineffective(search, ["pool"], "together with `X_pool`, which is the pool.")
+            refuse_ineffective(
+                search, ["pool"], "with `X_pool`, which is used as the pool instead."
+            )
         return search
 
     def _checked_sample_weight(self, sample_weight: Any, y: Any) -> Any:

@@ -237,7 +237,7 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+        if not look_at(self.estimator).class_weights:  # which change predicted frequencies
             _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
         self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
@@ -353,9 +353,9 @@ def _warn_if_none_fits(found: Found, gamma: float) -> None:
     if least > gamma:
         warn_user(
             f"None of the models found explains the training data within gamma={gamma:.3g} nats "
-            f"per sample, so the range contains the given model only. The best loss is {least:.3g} "
-            "above the given model's, and two standard errors of the losses are "
-            f"{2 * found.standard_error:.3g}. Use a larger `gamma`."
+            f"per sample, so the range contains the given model only. The smallest loss found is "
+            f"{least:.3g} above the given model's (two standard errors of this difference: "
+            f"{2 * found.standard_error:.3g}). Use a larger `gamma`."
         )
 
 

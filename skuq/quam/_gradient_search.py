@@ -192,8 +192,9 @@ class GradientSearch(Search):
         body, module, names = model.cut(parameters, inputs)
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(
-                f"All parameters to be searched are zero ({list(names)}), and step sizes are "
-                "relative to their size. Select different ones with `parameters` of the search."
+                f"All parameters to be searched are zero ({list(names)}). Steps would be zero too, "
+                "because their size is relative to the parameters; select other parameters with "
+                "`parameters` of the search."
             )
         features = inputs if body is None else evaluate(body, inputs, device=device)
         counts = weight > 0

@@ -116,7 +116,8 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # `centre`, because a model that memorises its samples diverges from all models found.
+        # From `centre` instead of the given model: a model that memorises its training samples
+        # diverges from all models found.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":

@@ -207,7 +207,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     if search is None:
         return None
     found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
-    # Weights reduce the power to the power of the effective number of samples.
+    # With weights, the power is that of an audit of the effective number of samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)

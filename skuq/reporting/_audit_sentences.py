@@ -152,7 +152,7 @@ def meaning(figures: Figures) -> list[str]:
         ]
     sentences.append(
         "The audit does not cover inputs unlike those of the reference set, and it assumes that "
-        "the model's predictions for users are made as those for the reference set."
+        "the model predicts for users in the same way as for the reference set."
     )
     # The largest of k probabilities is at least 1 / k, so lower bins are always empty.
     least = 0.0 if figures["classes"] is None else 1 / len(figures["classes"])
@@ -199,8 +199,8 @@ def power(figures: Figures) -> list[str]:
     if few:
         sizes = [f"{bin_range(row)} ({amount(row['count'])})" for row in few]
         sentences.append(
-            "These bins have too few samples (number in brackets) for a finding of too low "
-            f"confidence without their neighbours: {', '.join(sizes)}."
+            "These bins have so few samples (number in brackets) that confidence that is too low "
+            f"in such a bin can be found only together with neighbouring bins: {', '.join(sizes)}."
         )
     if sure:
         sentences.append(

@@ -219,7 +219,8 @@ def overlap_note(n_known: int, n_rows: int) -> str:
     were = "row is" if n_known == 1 else "rows are"
     return (
         f"{n_known} of the {n_rows} held-out {were} also in the training table (with equal values "
-        "or equal ids), and used neither to calibrate nor to measure."
+        f"or equal ids); {'it is' if n_known == 1 else 'they are'} not used to calibrate or to "
+        "measure."
     )
 
 

@@ -66,8 +66,8 @@ LARGEST_MODEL = 10**7  # objects, counted once per reference
 LARGEST_EXPANSION = 100  # bytes in memory per byte of the file
 LARGEST_SCHEMA = 2**26  # bytes of JSON; objects made from it need about twenty times as much memory
 SMALL_MODEL = 2**28  # bytes; smaller models may exceed LARGEST_EXPANSION
-LARGEST_PATTERN = 1_000  # characters, and ways to match all but the unbounded repetition
-UNBOUNDED = 64  # maximum number of repetitions from which on a repetition counts as unbounded
+LARGEST_PATTERN = 1_000  # characters; ways to match the parts that are not unbounded repetitions
+UNBOUNDED = 64  # a part that may repeat this often or more counts as an unbounded repetition
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 

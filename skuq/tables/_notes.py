@@ -168,7 +168,7 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
         return []
     return [
         f"{n_rows} of the {len(unsupported)} held-out rows hold values absent from the training "
-        f"rows: {_listed(unsupported.sum())}. P-values therefore do not count rows with such "
+        f"rows: {_listed(unsupported.sum())}. P-values therefore do not mark rows with such "
         "values as unusual; leave out columns whose values are nearly always new (`drop`)."
     ]
 
@@ -187,8 +187,9 @@ def coverage_notes(n_held: int, coverage: float) -> list[str]:
     if n_held >= needed:
         return []
     return [
-        f"{n_held} held-out rows are too few for a coverage of {coverage:.4g}: prediction sets "
-        f"contain all classes, and intervals all numbers. At least {needed} rows are needed."
+        f"A coverage of {coverage:.4g} needs at least {counted(needed, 'held-out row')}, but there "
+        f"{'is' if n_held == 1 else 'are'} {n_held}: prediction sets therefore contain all "
+        "classes, and intervals all numbers."
     ]
 
 

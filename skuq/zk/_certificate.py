@@ -18,9 +18,9 @@ from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
 MAX_PLACE = 200  # characters
 # Objections to an untrusted reference string, which a reader of a certificate must overrule.
 UNTRUSTED: dict[Trust, str] = {
-    "supplied": "The certificate is about a reference string that is NOT the public ceremony's: "
-    "whoever generated it could have forged the audit. If you trust the auditor to know its "
-    "origin, confirm this (`allow_supplied_string=True`).",
+    "supplied": "The certified audit used a reference string that is NOT the public ceremony's: "
+    "whoever generated this string could have forged the audit. If you trust the auditor to know "
+    "its origin, confirm this (`allow_supplied_string=True`).",
     "test": "The certificate is about a test: anybody could forge its audit.",
 }
 
@@ -89,7 +89,9 @@ def certify(
     if not _is_place(revocations):
         raise ValueError(f"`revocations` must be one line of at most {MAX_PLACE} characters.")
     if out.exists():
-        raise FileExistsError(f"{out} exists already; a certificate is never replaced.")
+        raise FileExistsError(
+            f"{out} exists already, and a certificate is never replaced; choose a new file."
+        )
     # Free text of the provider in the statement is not signed.
     settings = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
     n = audit.statement["n_samples"]

@@ -55,7 +55,7 @@ def version() -> str:
     if installed("ezkl") != VERSION:
         raise ProofSystemError(
             f"Proofs require ezkl {VERSION}, the version for which their circuits were examined, "
-            "but a different version is installed: pip install 'skuq[zk]'."
+            f"but ezkl {installed('ezkl')} is installed; change it with: pip install 'skuq[zk]'."
         )
     return VERSION
 
@@ -192,8 +192,8 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     )
     if not tied:
         raise ProofSystemError(
-            f"The circuit {circuit!r} does not tie its numbers to the commitment, so that a proof "
-            "could use different numbers."
+            f"The circuit {circuit!r} does not tie its numbers to the commitment, so a proof could "
+            "use different numbers."
         )
 
 

@@ -138,7 +138,7 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
     unknown = [label for label in expected if label not in committed]
     if unknown or len(set(expected)) < len(expected):
         raise ValueError(
-            "`absent_classes` must be different classes of the commitment, which are "
+            "`absent_classes` must be distinct classes of the commitment, which has "
             f"{shown_classes(committed)}; got {shown_classes(expected)}."
         )
     present = np.unique(codes)
@@ -152,10 +152,10 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
     unexpected = [label for label in missing if label not in expected]
     if unexpected:
         raise VerificationError(
-            f"None of your {len(codes)} labels is of the committed classes "
-            f"{shown_classes(unexpected)}. With a class that only the model knows, it could split "
-            "one answer into two with half the confidence each. If your data lack this class for a "
-            "good reason, name it (`absent_classes`)."
+            f"None of your {len(codes)} labels is of these committed classes: "
+            f"{shown_classes(unexpected)}. With a class that never occurs, a model could divide "
+            "the probability of one answer between two classes, and report half the confidence. If "
+            "your data lack these classes for a good reason, name them (`absent_classes`)."
         )
     return [label for label in committed if label in expected]
 

@@ -354,8 +354,8 @@ def _prove_predictions(
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
         if record[name] != getattr(statement, name):
             raise ValueError(
-                "The challenge is about other reported confidences, another commitment or other "
-                "reference data; request a challenge to these."
+                "The challenge was drawn for a different commitment, different reference data or "
+                "different reported confidences; ask the auditor for a challenge to this audit."
             )
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")
@@ -385,13 +385,17 @@ def _check_parameters(
     if confidence_level is not None and not 0 < confidence_level < 1:
         raise ValueError(f"`confidence_level` must be in (0, 1) or None, got {confidence_level}.")
     if n_samples < max(2, n_bins):
-        raise ValueError(f"{n_samples} reference samples are too few for {n_bins} bins.")
+        raise ValueError(
+            f"n_bins={n_bins} needs at least {max(2, n_bins)} reference samples, got {n_samples}."
+        )
 
 
 def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
     """Raise if the audit cannot be proven at level "verdict"."""
     if not committed.shape.n_pads:
-        raise ValueError('level="verdict" needs a commitment with verdict_samples; commit again.')
+        raise ValueError(
+            'level="verdict" needs a commitment made with verdict_samples; commit again.'
+        )
     if abs(1000 * statement.alpha - round(1000 * statement.alpha)) > 1e-9:
         raise ValueError(
             f'At level="verdict" alpha must be a multiple of 0.001, got {statement.alpha}.'

@@ -147,8 +147,8 @@ def load_commitment(folder: str | Path) -> Commitment:
     made = check_versions(field(record, "versions", dict, COMMITMENT), COMMITMENT)
     if made != backend.version():
         raise VerificationError(
-            "The commitment was made with a different version of ezkl from the installed "
-            f"{backend.version()}; proofs are valid for one version only."
+            f"The commitment was not made with ezkl {backend.version()}, which is installed here; "
+            "proofs are valid for one version only."
         )
     for name, kind in ENTRIES.items():
         field(record, name, kind, COMMITMENT)
@@ -190,7 +190,7 @@ def _check_numbers(record: dict[str, Any]) -> None:
     check_entries(record["agreement"], AGREEMENT, COMMITMENT)
     for name in BUDGETS:
         if not 1 <= record[name] <= MAX_PROOFS:
-            raise VerificationError(f"{COMMITMENT}: {name} is impossible.")
+            raise VerificationError(f"{COMMITMENT}: the value of {name!r} is impossible.")
 
 
 def _check_digests(record: dict[str, Any], shape: Architecture) -> None:

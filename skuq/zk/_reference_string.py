@@ -85,7 +85,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
     if allow_test_string:
         return "test"
     raise VerificationError(
-        "The structured reference string is not that of the public ceremony, so that whoever "
+        "The structured reference string is not that of the public ceremony, so whoever "
         "generated it could have forged these proofs. If you trust its origin, supply a copy "
         "(`srs`) from the ceremony, or from the auditor who generated it, never from the provider. "
         "For a test, allow this string (`allow_test_string=True`)."
@@ -98,7 +98,9 @@ def check_ends(path: Path, log_rows: int) -> None:
     points = _g1_points(data, first=0, count=1)
     generator, tau = _g2_points(data)
     if points != [G1_GENERATOR] or generator != G2_GENERATOR:
-        raise VerificationError("The structured reference string has other generators.")
+        raise VerificationError(
+            "The structured reference string does not have the standard generators of BN254."
+        )
     if not on_g2(tau):
         raise VerificationError(
             "The structured reference string is degenerate: its last point is not in the group G2."

@@ -139,7 +139,10 @@ def choose_regions(
         raise ValueError(f"`min_samples` must be at least 1, got {min_samples}.")
     out = Path(out)
     if out.exists():
-        raise FileExistsError(f"{out} exists already; the regions of an audit are chosen once.")
+        raise FileExistsError(
+            f"{out} exists already, and the regions of an audit are chosen only once; for another "
+            "audit, choose a new file."
+        )
     values, gaps = finite_columns(X, "X"), finite(gap, "gap")
     check_same_length(X=values, gap=gaps)
     model = DecisionTreeRegressor(
@@ -151,8 +154,8 @@ def choose_regions(
     regions = Regions(_tree(model.fit(values, gaps).tree_, 0, values))
     if regions.tree is None:
         raise ValueError(
-            f"No two regions were found in {len(values)} samples: the gap is the same everywhere, "
-            f"or min_samples={min_samples} is too large."
+            f"No two regions were found in {len(values)} samples: the gap between accuracy and "
+            f"confidence is the same everywhere, or min_samples={min_samples} is too large."
         )
     write_json(out, {"kind": KIND, "format": FORMAT, "tree": regions.tree})
     return regions

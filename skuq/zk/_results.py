@@ -279,8 +279,8 @@ def region_notes(regions: list[RegionAudit] | None) -> list[str]:
     small = [f"{region.rule} ({region.n_samples})" for region in regions if not region.could_fail]
     if small:
         notes.append(
-            "These regions have too few samples to fail, so that their verdicts are not "
-            f"informative: {'; '.join(small)}."
+            "These regions have too few samples to fail, so their verdicts are not informative: "
+            f"{'; '.join(small)}."
         )
     return notes
 
@@ -365,7 +365,7 @@ def notes_of(
         f"provider states without proof (tolerance {committed.tolerance:g}).",
     ]
     if not robust:
-        named = "that tolerance" if tolerance is None else f"the tolerance of {tolerance:g}"
+        named = f"the tolerance of {committed.tolerance if tolerance is None else tolerance:g}"
         notes.append(f"The verdict would change at alpha minus or plus {named}.")
     notes.append("An audit does not cover inputs that the reference data do not cover.")
     return notes
@@ -413,8 +413,9 @@ def joint_verdict(
         raise VerificationError("Two of the audits are about the same reference data.")
     if audits[0].statement["confidence_level"] != each:
         raise VerificationError(
-            f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
-            f"{len(audits)} audits, but they have {audits[0].statement['confidence_level']}."
+            f"For a joint confidence level of {confidence_level:g}, each of {len(audits)} audits "
+            f"needs a confidence level of {each:g}, but they have "
+            f"{audits[0].statement['confidence_level']}."
         )
     absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
     if any(label not in absent for label in absent_classes):
@@ -426,6 +427,6 @@ def joint_verdict(
     if unexpected:
         raise VerificationError(
             f"No group has labels of the classes {shown_classes(unexpected)}. If you expect this, "
-            "name the classes (`absent_classes`)."
+            "name these classes (`absent_classes`)."
         )
     return all(audit.passed for audit in audits)

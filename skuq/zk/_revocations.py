@@ -93,7 +93,9 @@ def revoke(
         check_issued(record, "revocations")
         revoked |= set(_digests(record, Path(previous)))
     if out.exists() and (previous is None or not is_within(out, previous)):
-        raise FileExistsError(f"{out} exists already; to replace a list, continue it (`previous`).")
+        raise FileExistsError(
+            f"{out} exists already; to add to this list, pass it as `previous` too."
+        )
     for certificate in certificates:
         named = str(certificate)
         if not is_digest(named):
@@ -112,8 +114,8 @@ def check_not_revoked(certificate: str, record: Mapping[str, Any], path: Path, p
         raise VerificationError("The certificate was revoked.")
     if time_of(listed["issued"]) < time_of(record["issued"]):
         raise VerificationError(
-            "The list of revoked certificates is older than the certificate, which it cannot "
-            "contain; get a newer list from the auditor."
+            "The list of revoked certificates is older than the certificate, and so cannot contain "
+            "it; get a newer list from the auditor."
         )
 
 

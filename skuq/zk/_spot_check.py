@@ -79,7 +79,10 @@ def challenge(
         "nonce": secrets.token_hex(16),
     }
     if Path(out).exists():
-        raise FileExistsError(f"{out} exists already; each audit is challenged once.")
+        raise FileExistsError(
+            f"{out} exists already, and each audit is challenged only once; for another audit, "
+            "choose a new file."
+        )
     write_json(Path(out), record)
     return Path(out)
 
@@ -149,15 +152,17 @@ def check_challenge(
     for name in ("commitment_digest", "reference_digest"):
         if record[name] != getattr(statement, name):
             raise VerificationError(
-                "The challenge was about a different commitment or different reference data; they "
-                "must not change after the challenge."
+                "The challenge was drawn for a different commitment or different reference data; "
+                "neither may change after the challenge."
             )
     if statement.reported_digest != reported or record["reported_digest"] != reported:
         raise VerificationError(
-            "The reported confidences are not those that the challenge answered."
+            "The reported confidences differ from those for which the challenge was drawn."
         )
     if statement.nonce != record["nonce"]:
-        raise VerificationError("The audit answers another challenge; it may be an older one.")
+        raise VerificationError(
+            "The audit answers a different challenge from yours; it may be an older audit."
+        )
 
 
 def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) -> IntegerPredictions:
@@ -202,7 +207,8 @@ def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[s
     within = f", in each region at least {k} or all" if has_regions else ""
     return [
         f"{n_proven} of {n} reported predictions were proven, chosen after all were fixed"
-        f"{within}. A fraction of false reports would be missed with this probability: {missed}.",
-        "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
-        "twice that fraction, or a whole bin with fewer predictions.",
+        f"{within}. If this fraction of the reports were false, it would go unnoticed with the "
+        f"probability in brackets: {missed}.",
+        "A smaller fraction of false reports may go unnoticed. A fraction f can hide an expected "
+        "calibration error of up to 2 f, or a whole bin whose share of the predictions is below f.",
     ]

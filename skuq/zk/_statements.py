@@ -242,7 +242,8 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
         raise VerificationError(f"{where} is about a different commitment from the published one.")
     if made != backend.version():
         raise VerificationError(
-            f"{where} was made with a different version of ezkl from {backend.version()}."
+            f"{where} was not made with ezkl {backend.version()}, which is installed here; proofs "
+            "are valid for one version only."
         )
     impossible = statement.impossible(committed)
     if impossible is not None:
@@ -411,6 +412,8 @@ def encoded(
         raise ValueError(f"Labels must have shape (n_samples,), got {labels.shape}.")
     rows, codes = encoding.encode(X), codes_of(labels, classes, "y")
     if len(rows) != len(codes):
-        raise ValueError(f"There are {len(rows)} inputs and {len(codes)} labels.")
+        raise ValueError(
+            f"Each input needs one label, but there are {len(rows)} inputs and {len(codes)} labels."
+        )
     region = np.zeros(len(rows), np.int64) if regions is None else regions.assign(X)
     return ReferenceData(rows, codes, region)

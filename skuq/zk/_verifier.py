@@ -64,7 +64,9 @@ def make_keys(
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
-        raise VerificationError(f"The circuit {circuit!r} does not fit into its size.")
+        raise VerificationError(
+            f"The circuit {circuit!r} needs more rows than the committed size allows."
+        )
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
     key = folder / f"{circuit}.vk"
@@ -228,8 +230,8 @@ class Verifier:
             self._lengths[circuit] = length
         if length != self._lengths[circuit]:
             raise VerificationError(
-                f"The proof of {part!r} has {length} bytes, but others of its circuit have "
-                f"{self._lengths[circuit]}."
+                f"The proof of {part!r} has {length} bytes, but earlier proofs of the same circuit "
+                f"have {self._lengths[circuit]}."
             )
 
 

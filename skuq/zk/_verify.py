@@ -162,8 +162,8 @@ def verify(
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if list(classes) != committed.classes.tolist():
         raise VerificationError(
-            "The commitment is about other classes than yours: "
-            f"{shown_classes(committed.classes.tolist())}."
+            "`classes` must be the classes of the commitment, in the same order: "
+            f"{shown_classes(committed.classes.tolist())}; got {shown_classes(list(classes))}."
         )
     names = check_manifest(bundle)
     statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
@@ -271,7 +271,10 @@ def check(
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty text.")
     if (certificate is None) != (auditor is None):
-        raise ValueError("`certificate` and `auditor`, whose key signed it, belong together.")
+        raise ValueError(
+            "Pass both `certificate` and `auditor`, the key of the auditor who signed it, or "
+            "neither."
+        )
     if certificate is None and (revoked is not None or allow_supplied_string):
         raise ValueError("`revoked` and `allow_supplied_string` need a `certificate`.")
     own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}
@@ -294,7 +297,9 @@ def check(
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
     if statement.nonce != nonce:
-        raise VerificationError("The attestation answers another nonce; it may be an older one.")
+        raise VerificationError(
+            "The attestation answers a different nonce from yours; it may be an older attestation."
+        )
     label, confidence = statement.label, statement.confidence
     try:
         rows = committed.encoding.encode(values[None])
@@ -327,7 +332,7 @@ def _check_tolerance(tolerance: float | None, committed: Commitment, level: str)
     if level == "verdict" and tolerance > committed.tolerance:
         raise VerificationError(
             f"The verdict is proven for a tolerance of {committed.tolerance:g}, but you asked for "
-            f"{tolerance:g}."
+            f"a tolerance of {tolerance:g}."
         )
 
 
@@ -409,7 +414,9 @@ def _verify_predictions(
     n, k = len(data.rows), statement.n_proven
     if k < needed:
         where = "" if statement.regions is None else " in each region"
-        raise VerificationError(f"{k} predictions were proven{where}, {needed} of {n} are needed.")
+        raise VerificationError(
+            f"Only {k} of {n} predictions were proven{where}, but {needed} are needed."
+        )
     found = read_reports(bundle, statement, shape.widths[-1])
     chosen = chosen_rows(statement, data.region, k)
     size = shape.rows_of("predictions")

@@ -295,7 +295,7 @@ def test_what_was_found_is_told_with_the_settings_that_found_it():
 
 def test_a_class_of_a_single_sample_cannot_be_cross_validated():
     X, y = np.random.default_rng(0).normal(size=(40, 2)), np.repeat([0, 1, 2], [20, 19, 1])
-    with pytest.raises(ValueError, match=r"The class .*2.* has one sample only"):
+    with pytest.raises(ValueError, match=r"The class .*2.* has only one sample"):
         CalibrationAuditor(LogisticRegression()).fit(X, y)
 
 

@@ -146,7 +146,7 @@ def test_members_that_know_different_classes_are_refused(iris):
     X, y = iris
     members = [LogisticRegression().fit(X, y), LogisticRegression().fit(X, y + 1)]
     rows = y > 0  # labels that both know
-    with pytest.raises(ValueError, match=r"different classes: number 0 \[0 1 2\], number 1 \[1 2"):
+    with pytest.raises(ValueError, match=r"member 0 has \[0 1 2\] and member 1 has \[1 2"):
         DeepEnsembleClassifier(members=members).fit(X[rows], y[rows])
 
 
@@ -189,7 +189,9 @@ def test_members_with_randomness_see_all_rows(iris):
 
 
 def test_members_that_are_the_same_whatever_they_see_are_a_warning(iris):
-    with pytest.warns(UserWarning, match="2 of 3 members predict on the training rows what"):
+    with pytest.warns(
+        UserWarning, match="2 of 3 members make the same predictions on the training rows"
+    ):
         DeepEnsembleClassifier(DummyClassifier(), n_members=3).fit(*iris)
 
 

@@ -152,7 +152,7 @@ def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(checke
     assert not [path for path in folder.rglob("*") if path.suffix in {".pk", ".npz"}]
     lines = told.splitlines()
     assert lines[0].startswith("Reference string: TEST ONLY")
-    assert lines[2].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
+    assert lines[2].startswith("Passed: in no bin is confidence significantly wrong by more than")
     facts = [line.split() for line in lines[4:10]]
     assert facts[:2] == [["classes", "0,", "1,", "2"], ["absent", "classes", "none"]]
     assert facts[2:] == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
@@ -214,7 +214,10 @@ def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
         (["--confidence-level", 0.9], "confidence_level=0.95, but you asked for 0.9"),
         (["--confidence-level", "none"], "confidence_level=0.95, but you asked for None"),
         (["--level", "verdict"], "level=bins, but you asked for verdict"),
-        (["--classes", "0,2,1"], "other classes than yours: 0, 1, 2"),
+        (
+            ["--classes", "0,2,1"],
+            "--classes must be the classes of the commitment, in the same order: 0, 1, 2",
+        ),
     ],
 )
 def test_what_was_not_asked_for_is_rejected(auditor, options, message):
@@ -298,14 +301,14 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     answer = tmp_path / "challenge.json"
     drawn = ["challenge", "--audit", tmp_path / "sent", *reference("published"), "--out"]
     assert run(*drawn, answer).exit_code == 0
-    unusable(run(*drawn, answer), "challenged once")
+    unusable(run(*drawn, answer), "challenged only once")
     second = run(*given, "--challenge", answer)
     assert (second.exit_code, second.output) == (0, "")
     question = ["--alpha", 0, "--confidence-level", "none", "--bins", 2]
     question += ["--level", "predictions"]
     options = ["--challenge", answer, *question, "--false-share", 0.5]
     unproven = verify("--challenge", answer, *question, audit=tmp_path / "sent")
-    rejected(unproven, "3 predictions were proven, 20 of 20 are needed")
+    rejected(unproven, "Only 3 of 20 predictions were proven, but 20 are needed")
     found = verify(*options, "--error", 0.2, audit=tmp_path / "sent")
     assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
@@ -318,7 +321,7 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     own = tmp_path / "own.json"
     assert run(*drawn, own).exit_code == 0
     other = verify("--challenge", own, *question, audit=tmp_path / "sent")
-    rejected(other, "answers another challenge")
+    rejected(other, "answers a different challenge")
 
 
 def test_a_challenge_needs_reported_confidences(auditor, tmp_path):
@@ -373,7 +376,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     told = done("revoke", "--sign", "auditor.pem", "--out", listed)
     assert told == f"Revoked certificates: {listed}\n"
     assert "not compared" not in done(*compared)
-    unusable(run("revoke", "--sign", "auditor.pem", "--out", listed), "continue it (--previous)")
+    unusable(run("revoke", "--sign", "auditor.pem", "--out", listed), "pass it as --previous too")
     onwards = ["revoke", "--sign", "auditor.pem", "--previous", listed, "--out", listed]
     done(*onwards, "--certificate", certified[1], "--digest", "0" * 64)
     rejected(run(*compared), "was revoked")
@@ -388,7 +391,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
         "verification_error": "The attestation is about another input."
     }
     given += ["--values", values]
-    rejected(run(*given, "--nonce", "case 13"), "another nonce")
+    rejected(run(*given, "--nonce", "case 13"), "a different nonce")
     record = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     record["statement"]["confidence"] -= 1
     (tmp_path / "a.json").write_text(json.dumps(record), encoding="utf-8")
@@ -506,7 +509,7 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
         (["--commitment", "model"], "--commitment: pass the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
         (["--jobs", 0], "--jobs must be a number of processes, or -1 for all cores"),
-        (["--level", "verdict"], "needs a commitment with verdict_samples"),
+        (["--level", "verdict"], "needs a commitment made with verdict_samples"),
         (["--challenge", "ref.csv"], "--challenge requires --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
         (["--alpha", 0.1], "holds another audit"),
@@ -554,7 +557,7 @@ def test_no_older_result_stays_where_the_command_fails(auditor, tmp_path):
     for more, message in (
         (["--certificate", certificate, "--sign", "ref.csv"], "is never replaced"),
         (["--certificate", tmp_path / "new.json"], "must be used together"),
-        (["--classes", "other"], "other classes"),
+        (["--classes", "other"], "--classes must be the classes of the commitment"),
     ):
         old.write_text('{"passed": true}', encoding="utf-8")
         assert message in verify("--json", old, *more).stderr

@@ -701,8 +701,8 @@ def test_pipes_are_refused_in_one_line(folder):
 
 
 def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):
-    assert "At least 99 rows are needed." in quantify("--coverage", ".99", *METHOD).stdout
-    assert "are needed" not in quantify("--coverage", ".9", *METHOD).stdout
+    assert "needs at least 99 held-out rows" in quantify("--coverage", ".99", *METHOD).stdout
+    assert "needs at least" not in quantify("--coverage", ".9", *METHOD).stdout
 
 
 @pytest.mark.parametrize(

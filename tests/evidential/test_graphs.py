@@ -180,7 +180,7 @@ def test_pyg_edges_to_no_node_are_refused(pyg, edge, message):
 def test_several_graphs_are_refused(pyg, dgl, container):
     given = pyg.data.Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
     for graphs in ([given] * 2, [given] * 3, [dgl.graph(([0], [1]))] * 2):
-        message = f"must be one graph, got {len(graphs)}: join them first"
+        message = f"must be one graph, got {len(graphs)} graphs: join them first"
         with pytest.raises(TypeError, match=message):
             as_node_graph(container(graphs))
 

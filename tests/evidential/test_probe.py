@@ -272,7 +272,7 @@ def test_wrong_data_is_refused(change, message):
 
 
 def test_layer_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="evaluated only 1 such layers"):
+    with pytest.raises(ValueError, match="evaluated only 1"):
         new_probe(logistic(), layer=-3).fit(X, Y)
 
 

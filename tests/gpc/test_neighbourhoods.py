@@ -96,7 +96,7 @@ BAD = [
     ({"radius": 1, "domain": ([0, 0, 0.1], 1)}, "Point 1 lies outside the domain in feature 2"),
     (
         {"radius": 1, "domain": [(0, 0, 0), (1, 0.1, 1)]},
-        r"pair \(lower, upper\) instead of one pair per feature",
+        r"=\(lower, upper\) with two arrays, not as one pair per feature",
     ),
     ({"radius": 1, "features": []}, "`features`"),
     ({"radius": 1, "features": [3]}, "at least one of the 3 features"),

@@ -372,7 +372,7 @@ def test_last_layer_of_a_network_moves_that_cannot_be_cut_before_its_first_linea
     network, X, n_moved = UNCUT[name]
     with pytest.raises(ValueError, match=r"cannot be cut before .* Use parameters='last' or"):
         cut_network(network.eval(), "linear", X)
-    with pytest.warns(UserWarning, match="only its last layer moves, '.*', with .* weights"):
+    with pytest.warns(UserWarning, match="only its last layer is searched: '.*', .* weights"):
         found = cut_network(network, "auto", X)
     assert len(found.parameters) == n_moved
     torch.testing.assert_close(found.module(found.body(X)), network(X))
@@ -389,7 +389,7 @@ def test_all_weights_move_where_the_last_layer_is_all_or_a_small_network_begins_
     monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 44)
     assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 4)).parameters) == 4
     monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 43)
-    with pytest.warns(UserWarning, match="'last', with 18 of 43 weights"):
+    with pytest.warns(UserWarning, match="'last', 18 of 43 weights"):
         assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 4)).parameters) == 2
 
 

@@ -201,7 +201,7 @@ def test_all_weights_move_on_request_alone(linear, kind, factor):
     X, y = linear[0][:40], linear[1][:40]
     torch.manual_seed(0)
     network = Functional(factor)
-    with pytest.warns(UserWarning, match=r"only its last layer moves, 'last', with 12 of") as said:
+    with pytest.warns(UserWarning, match=r"only its last layer is searched: 'last', 12 of") as said:
         quam = QUAMClassifier(network, search=kind(n_steps=3), random_state=0).fit(X, y)
     uncut = [each for each in said if "evaluated in every step" in str(each.message)]
     assert len(uncut) == (factor != 1)

@@ -153,5 +153,5 @@ def test_captions_of_many_classes_that_were_all_predicted_right():
     model = TableModel("logistic").fit(table, "label")
     page = " ".join(table_report(model, model.predict(table), model.count(table)).html().split())
     assert "true class: of 12, the 10 with the lowest coverage. The nominal" in page
-    assert "All held-out predictions are right, so that scores cannot be compared." in page
+    assert "All held-out predictions are right, so scores cannot be compared." in page
     assert "Rows are counted from 1." in page

@@ -1101,8 +1101,9 @@ def test_it_is_said_when_nothing_can_be_excluded(coverage, fewest):
     assert np.isinf(conformal_limit(np.arange(fewest - 1.0), coverage))
     assert coverage_notes(fewest, coverage) == []
     (note,) = coverage_notes(fewest - 1, coverage)
-    assert note.startswith(f"{fewest - 1} held-out rows are too few")
-    assert note.endswith(f"At least {fewest} rows are needed.")
+    rows = "1 held-out row" if fewest == 1 else f"{fewest} held-out rows"
+    assert note.startswith(f"A coverage of {coverage} needs at least {rows}, but there are ")
+    assert f" {fewest - 1}: prediction sets therefore contain all classes" in note
 
 
 def test_a_part_of_a_nameless_index_numbers_the_rows_too():

@@ -56,7 +56,7 @@ def test_a_prediction_for_another_input_or_nonce_fails(run):
         check(run.attestation, run.honest, x=run.X_ref[0] + 1e-9, nonce="mine", **TEST)
     with pytest.raises(VerificationError, match="about another input"):
         check(run.attestation, run.honest, x=run.X_ref[:1], nonce="mine", **TEST)
-    with pytest.raises(VerificationError, match="answers another nonce; it may be an older one"):
+    with pytest.raises(VerificationError, match="answers a different nonce from yours"):
         check(run.attestation, run.honest, x=run.X_ref[0], nonce="yours", **TEST)
     with pytest.raises(VerificationError, match="different commitment from the published one"):
         check(run.attestation, run.dishonest, x=run.X_ref[0], nonce="mine", **TEST)
@@ -91,7 +91,7 @@ FLIPPED = "|".join(
         "unknown entry",
         "has format",
         "unknown level",
-        "different version of ezkl",
+        "not made with ezkl",
         "the version of (skuq|ezkl) is malformed",
         "about a different commitment",
         "is impossible",
@@ -149,7 +149,7 @@ ATTESTATIONS = {
     "commitment": ("about a different commitment", attested("commitment_digest", "0" * 64)),
     "level": ("unknown level", attested("level", "bins")),
     "format": ("has format 1", attested("format", 1)),
-    "versions": ("different version of ezkl", attested("versions", {"ezkl": "0.0.1", "skuq": "0"})),
+    "versions": ("not made with ezkl", attested("versions", {"ezkl": "0.0.1", "skuq": "0"})),
     "versions no record": (WRONG_TYPE, attested("versions", [])),
     "versions null": (WRONG_TYPE, attested("versions", None)),
     "other skuq": (NOT_HELD, attested("versions", {"ezkl": backend.version(), "skuq": "0"})),

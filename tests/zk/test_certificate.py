@@ -317,10 +317,10 @@ def test_a_list_is_continued_and_never_begun_anew(auditor, monkeypatch):
     path = auditor.sign()
     listed = auditor.revoke(path)
     before = listed.read_bytes()
-    with pytest.raises(FileExistsError, match="to replace a list, continue it"):
+    with pytest.raises(FileExistsError, match="to add to this list"):
         auditor.revoke()
     other = auditor.revoke(name="other.json")
-    with pytest.raises(FileExistsError, match="to replace a list, continue it"):
+    with pytest.raises(FileExistsError, match="to add to this list"):
         auditor.revoke(previous=other)
     assert listed.read_bytes() == before
     at(monkeypatch, 100)  # the previous list may have expired
@@ -397,5 +397,5 @@ def test_a_client_demands_a_certificate_of_the_commitment(exchange, auditor, tmp
     failed = auditor.sign("failed.json", found._replace(passed=False))
     with pytest.raises(VerificationError, match="audit failed"):
         check(exchange.attestation, exchange.public, **given, **{**demanded, "certificate": failed})
-    with pytest.raises(ValueError, match="belong together"):
+    with pytest.raises(ValueError, match="Pass both `certificate`"):
         check(exchange.attestation, exchange.public, **given, certificate=path)

@@ -105,7 +105,7 @@ def test_an_audit_of_predictions_waits_for_its_challenge(run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: {**c, "reported_digest": "0" * 64}, "is about other reported confidences"),
+        (lambda c: {**c, "reported_digest": "0" * 64}, "different reported confidences"),
         (
             lambda c: {name: value for name, value in c.items() if name != "nonce"},
             "lacks the entry 'nonce'",
@@ -143,8 +143,11 @@ def test_a_challenge_needs_reported_confidences(run, tmp_path):
         ({"level": "verdict", "alpha": 0.0505}, "must be a multiple of 0.001, got 0.0505"),
         ({"X_ref": np.full((N, 2), 1e6)}, "Feature 0 is 1e.06 in row 0, outside the committed"),
         ({"y_ref": ["w"] * N}, r"not among the classes: \['w'\] not in \['x', 'y', 'z'\]"),
-        ({"y_ref": ["x"]}, f"There are {N} inputs and 1 labels"),
-        ({"X_ref": np.zeros((1, 2)), "y_ref": ["x"]}, "1 reference samples are too few for 4"),
+        ({"y_ref": ["x"]}, f"there are {N} inputs and 1 labels"),
+        (
+            {"X_ref": np.zeros((1, 2)), "y_ref": ["x"]},
+            "n_bins=4 needs at least 4 reference samples, got 1",
+        ),
     ],
 )
 def test_an_audit_that_cannot_be_made_fails(run, tmp_path, settings, message):

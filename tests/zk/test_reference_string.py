@@ -108,10 +108,10 @@ def attacks():
     powers, lagrange, end = 4, 4 + 64 * N, 4 + 128 * N
     other = stored(affine(multiply(5, G)))
     return {
-        "both points of G2 at infinity": (end, bytes(256), "other generators"),
+        "both points of G2 at infinity": (end, bytes(256), "standard generators"),
         "last point at infinity": (end + 128, bytes(128), "degenerate"),
         "last point not on the curve": (end + 128, b"\x01", "degenerate"),
-        "another generator": (powers, other, "other generators"),
+        "another generator": (powers, other, "standard generators"),
         "another power": (powers + 64 * 3, other, "the powers of one number"),
         "another last power": (powers + 64 * (N - 1), other, "the powers of one number"),
         "another Lagrange point": (lagrange + 64 * 2, other, "do not match its powers"),
@@ -127,7 +127,7 @@ def test_a_made_up_string_does_not_have_the_form(made, known, tmp_path, attack):
     path = edited(made, tmp_path, position, data)
     with pytest.raises(VerificationError, match=message):
         check_form(path, LOG_ROWS)
-    if message in ("other generators", "degenerate"):
+    if message in ("standard generators", "degenerate"):
         with pytest.raises(VerificationError, match=message):
             check_ends(path, LOG_ROWS)
 

@@ -79,7 +79,7 @@ def test_chosen_regions_have_short_thresholds_and_enough_samples(tmp_path, offse
     worst = int(np.argmax(means))
     assert (inside == (region == worst)).mean() > 0.98
     assert max(len(repr(step[1])) for step in (found.tree, found.tree[2] or found.tree[3])) < 14
-    with pytest.raises(FileExistsError, match="chosen once"):
+    with pytest.raises(FileExistsError, match="chosen only once"):
         choose_regions(X, gap, out)
 
 
@@ -90,7 +90,7 @@ def test_chosen_regions_have_short_thresholds_and_enough_samples(tmp_path, offse
         ({"max_regions": 65}, "`max_regions` must be from 2 to 64"),
         ({"min_samples": 0}, "`min_samples` must be at least 1"),
         ({"min_samples": 30}, "No two regions"),
-        ({"gap": np.zeros(40)}, "the gap is the same everywhere"),
+        ({"gap": np.zeros(40)}, "confidence is the same everywhere"),
         ({"gap": np.zeros(39)}, "one row per sample"),
         ({"gap": np.full(40, math.nan)}, "`gap` must be finite"),
         ({"X": np.full((40, 1), math.inf)}, "`X` must be finite"),
@@ -354,7 +354,6 @@ def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
     )
     assert found.passed
     assert [region.could_fail for region in found.regions] == [False, True]
-    assert (
-        "too few samples to fail, so that their verdicts are not informative: income <= 0.5 (2)."
-        in (" ".join(found.notes))
+    assert "too few samples to fail, so their verdicts are not informative: income <= 0.5 (2)." in (
+        " ".join(found.notes)
     )

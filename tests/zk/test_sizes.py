@@ -54,7 +54,7 @@ def test_a_verifier_builds_no_more_than_the_largest_number_of_blocks(tmp_path, m
     monkeypatch.setattr(backend, "compile_circuit", never)
     shape = Architecture((2, 60, 2), 20, 3, 200, 0, 4, 13, {"bins": 120}, {"bins": 3})
     constants = [np.arange(np.prod(s)).reshape(s) for s in shape.shapes]
-    with pytest.raises(VerificationError, match="does not fit into its size"):
+    with pytest.raises(VerificationError, match="needs more rows than the committed size"):
         make_keys(tmp_path, "bins", shape, constants, tmp_path / "srs", "")
 
 

@@ -166,7 +166,7 @@ def test_the_limits_of_what_is_possible_are_accepted(level, name, value):
         ("format", FORMAT - 1, f"expected {FORMAT}"),
         ("level", "nothing", "unknown level"),
         ("commitment_digest", "00" * 32, "different commitment from the published one"),
-        ("versions", {"ezkl": "23.0.6", "skuq": "0.1"}, "different version of ezkl"),
+        ("versions", {"ezkl": "23.0.6", "skuq": "0.1"}, "not made with ezkl"),
     ],
 )
 def test_a_statement_of_something_else_is_refused(name, value, message):

@@ -268,7 +268,7 @@ def test_a_context_depends_on_the_statement_and_on_the_part():
     [
         ([1, 7], r"labels that are not among the classes: \[7\]"),
         ([[0, 1]], r"Labels must have shape \(n_samples,\), got \(1, 2\)"),
-        ([0], "There are 2 inputs and 1 labels"),
+        ([0], "there are 2 inputs and 1 labels"),
     ],
 )
 def test_labels_that_do_not_fit_are_an_error(y, message):

@@ -90,7 +90,7 @@ NAMED = {
     "reference_digest": "reference_digest|other reference data",
     "commitment_digest": "commitment_digest|different commitment",
     "level": "level|entry '(pads|n_proven)'",
-    "versions": f"versions|entry 'skuq'|different version of ezkl|{NOT_HELD}",
+    "versions": f"versions|entry 'skuq'|not made with ezkl|{NOT_HELD}",
 }
 
 
@@ -276,7 +276,7 @@ CHUNKS = {
         lambda w, b: edit_proof(b / CHUNK, lambda p: p + bytes(32)),
     ),
     "another length": (
-        "but others of its circuit",
+        "but earlier proofs of the same circuit",
         lambda w, b: edit_proof(b / NEXT, lambda p: p + bytes(1)),
     ),
     "head of a proof": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: p[:64])),
@@ -381,19 +381,19 @@ def report_raw(bundle, text):
 
 REPORTS = {
     "changed": (
-        "not those that the challenge answered",
+        "differ from those for which the challenge was drawn",
         lambda w, b: report(b, 0, confidence=9000, stated=False),
     ),
     "changed and stated": (
-        "not those that the challenge answered",
+        "differ from those for which the challenge was drawn",
         lambda w, b: report(b, 0, confidence=9000),
     ),
     "other label": (
-        "not those that the challenge answered",
+        "differ from those for which the challenge was drawn",
         lambda w, b: report(b, 0, label=(read_json(b / REPORTED)["label"][0] + 1) % 3),
     ),
     "nonce": (
-        "answers another challenge",
+        "answers a different challenge",
         lambda w, b: changed(b / "statement.json", nonce="0" * 32),
     ),
     "fewer proven": (

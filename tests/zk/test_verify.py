@@ -206,7 +206,8 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     again = challenge(run.predictions, run.honest, *data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
     with pytest.raises(
-        VerificationError, match="answers another challenge; it may be an older one"
+        VerificationError,
+        match="answers a different challenge from yours; it may be an older audit",
     ):
         verified(run, "predictions", challenge=again)
     again.unlink()
@@ -216,13 +217,13 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
 
 def test_a_challenge_is_not_replaced(run):
     before = run.challenge.read_bytes()
-    with pytest.raises(FileExistsError, match="challenged once"):
+    with pytest.raises(FileExistsError, match="challenged only once"):
         challenge(run.predictions, run.honest, run.X_ref, run.y_ref, run.challenge)
     assert run.challenge.read_bytes() == before
 
 
 def test_fewer_proofs_of_predictions_than_needed_fail(run):
     with pytest.raises(
-        VerificationError, match=f"{PROVEN} predictions were proven, {N} of {N} are needed"
+        VerificationError, match=f"Only {PROVEN} of {N} predictions were proven, but {N} are needed"
     ):
         verified(run, "predictions", false_share=0.02, error=0.01)

@@ -24,8 +24,8 @@ _NOTHING = 1e-6  # smaller whitened covariances are rounding errors
 _PANELS = 8  # integration intervals along the line from the moments at the centre
 
 # z are the changes of five moments of two differences of latent functions: two means, and the
-# variances and covariance. A derivative with respect to z equals the derivative of these orders
-# with respect to the two means, times these factors.
+# variances and covariance. A derivative with respect to an entry of z equals a derivative with
+# respect to the two means, of the orders in `_ORDERS`, times the factor in `_FACTORS`.
 _ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
 _FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
 # Linear maps to z from the means of three latent functions, and from the covariances of six pairs.

@@ -68,7 +68,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
     contrast[:, own] = -1.0
     center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
-    # u is the difference of larger variance; v then changes at most as fast as u.
+    # u is the difference with the larger variance; v, the other one, changes at most as fast as u.
     swap = spread[:, 1, 1] > spread[:, 0, 0]
     center = torch.where(swap[:, None], center.flip(1), center)
     variance = spread.diagonal(dim1=1, dim2=2).clamp(min=0)
