@@ -10,6 +10,7 @@ from skuq.plotting._calibration import (
     ConfidenceDensityDisplay,
     ReliabilityDisplay,
 )
+from skuq.plotting._description import description
 from skuq.plotting._error_by_uncertainty import ErrorByUncertaintyDisplay
 from skuq.plotting._guarantees import CertifiedRangeDisplay, FeatureEffectsDisplay
 from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
@@ -34,4 +35,5 @@ __all__ = [
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",
     "UncertaintyMapDisplay",
+    "description",
 ]
