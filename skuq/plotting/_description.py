@@ -125,7 +125,8 @@ def _artist(artist: Any, ax: Any) -> str:
 
 
 def _line(line: Any, ax: Any) -> str:
-    x, y = (np.ma.filled(np.ma.asarray(v, float), np.nan) for v in line.get_data(orig=False))
+    given: list[Any] = [np.ma.asarray(v, float) for v in line.get_data(orig=False)]
+    x, y = (np.ma.filled(v, np.nan) for v in given)
     if line.get_transform() == ax.get_xaxis_transform(which="grid") and len(x):
         return _at(x[0], ax.xaxis)
     if line.get_transform() == ax.get_yaxis_transform(which="grid") and len(y):
