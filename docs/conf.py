@@ -1,6 +1,7 @@
 """Configuration of the documentation: ``sphinx-build -W -b html docs docs/_build/html``."""
 
 import os
+import re
 import sys
 
 # Examples run during the build: one thread each, whatever the machine.
@@ -63,6 +64,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"skuq {release}"
 html_static_path = ["_static"]
 html_css_files = ["skuq.css"]
+html_js_files = [("skuq.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"install": [], "architecture": []}
@@ -75,8 +77,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "github-dark",
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -106,7 +108,16 @@ def _block_math(translator, node: Element) -> None:
     raise SkipNode
 
 
+def _scopes(app, pagename, templatename, context, doctree) -> None:
+    """Tell screen readers which cells a heading of a table belongs to."""
+    body = re.sub(
+        r'<th class="([^"]*\bstub\b)', r'<th scope="row" class="\1', context.get("body", "")
+    )
+    context["body"] = body.replace('<th class="', '<th scope="col" class="')
+
+
 def setup(app: Sphinx) -> None:
     """MathML needs neither a network nor LaTeX: every current browser draws it."""
+    app.connect("html-page-context", _scopes)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
     app.connect("autodoc-skip-member", _skip_member)

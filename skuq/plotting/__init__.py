@@ -12,6 +12,7 @@ from skuq.plotting._calibration import (
 )
 from skuq.plotting._certified_mean import CertifiedMeanDisplay
 from skuq.plotting._certified_range import CertifiedRangeDisplay
+from skuq.plotting._description import description
 from skuq.plotting._error_by_uncertainty import ErrorByUncertaintyDisplay
 from skuq.plotting._feature_effects import FeatureEffectsDisplay
 from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
@@ -37,4 +38,5 @@ __all__ = [
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",
     "UncertaintyMapDisplay",
+    "description",
 ]

@@ -147,8 +147,10 @@ def _make_room(ax: Axes) -> None:
 
 def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> None:
     """Place the legend in rows above the axes, where it hides no data, and the title above it."""
-    engine = ax.figure.get_layout_engine()
-    room = ax.get_window_extent().width * (1.0 if engine is None else BESIDE)
+    engine, place = ax.figure.get_layout_engine(), ax.get_window_extent()
+    room = place.width
+    if engine is not None:  # a layout engine shrinks the axes, but does not move their left edge
+        room = min(BESIDE * room, ax.figure.bbox.x1 - place.x0)
     style = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, **style}
     for count in range(columns, 0, -1):
         legend = ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=count, **style)

@@ -310,7 +310,7 @@ def _pictures(auditor: CalibrationAuditor) -> dict[str, Any]:
     return pictures
 
 
-def _density(sums: Mapping[str, BinSums], **options: Any) -> str:
+def _density(sums: Mapping[str, BinSums], **options: Any) -> dict[str, str]:
     display = ConfidenceDensityDisplay(
         {name: (part.lower + part.upper) / 2 for name, part in sums.items()},
         weights={name: part.count for name, part in sums.items()},

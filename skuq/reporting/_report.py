@@ -19,9 +19,11 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from skuq.extras import import_optional
 from skuq.files import write_atomically
+from skuq.plotting import description
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 MISSING = "\N{EN DASH}"
 LONGEST_WHOLE = 1e9  # largest whole number that is shown with all its digits
@@ -31,6 +33,10 @@ NUMERAL = re.compile(r"[-+\N{MINUS SIGN}]?[\d,]+(\.\d+)?%?")
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+# Words of scripts that are written from right to left, with what stands between two of them.
+_LETTER = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+RIGHT_TO_LEFT = re.compile(f"{_LETTER}+(?:[ \u00a0'-]{_LETTER}+)*")
 
 
 class Report:
@@ -68,7 +74,7 @@ class Report:
         """Add a paragraph of text."""
         self._sections.append({"heading": str(heading), "paragraph": str(paragraph)})
 
-    def figure(self, heading: str, figure: Any, caption: str) -> None:
+    def figure(self, heading: str, figure: Any, caption: str, *, alt: str = "") -> None:
         """Add a plot; needs matplotlib (extra ``plot``).
 
         Parameters
@@ -78,9 +84,13 @@ class Report:
         figure : Display or matplotlib Figure
             A Display that has not been drawn is drawn, and its figure closed afterwards.
         caption : str
-            Caption, which also serves as alternative text.
+            Caption.
+        alt : str, optional
+            Alternative text for readers who cannot see the plot. Default: what
+            `skuq.plotting.description` reads from the plot, or the caption if it reads nothing.
         """
-        section = {"heading": str(heading), "picture": picture(figure), "caption": str(caption)}
+        drawn = picture(figure, alt=str(alt))
+        section = {"heading": str(heading), "picture": drawn, "caption": str(caption)}
         self._sections.append(section)
 
     def table(self, heading: str, frame: pd.DataFrame, caption: str) -> None:
@@ -133,7 +143,7 @@ class Report:
 def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("skuq.reporting"),
         autoescape=True,
         finalize=_visible,
@@ -141,6 +151,16 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["isolated"] = _isolated
+    return environment
+
+
+def _isolated(value: Any) -> Markup:
+    """Escape text, and keep names written from right to left from reordering their sentence."""
+    from markupsafe import Markup, escape
+
+    # Without isolation, "town = NAME 10.8" would be shown as "town = 10.8 NAME".
+    return Markup(RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", str(escape(_visible(value)))))
 
 
 def _visible(value: Any) -> Any:
@@ -150,30 +170,32 @@ def _visible(value: Any) -> Any:
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
 
 
-def picture(figure: Any) -> str:
-    """Render a matplotlib Figure or a Display to a data URL."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(_svg(figure)).decode('ascii')}"
-
-
-def _svg(figure: Any) -> bytes:
-    """Render a matplotlib Figure or a Display to SVG, reproducibly."""
+def picture(figure: Any, alt: str = "") -> dict[str, str]:
+    """Render a matplotlib Figure or a Display: data URL as ``source``, and text as ``alt``."""
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     if hasattr(figure, "savefig"):
-        buffer = io.BytesIO()
-        with pyplot.rc_context({"svg.hashsalt": "skuq", "svg.fonttype": "path"}):
-            figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
-        return buffer.getvalue()
+        source = f"data:image/svg+xml;base64,{base64.b64encode(_svg(figure)).decode('ascii')}"
+        return {"source": source, "alt": alt or description(figure)}
     if hasattr(figure, "figure_"):
-        return _svg(figure.figure_)
+        return picture(figure.figure_, alt)
     if not hasattr(figure, "from_estimator"):
         raise TypeError(
             f"`figure` must be a Display or a matplotlib Figure, got {type(figure).__name__}."
         )
     drawn = figure.plot().figure_
     try:
-        return _svg(drawn)
+        return picture(drawn, alt)
     finally:
         pyplot.close(drawn)
+
+
+def _svg(figure: Any) -> bytes:
+    """Render a matplotlib Figure to SVG, reproducibly."""
+    pyplot = import_optional("matplotlib.pyplot", extra="plot")
+    buffer = io.BytesIO()
+    with pyplot.rc_context({"svg.hashsalt": "skuq", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
 
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:

@@ -22,6 +22,7 @@ from skuq.plotting import (
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
     UncertaintyMapDisplay,
+    description,
 )
 from skuq.reporting import Report
 
@@ -48,12 +49,15 @@ class Page(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.tags, self.open, self.texts, self.rows = [], [], {}, []
+        self.tags, self.open, self.texts, self.rows, self.begun = [], [], {}, [], False
         self.feed(html)
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
+        if tag == "bdi":  # part of the text that it is in
+            return
+        self.begun = True
         if tag not in {"meta", "img"}:
             self.open.append(tag)
         if tag == "tr":
@@ -62,11 +66,16 @@ class Page(HTMLParser):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert tag == "bdi" or self.open.pop() == tag
 
     def handle_data(self, data):
         if self.open:
-            self.texts.setdefault(self.open[-1], []).append(data)
+            texts = self.texts.setdefault(self.open[-1], [])
+            if self.begun or not texts:
+                texts.append(data)
+                self.begun = False
+            else:  # after a part that is isolated
+                texts[-1] += data
             if self.open[-1] in {"td", "th"}:
                 self.rows[-1][-1] += data
 
@@ -322,7 +331,8 @@ def test_displays_and_figures_are_embedded_as_svg_with_their_caption(report, plt
     pictures = [*one_display_of_each_kind(), plt.figure()]
     for k, picture in enumerate(pictures):
         report.figure("Heading", picture, f"Caption {k}.")
-    assert [image["alt"] for image in images(report)] == [f"Caption {k}." for k in range(5)]
+    alts = [image["alt"] for image in images(report)]
+    assert alts == [*(description(each.plot().figure_) for each in pictures[:-1]), "Caption 4."]
     assert Page(report.html()).texts["figcaption"] == [f"Caption {k}." for k in range(5)]
     for image in images(report):
         svg = svg_of(image)

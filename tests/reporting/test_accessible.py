@@ -1,0 +1,189 @@
+"""Reports for everybody: pictures in words, headings in order, tables that a keyboard scrolls."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skuq.plotting import CalibrationAuditDisplay, OODDisplay, description
+from skuq.reporting import Report, audit_report, table_report
+from skuq.tables import TableModel
+from tests.reporter import drawn_audit
+from tests.reporting.test_report import Page, one_display_of_each_kind
+
+ARABIC = "مدينة القاهرة"
+LONG = "a_very_long_column_name_" + "x" * 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plt():
+    pytest.importorskip("matplotlib").use("Agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    yield pyplot
+    pyplot.close("all")
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """One report of each template."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({LONG: rng.normal(size=150), ARABIC: ["القاهرة", "<b>Ulm</b>"] * 75})
+    rows["paid"] = np.where(rows[LONG] + rng.normal(size=150) > 0, "yes", "no")
+    model = TableModel("logistic").fit(rows[:100], "paid")
+    plain = Report("Run", "Summary.")
+    for display in one_display_of_each_kind():
+        plain.figure("Picture", display, "Caption.")
+    plain.table("Table", pd.DataFrame({"x": [1]}, index=["first"]), "Caption.")
+    table = table_report(model, model.predict(rows[100:]), model.count(rows[100:]))
+    return {
+        "report": Page(plain.html()),
+        "audit": Page(audit_report(drawn_audit("third")).html()),
+        "table": Page(table.html()),
+    }
+
+
+@pytest.mark.parametrize("name", ["report", "audit", "table"])
+def test_every_picture_has_an_alternative_text_with_its_numbers(pages, name):
+    captions = {" ".join(text.split()) for text in pages[name].texts["figcaption"]}
+    alts = [image["alt"] for image in pages[name].named("img")]
+    assert len(alts) >= 2
+    for alt in alts:
+        assert " by " in alt or "map of values" in alt
+        assert re.search(r"\d", alt)
+        assert alt not in captions
+
+
+@pytest.mark.parametrize("name", ["report", "audit", "table"])
+def test_pages_have_a_language_and_headings_in_order(pages, name):
+    page = pages[name]
+    assert page.named("html") == [{"lang": "en"}]
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert set(levels[1:]) == {2}
+
+
+@pytest.mark.parametrize("name", ["report", "audit", "table"])
+def test_tables_scroll_with_the_keyboard_and_their_headings_have_a_scope(pages, name):
+    page = pages[name]
+    scrollers = [a for tag, a in page.tags if a.get("class") == "wide"]
+    assert len(scrollers) == len(page.named("table")) > 0
+    for each in scrollers:
+        assert each["tabindex"] == "0"
+        assert each["role"] == "region"
+        assert each["aria-label"]
+    assert {head.get("scope") for head in page.named("th")} == {"col"}
+    texts = page.texts["th"]
+    assert len(texts) == len(page.named("th"))  # none is empty
+
+
+def _colours(css):
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", css))
+
+
+def _luminance(colour):
+    channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def _contrast(one, other):
+    low, high = sorted(_luminance(colour) + 0.05 for colour in (one, other))
+    return high / low
+
+
+def test_texts_and_the_mark_of_the_focus_have_contrast_in_light_and_dark():
+    css = Report("t", "s").html()
+    light, _, rest = css.partition("prefers-color-scheme: dark")
+    for colours in (_colours(light), _colours(rest)):
+        stripe = [
+            round(0.08 * int(colours["dim"][k : k + 2], 16) + 0.92 * int(c, 16))
+            for k, c in ((k, colours["page"][k : k + 2]) for k in (1, 3, 5))
+        ]
+        for page in (colours["page"], "#" + "".join(f"{c:02x}" for c in stripe)):
+            assert _contrast(colours["ink"], page) >= 7
+            assert _contrast(colours["dim"], page) >= 4.5
+        assert _contrast(colours["mark"], colours["page"]) >= 3
+    assert ".wide:focus-visible" in css
+
+
+# Without isolation, a browser shows "town=NAME 10.8" as "town=10.8 NAME".
+def test_names_from_right_to_left_do_not_reorder_their_sentence():
+    report = Report(f"Rows of {ARABIC} 7", "s")
+    report.text("Heading", f"{ARABIC} = القاهرة 10.8, <b>x</b>")
+    report.table("Table", pd.DataFrame({"a": [f"{ARABIC} = 5"]}), f"Of {ARABIC}: 5.")
+    html = report.html()
+    assert f"<h1>Rows of <bdi>{ARABIC}</bdi> 7</h1>" in html
+    assert f"<title>Rows of {ARABIC} 7</title>" in html
+    assert f"<bdi>{ARABIC}</bdi> = <bdi>القاهرة</bdi> 10.8, &lt;b&gt;x&lt;/b&gt;" in html
+    assert f"<td><bdi>{ARABIC}</bdi> = 5</td>" in html
+    assert f"<figcaption>Of <bdi>{ARABIC}</bdi>: 5.</figcaption>" in html
+
+
+def test_a_long_word_may_break_but_short_ones_do_not():
+    report = Report("t", "s")
+    report.table("Table", pd.DataFrame({LONG: [1], "counterexample radius": [2]}), "Caption.")
+    heads = Page(report.html()).named("th")
+    assert [head["class"] for head in heads] == ["number long", "number"]
+
+
+def test_a_given_alternative_text_is_used_as_it_is(plt):
+    report = Report("t", "s")
+    report.figure("Heading", plt.figure(), "Caption.", alt='A "cat" <b>')
+    report.figure("Heading", plt.figure(), "Caption.")
+    assert [image["alt"] for image in Page(report.html()).named("img")] == [
+        'A "cat" <b>',
+        "Caption.",
+    ]
+
+
+# --- descriptions ------------------------------------------------------------------------------
+
+
+def test_bins_are_described_with_limits_and_findings():
+    audit = drawn_audit("third")
+    text = description(CalibrationAuditDisplay.from_estimator(audit).figure_)
+    assert text.startswith("Accuracy by reported confidence.")
+    found = np.flatnonzero(audit.bins_.significant)
+    part = text.partition("significant deviation: ")[2].partition(" Samples")[0]
+    assert part.count("(") >= len(found) > 0
+    assert f"{audit.bins_.accuracy[found[0]]:.3g} at {audit.bins_.confidence[found[0]]:.3g}" in part
+
+
+def test_places_have_the_names_of_the_ticks():
+    shown = OODDisplay({"in": np.linspace(0.01, 1, 100)}, false_alarm_rate=0.05).plot()
+    assert "by conformal p-value. in: 5.0% flagged: histogram from 1 to" in description(
+        shown.figure_
+    )
+    assert "limit: p = 0.05: between 0.1 and 0.01" in description(shown.figure_)
+
+
+def test_bars_lines_and_images_are_described(plt):
+    figure, axes = plt.subplots(1, 3)
+    axes[0].bar(["a", "b"], [1, 2.5])
+    axes[0].set(xlabel="kind", ylabel="loss")
+    axes[1].plot([0, 1, 2], [3, 9, 4], label="_hidden")
+    axes[1].plot([0, 1, 2], [3, 9, 4], label=r"cost \$")
+    axes[2].imshow(np.zeros((2, 2)))
+    axes[2].set_xlabel("seven")
+    assert description(figure) == (
+        "Loss by kind. 1 for a, 2.5 for b. cost $: line from 3 at 0 to 4 at 2, highest 9 at 1. "
+        "1 image: seven."
+    )
+
+
+def test_many_points_are_summed_up_and_nothing_is_described_as_nothing(plt):
+    figure, ax = plt.subplots()
+    assert description(figure) == ""
+    ax.plot(np.arange(50), np.arange(50), "o")
+    assert description(figure) == "50 points, 0 to 49."
+
+
+def test_legends_stay_inside_of_their_picture():
+    from skuq.plotting import ConfidenceDensityDisplay
+
+    names = [f"place of the long name={town}" for town in ("Innsbruck", "Ulm an der", "Linz")]
+    display = ConfidenceDensityDisplay({name: [0.6, 0.9] for name in names}).plot()
+    display.figure_.canvas.draw()
+    legend = display.ax_.get_legend().get_window_extent()
+    assert legend.x1 <= display.figure_.bbox.x1
