@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal
@@ -42,6 +42,33 @@ def check_some_samples(X: Any, owner: Any) -> None:
             f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
             f"{type(owner).__name__}."
         )
+
+
+def refuse_several_inputs(X: Any, name: str = "X") -> None:
+    """Reject data loaders, datasets, and several inputs for each sample; arrays are expected."""
+    kind = type(X).__name__
+    if any(is_instance_of(X, "torch.utils.data", each) for each in ("DataLoader", "Dataset")):
+        raise TypeError(
+            f"`{name}` is a {kind}; pass an array or a tensor of shape (n_samples, ...) instead, "
+            "such as torch.stack([x for x, _ in dataset]), and labels separately."
+        )
+    several = isinstance(X, tuple) and all(getattr(each, "ndim", 0) > 1 for each in X)
+    is_mapping = isinstance(X, Mapping) and not issparse(X)  # a dok_matrix is a dictionary
+    if is_mapping or (several and len(X) > 0):
+        raise TypeError(
+            f"`{name}` is a {kind} of {len(X)} inputs, but each sample must be one array: networks "
+            "of several inputs are not supported, except those of the library transformers. Join "
+            "the inputs, for instance np.concatenate([a, b], axis=1), and split them in the "
+            "network's forward pass."
+        )
+
+
+def with_names(estimator: Any, X: Any) -> Any:
+    """Turn rows into a DataFrame if the estimator was fitted on a table of named columns."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None or not isinstance(X, np.ndarray) or X.shape[1:] != names.shape:
+        return X
+    return pd.DataFrame(X, columns=names)
 
 
 def numbers(values: ArrayLike, name: str) -> FloatArray:

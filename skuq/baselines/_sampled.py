@@ -22,7 +22,14 @@ from skuq.information import (
     decompose_selected,
 )
 from skuq.labels import labels_in_mask
-from skuq.models import LearnerModel, Model, ModelClassifierMixin, NetworkModel, look_at
+from skuq.models import (
+    LearnerModel,
+    Model,
+    ModelClassifierMixin,
+    NetworkModel,
+    look_at,
+    warn_if_worse_than_guessing,
+)
 from skuq.networks import as_double, resolve_device
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
@@ -98,6 +105,11 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             weights; or if the method does not support the model's architecture.
         TypeError
             If `estimator` is of an unsupported type, or does not accept validation data.
+
+        Warns
+        -----
+        UserWarning
+            If the model's loss on the training data is worse than the loss of guessing.
         """
         resolve_device(self.device)  # raises before the training starts
         random = check_random_state(self.random_state)
@@ -113,6 +125,10 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
+        if not look_at(self._given).class_weights:  # class weights shift frequencies
+            losses = self.model_.losses(data.inputs, data.codes, self.device)
+            loss = float(np.average(losses, weights=data.weight))
+            warn_if_worse_than_guessing(loss, data.codes, data.weight)
         self.__dict__.pop("classes_", None)  # counts as not fitted until the method is set up
         if isinstance(self.model_, LearnerModel):
             look_at(self._given).refuse_device(self.device)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray
 from skuq.models import NetworkModel
-from skuq.networks import moved, on_device, rows_at_once
+from skuq.networks import forward_hooks, moved, on_device, rows_at_once
 
 Layer = int | str
 
@@ -65,18 +65,16 @@ def read_layer(
     position = 1 if by_name else -layer - 1  # type: ignore[operator]
     recorded: deque[Any] = deque(maxlen=position)
     if by_name:
-        handles = [_named(network, str(layer)).register_forward_hook(_keep_output(recorded))]
+        hooks = forward_hooks([_named(network, str(layer))], _keep_output(recorded))
     else:
-        handles = [
-            module.register_forward_pre_hook(_keep_input(recorded), with_kwargs=True)
+        layers = [
+            module
             for name, module in network.named_modules()
             if _has_matrix(module) and _PARAMETRIZATIONS not in name.split(".")
         ]
-    try:
+        hooks = forward_hooks(layers, _keep_input(recorded), before=True)
+    with hooks:
         logits = run()
-    finally:
-        for handle in handles:
-            handle.remove()
     if len(recorded) < position:
         raise ValueError(
             f"`layer`={layer!r} counts layers with a weight matrix, of which the network evaluated "

@@ -37,8 +37,16 @@ from skuq.evidential._training import (
     labelled_nodes,
 )
 from skuq.labels import codes_of, labels_in_mask
-from skuq.models import ModelMixin, NetworkModel, classes_of_logits, look_at, resolve
+from skuq.models import (
+    ModelMixin,
+    NetworkModel,
+    classes_of_logits,
+    look_at,
+    resolve,
+    warn_if_worse_than_guessing,
+)
 from skuq.networks import resolve_device
+from skuq.validation import refuse_several_inputs
 from skuq.wrappers import is_fitted, unwrap
 
 
@@ -57,7 +65,10 @@ class EvaluatedModel(NamedTuple):
 
 def _check_no_ids(X: Any) -> None:
     """Raise if `X` looks like node ids or a mask; call it only without a graph."""
-    values = np.empty(0) if isinstance(X, Mapping) else np.asarray(X)
+    if isinstance(X, Mapping):
+        return
+    refuse_several_inputs(X)
+    values = np.asarray(X)
     if values.ndim == 1 and values.dtype.kind in "iub":
         raise ValueError(
             f"X contains {len(values)} integers or booleans, such as node ids or a mask, but no "
@@ -176,6 +187,11 @@ class PretrainedClassifier(
             labelled = labelled._replace(validation=Labelled(rows, codes, np.ones(len(labels))))
             inputs = torch.cat([inputs, further])
         outputs = adopted_outputs(model, inputs, layer, model.resolved(self.device))
+        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+            log_proba = outputs.logits[:n_rows].log_softmax(dim=1).numpy()
+            losses = -log_proba[np.arange(n_rows), data.codes]
+            loss = float(np.average(losses, weights=data.weight))
+            warn_if_worse_than_guessing(loss, data.codes, data.weight)
         return EvaluatedModel(model, None, outputs, labelled)
 
     def _keep(self, evaluated: EvaluatedModel) -> None:

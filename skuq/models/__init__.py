@@ -9,8 +9,13 @@ from skuq.extras import import_networks, lazy_names
 from skuq.models._categories import category_columns
 from skuq.models._given import as_rows, is_prefit, look_at
 from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
-from skuq.models._model import LearnerModel, Model, classes_of_logits
-from skuq.models._resolve import TrainingData, fit_model, resolve
+from skuq.models._model import (
+    LearnerModel,
+    Model,
+    classes_of_logits,
+    warn_if_worse_than_guessing,
+)
+from skuq.models._resolve import TrainingData, check_is_estimator, fit_model, resolve
 from skuq.stored import stored_in
 
 if TYPE_CHECKING:
@@ -28,11 +33,13 @@ __all__ = [
     "adopt",
     "as_rows",
     "category_columns",
+    "check_is_estimator",
     "classes_of_logits",
     "fit_model",
     "is_prefit",
     "look_at",
     "resolve",
+    "warn_if_worse_than_guessing",
 ]
 
 _NETWORKS = {

@@ -61,7 +61,8 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
         It may also be the last step of a fitted `Pipeline`, whose transformers become the
         preprocessing.
 
-        A bare module must return logits or raw predictions. A `PreTrainedModel` of the library
+        A bare module must return logits or raw predictions. For two classes, it may return one
+        logit, of the second label in sorted order. A `PreTrainedModel` of the library
         transformers must have a head for classification of sequences or images; its inputs are
         the outputs of its tokeniser or image processor. Modules may be inside `torch.compile`,
         `torch.nn.DataParallel` or `DistributedDataParallel`; PEFT adapters are merged into a copy.

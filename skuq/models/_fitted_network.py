@@ -18,16 +18,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from skuq.base import FloatArray
 from skuq.models._adopt import adopt
 from skuq.models._given import is_prefit, is_skorch_net, look_at
-from skuq.models._model import example_outputs, fit_clone, net_data_error
+from skuq.models._model import N_EXAMPLES, example_outputs, fit_clone, net_data_error
 from skuq.models._network_model import NetworkModel
 from skuq.models._resolve import check_several_classes, check_trainable, refuse_fit_params
 from skuq.networks import (
+    BinaryLogits,
     LogitsOf,
     float64_mlp,
     input_error,
     train_default_classifier,
     train_default_regressor,
 )
+from skuq.validation import warn_user
 
 _N_TRIED = 8  # inputs on which a network is checked for randomness
 
@@ -45,7 +47,7 @@ def fitted_classifier(
     """Network that predicts logits, prefit or trained; see `fit_model`."""
     if is_prefit(estimator, after_the_fact=after_the_fact):
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
-        return usable_network(adopt(estimator, y), X)
+        return _with_two_logits(usable_network(adopt(estimator, y), X), X, y)
     check_trainable(estimator)
     check_several_classes(y)
     if estimator is None or is_skorch_net(estimator):
@@ -64,6 +66,22 @@ def fitted_classifier(
     if is_skorch_net(estimator):
         return _skorch_classifier(estimator, X, y, training)
     return usable_network(adopt(fit_clone(estimator, X, y, **training, **(fit_params or {}))), X)
+
+
+def _with_two_logits(model: NetworkModel, X: Any, y: NDArray[Any]) -> NetworkModel:
+    """Append the logit 0 of the first class to the output of a module with one logit."""
+    if model.at_once or model.classes is not None or len(np.unique(y)) > 2:
+        return model
+    outputs = example_outputs(model, model.inputs(_safe_indexing(X, slice(0, N_EXAMPLES))))
+    if outputs.shape[1:] not in ((), (1,)):
+        return model
+    if len(outputs) > 1 and bool(((outputs >= 0) & (outputs <= 1)).all()):
+        warn_user(
+            "The module returns one number in [0, 1] for each sample, which looks like a "
+            "probability. It must return the logit of the second class; remove the sigmoid at its "
+            "end."
+        )
+    return model.followed_by(BinaryLogits())
 
 
 def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
@@ -160,7 +178,9 @@ def fitted_regressor(
         expected = "the mean" if n_outputs == 1 else "mean and log variance"
         raise ValueError(
             f"The network must return {expected}, shape (n_samples, {n_outputs}), got shape "
-            f"{shape} for one sample."
+            f"{shape} for one sample. If it returns logits of classes, use an estimator for "
+            "classification; OODDetector takes floats in `y` for targets of a regression, so cast "
+            "labels: y.astype(int)."
         )
     return model
 

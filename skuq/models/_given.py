@@ -19,7 +19,13 @@ from skuq.base import FloatArray
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
-from skuq.validation import check_some_samples, is_texts, to_dense, warn_user
+from skuq.validation import (
+    check_some_samples,
+    is_texts,
+    refuse_several_inputs,
+    to_dense,
+    warn_user,
+)
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
 # The `fit` of these estimators passes `sample_weight` on to the models inside. Other
@@ -298,6 +304,15 @@ class Rows(Inputs):
         return replace(self, shape=self._shape_of(X)), to_dense(X), y
 
     def check(self, owner: Any, X: Any) -> Any:
+        if (
+            not self.are_tokens
+            and len(self.shape or ()) > 1
+            and getattr(X, "shape", ()) == self.shape
+        ):
+            raise ValueError(
+                f"X has the shape of one sample, {self.shape}, but must have shape (n_samples, "
+                f"{str(self.shape)[1:-1]}); for one sample, pass X[None]."
+            )
         X = validate_data(owner, self._stacked(X), reset=False, allow_nd=True, **self._numbers)
         if self._shape_of(X) != self.shape:
             raise ValueError(
@@ -313,7 +328,10 @@ class Rows(Inputs):
         }
 
     def _stacked(self, X: Any) -> Any:
-        return X if self.pretrained is None else rows_of(self.pretrained, X)
+        if self.pretrained is not None:
+            return rows_of(self.pretrained, X)
+        refuse_several_inputs(X)
+        return X
 
     def _shape_of(self, X: Any) -> tuple[int, ...]:
         """Shape that all inputs must have, without the axis for the length of texts."""
@@ -356,6 +374,7 @@ class Table(Inputs):
         return indexable(X)[0]  # converts COO matrices, whose rows cannot be indexed
 
     def _as_table(self, X: Any) -> Any:
+        refuse_several_inputs(X)
         if is_texts(X):
             return np.asarray(X, dtype=object)
         if not self.learner or hasattr(X, "columns"):

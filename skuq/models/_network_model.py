@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -143,6 +144,7 @@ class NetworkModel(HeldOnDevice, Model):
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
         """Split the network before the selected weights; see `skuq.networks.cut_network`.
 
+        The module with the selected weights is not part of the network, but shares its tensors.
         Warns if the last layer cannot be separated.
         """
         cut = cut_network(self.module, parameters, inputs[:1024])
@@ -154,7 +156,11 @@ class NetworkModel(HeldOnDevice, Model):
                 "evaluated in every step. If this takes too long, let the network end with this "
                 "layer."
             )
-        return cut
+        # Variants of the module are evaluated with other weights in the place of its own, while
+        # another thread may evaluate the network.
+        tensors = chain(cut.module.parameters(), cut.module.buffers())
+        shared = {id(tensor): tensor for tensor in tensors}
+        return cut._replace(module=deepcopy(cut.module, shared))
 
 
 def _moves_all(cut: Cut) -> bool:

@@ -39,7 +39,7 @@ from skuq.models._model import (
 )
 from skuq.sample_weights import training_weights
 from skuq.validation import is_texts
-from skuq.wrappers import unwrap
+from skuq.wrappers import is_module, unwrap
 
 if TYPE_CHECKING:
     import torch
@@ -346,17 +346,26 @@ def _learner_model(fitted: Any) -> LearnerModel:
 
 def check_trainable(estimator: Any) -> None:
     """Raise TypeError if an estimator cannot be trained, and warn if it is retrained."""
-    if estimator is not None and not hasattr(estimator, "fit"):
-        raise TypeError(
-            "`estimator` must be None, have a method `fit`, or be a torch.nn.Module, got "
-            f"{estimator!r}."
-        )
+    check_is_estimator(estimator)
     if isinstance(estimator, Pipeline) and is_skorch_net(estimator.steps[-1][1]):
         raise TypeError(
             "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
             "make_pipeline(..., Estimator(net))."
         )
     look_at(estimator).warn_of_retraining()
+
+
+def check_is_estimator(estimator: Any) -> None:
+    """Raise TypeError if an object is neither None, nor an estimator, nor a module."""
+    if estimator is None or hasattr(estimator, "fit") or is_module(estimator):
+        return
+    expected = "`estimator` must be None, have a method `fit`, or be a torch.nn.Module"
+    if isinstance(estimator, Mapping):
+        raise TypeError(
+            f"{expected}, not of type {type(estimator).__name__}. A state_dict holds weights only: "
+            "build the network, call network.load_state_dict(weights), and pass the network."
+        )
+    raise TypeError(f"{expected}, got {estimator!r}.")
 
 
 def check_several_classes(y: NDArray[Any]) -> None:

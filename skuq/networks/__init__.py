@@ -15,7 +15,13 @@ from skuq.networks._devices import (
     seeded,
     within_memory,
 )
-from skuq.networks._evaluate import evaluate, input_error, largest_activation, rows_at_once
+from skuq.networks._evaluate import (
+    evaluate,
+    forward_hooks,
+    input_error,
+    largest_activation,
+    rows_at_once,
+)
 from skuq.networks._modules import (
     MLP,
     Affine,
@@ -41,6 +47,7 @@ from skuq.networks._training import (
     training_batches,
 )
 from skuq.networks._variants import (
+    SWAPPING,
     Cut,
     LayerInput,
     cut_network,
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MLP",
+    "SWAPPING",
     "Affine",
     "BinaryLogits",
     "Columns",
@@ -73,6 +81,7 @@ __all__ = [
     "evaluate",
     "fit_net",
     "float64_mlp",
+    "forward_hooks",
     "free_memory",
     "input_error",
     "is_chain",

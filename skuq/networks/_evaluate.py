@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
@@ -18,6 +20,9 @@ _AXES = {
     nn.Conv3d: ("depth", "height", "width"),
 }
 _FEW = 1024  # inputs that a GPU evaluates at once without a memory estimate
+
+# torch counts the hooks of all modules, and does not lock the counter.
+_REGISTERING = Lock()
 
 
 def evaluate(
@@ -85,13 +90,53 @@ def largest_activation(module: nn.Module, x: Tensor) -> int:
         if isinstance(output, Tensor):
             sizes.append(output.nbytes)
 
-    handles = [layer.register_forward_hook(note) for layer in module.modules()]
-    try:
+    with forward_hooks(module.modules(), note):
         module(x.clone())
+    return max(sizes)
+
+
+@contextmanager
+def forward_hooks(
+    layers: Iterable[nn.Module],
+    hook: Callable[[nn.Module, Any, Any], None],
+    *,
+    before: bool = False,
+) -> Iterator[None]:
+    """Call a function in all forward passes of some layers inside the block, in this thread only.
+
+    Threads may share the layers: forward passes of other threads neither call the function nor are
+    called differently.
+
+    Parameters
+    ----------
+    layers : iterable of torch.nn.Module
+        The layers.
+    hook : callable
+        Called with the layer, its positional arguments, and its output.
+    before : bool, default=False
+        Whether to call `hook` before the layer runs, with its named arguments in place of its
+        output.
+    """
+    thread = get_ident()
+
+    # Another thread may read torch's list of hooks while it is written, and then call the function
+    # without the named arguments.
+    def in_own_thread(layer: nn.Module, inputs: Any, other: Any = None) -> None:
+        if get_ident() == thread:
+            hook(layer, inputs, other)
+
+    with _REGISTERING:
+        handles = [
+            layer.register_forward_pre_hook(in_own_thread, with_kwargs=True)
+            if before
+            else layer.register_forward_hook(in_own_thread)
+            for layer in layers
+        ]
+    try:
+        yield
     finally:
         for handle in handles:
             handle.remove()
-    return max(sizes)
 
 
 def _checked_output(module: nn.Module, output: Any) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import checkpoint
 
 from skuq.networks._devices import is_of_device, n_weights
-from skuq.networks._evaluate import rows_at_once
+from skuq.networks._evaluate import forward_hooks, rows_at_once
 from skuq.networks._modules import is_chain, part_of_chain
 from skuq.validation import warn_user
 
@@ -32,8 +32,9 @@ _NORMS = (
 # fewer weights than this, because a variant then takes at most 4 MiB.
 _FEW_WEIGHTS = 2**20
 
-# `functional_call` temporarily replaces a module's parameters, and threads may share the module.
-_SWAPPING = Lock()
+#: Lock of `functional_call`, which temporarily replaces the parameters of a module that threads may
+#: share.
+SWAPPING = Lock()
 
 
 class Cut(NamedTuple):
@@ -282,15 +283,12 @@ def _run_until(
     def stop(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         raise _Reached(layer, next(chain(inputs, named.values())))
 
-    handles = [layer.register_forward_pre_hook(stop, with_kwargs=True) for layer in layers]
     try:
-        network(X)
+        with forward_hooks(layers, stop, before=True):
+            network(X)
     except _Reached as reached:
         layer, inputs = reached.args
         return layer, inputs
-    finally:
-        for handle in handles:
-            handle.remove()
     return None
 
 
@@ -309,17 +307,16 @@ def _is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: T
 def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
     """Names of the modules that directly own parameters, in the order of a forward pass."""
     ran: list[str] = []
-    handles = [
-        module.register_forward_pre_hook(lambda _module, _inputs, name=name: ran.append(name))
+    names = {
+        module: name
         for name, module in network.named_modules()
         if any(True for _ in module.parameters(recurse=False)) and "parametrizations" not in name
-    ]
-    try:
-        with torch.no_grad():
-            network(_some_rows(X))
-    finally:
-        for handle in handles:
-            handle.remove()
+    }
+    with (
+        torch.no_grad(),
+        forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True),
+    ):
+        network(_some_rows(X))
     return ran or [""]  # no layer ran if all parameters are in a ParameterList, which is not called
 
 
@@ -420,7 +417,7 @@ def stacked_forward(
         out: Tensor = functional_call(module, own, (x,))
         return out
 
-    with _SWAPPING, _without_fused_attention(), _without_checkpoints():
+    with SWAPPING, _without_fused_attention(), _without_checkpoints():
         if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
             try:
                 batched: Callable[..., Tensor] = vmap(

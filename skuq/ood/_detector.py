@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, starmap
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches, indexable
@@ -18,7 +20,14 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from skuq.base import FloatArray
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
-from skuq.models import ModelMixin, as_rows, is_prefit, look_at
+from skuq.models import (
+    ModelMixin,
+    as_rows,
+    check_is_estimator,
+    is_prefit,
+    look_at,
+    warn_if_worse_than_guessing,
+)
 from skuq.no_rows import return_no_rows
 from skuq.ood._combination import Combination
 from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
@@ -32,12 +41,23 @@ from skuq.ood._outputs import (
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts
 from skuq.torch_devices import DeviceMixin
-from skuq.validation import as_pandas, check_some_samples, finite, is_texts, warn_user
+from skuq.validation import (
+    as_pandas,
+    check_some_samples,
+    finite,
+    is_texts,
+    refuse_several_inputs,
+    warn_user,
+    with_names,
+)
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of explanations
 _BATCH_SIZE = 8192  # rows whose features are in memory at once
+# Held-out inputs are suspicious if a share of them occurs in the training inputs that exceeds twice
+# the share of training inputs that occur repeatedly, by this much.
+_FEWEST_COPIES = 0.05
 
 
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
@@ -219,11 +239,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Warns
         -----
         UserWarning
-            If a frozen estimator may have been trained on the held-out inputs, or there are too
-            few held-out inputs for the rate.
+            If a frozen estimator may have been trained on the held-out inputs, held-out inputs are
+            training inputs, there are too few held-out inputs for the rate, the model's loss on
+            the training inputs is worse than the loss of guessing, or a module is given labels 0
+            and 1 as floats.
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
+        check_is_estimator(self.estimator)
         self._takes_nodes = look_at(self.estimator).takes_ids
         X, y = self._labelled_inputs(X, y)
         if y_held_out is not None and X_held_out is None:
@@ -233,6 +256,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         if self.by_class and (self.estimator is None or self._is_regression(y)):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
+        given = X_held_out is not None
         if X_held_out is None:
             X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
         elif self._takes_nodes:
@@ -247,6 +271,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._takes_nodes:
             check_held_out_nodes(self.estimator_, X_held_out)
         held_out = self._scores_of(X_held_out)
+        if given and not self._takes_nodes:
+            _warn_of_copies(self._checked_inputs(X), self._checked_inputs(X_held_out))
         groups = {
             name: score.group if isinstance(score, Score) else f"given: {name}"
             for name, score in self._scores.items()
@@ -388,7 +414,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._parts is not None:
             rows = self._checked_inputs(X)
             name = "words" if is_texts(X) else "columns"
-            found[name] = self._parts.describe(rows, lambda other: -self.score_samples(other))
+            found[name] = self._parts.describe(
+                rows, lambda other: -self.score_samples(with_names(self, other))
+            )
         return _with_index(found, X)
 
     # --- fit -------------------------------------------------------------------------------
@@ -398,6 +426,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._takes_nodes:
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
             X = node_ids(X)
+        if look_at(self.estimator).pretrained is None:
+            refuse_several_inputs(X)
         if self.estimator is None:
             return self._checked_inputs(X, reset=True), None
         X = as_rows(self.estimator, X)
@@ -455,6 +485,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             return self._fitted_on_nodes(X, y, random)
         regression = self._is_regression(y)
         given = look_at(self.estimator)
+        if regression and is_module(given.trained) and np.isin(y, [0, 1]).all():
+            warn_user(
+                "`y` holds only 0 and 1 as floats. Floats are targets of a regression; if these "
+                "are labels of two classes, cast them: y.astype(int)."
+            )
         is_ours = hasattr(given.trained, "predict_uncertainty")
         as_network = given.is_network and not is_ours
         data = self._resolve(
@@ -478,6 +513,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             evaluate = LearnerOutputs.of(model, data.X, self.device)
         rows = _all_outputs(evaluate, data.X, self.device)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
+        if rows.log_proba is not None and codes is not None and not given.class_weights:
+            loss = -float(rows.log_proba[np.arange(len(codes)), codes].mean())
+            warn_if_worse_than_guessing(loss, codes)
         columns = are_columns(rows, learned=evaluate.learned)
         return evaluate, Training(rows, columns, codes, targets, random)
 
@@ -606,6 +644,36 @@ def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
     """Give results the index of `X` if it is a pandas object."""
     index = getattr(X, "index", None)
     return found.set_index(index) if isinstance(index, pd.Index) else found
+
+
+def _warn_of_copies(X: Any, X_held_out: Any) -> None:
+    """Warn if far more held-out than training inputs are equal to another training input."""
+    known, count = np.unique(_hashes(X), return_counts=True)
+    repeated = count[count > 1].sum() / count.sum()
+    copied = float(np.isin(_hashes(X_held_out), known).mean())
+    if copied > 2 * repeated + _FEWEST_COPIES:
+        warn_user(
+            f"{copied:.0%} of the held-out inputs are training inputs. Scores of training inputs "
+            "are too low, so the actual false alarm rate will be higher than `false_alarm_rate`. "
+            "Pass inputs as `X_held_out` that are neither in `X` nor were used for training."
+        )
+
+
+def _hashes(X: Any) -> NDArray[Any]:
+    """Hash of each input, equal for equal inputs."""
+    X = as_pandas(X)
+    if issparse(X):
+        X = X.tocsr().sorted_indices()
+        parts = pairwise(X.indptr)
+        rows = (
+            X.indices[part].tobytes() + X.data[part].tobytes() for part in starmap(slice, parts)
+        )
+        return np.array([*map(hash, rows)])
+    if not isinstance(X, pd.DataFrame) and np.asarray(X).dtype.kind in "biuf":
+        return np.array([hash(row.tobytes()) for row in np.asarray(X)])
+    table: Any = pd.Series(X) if np.ndim(X) == 1 else pd.DataFrame(X)
+    hashes: NDArray[Any] = pd.util.hash_pandas_object(table, index=False).to_numpy()
+    return hashes
 
 
 def _batches(X: Any) -> Iterator[Any]:

@@ -16,7 +16,6 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self
 
 import numpy as np
-import pandas as pd
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
@@ -47,7 +46,7 @@ from skuq.quam._refit_search import (
 from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Problem, Search, Task
 from skuq.sample_weights import unwarned_weights, warn_of_relative_weights
-from skuq.validation import refuse_ineffective
+from skuq.validation import refuse_ineffective, with_names
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings
@@ -235,7 +234,7 @@ class QUAMBase(ModelMixin, ABC):
         if data.further:
             self._search_first(self._named(data.further[0]))
         elif search.pool != "auto":
-            made = self._with_names(search.pool(data.X))
+            made = with_names(self, search.pool(data.X))
             _check_pool(made, search)
             self._search_first(self._named(self._checked_rows(made)))
         else:
@@ -265,7 +264,7 @@ class QUAMBase(ModelMixin, ABC):
         for kinds in (None, SEEN, KNOWN) if limits_kinds else (None,):
             try:
                 made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
-                self._search_first(self._named(self._checked_rows(self._with_names(made))))
+                self._search_first(self._named(self._checked_rows(with_names(self, made))))
                 return
             except ValueError as error:
                 refusals.append(error)
@@ -276,16 +275,9 @@ class QUAMBase(ModelMixin, ABC):
         )
         raise refusals[0]
 
-    def _with_names(self, pool: Any) -> Any:
-        """Turn an array into a DataFrame with the column names of the training inputs."""
-        names = getattr(self, "feature_names_in_", None)
-        if names is None or not isinstance(pool, np.ndarray) or pool.shape[1:] != names.shape:
-            return pool
-        return pd.DataFrame(pool, columns=names)
-
     def _named(self, rows: Any) -> Any:
         """Validated rows, with column names if they go through the model's own preprocessing."""
-        return self._with_names(rows) if self.model_.form.reaches_preprocessing else rows
+        return with_names(self, rows) if self.model_.form.reaches_preprocessing else rows
 
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
         """Search on a pool that is already in the model's input format."""
@@ -431,11 +423,11 @@ class QUAMBase(ModelMixin, ABC):
         found = explained_inputs(
             given,
             self._background,
-            lambda rows: self.predict_uncertainty(rows).epistemic,
+            lambda rows: self.predict_uncertainty(with_names(self, rows)).epistemic,
             n_typical,
             names=getattr(self, "feature_names_in_", None),
         )
-        models = self.adversarial_models(given)
+        models = self.adversarial_models(with_names(self, given))
         return replace(found, models=models, index=index_of(X))
 
     def _check_found(self) -> None:

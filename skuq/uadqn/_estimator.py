@@ -9,6 +9,7 @@ import zipfile
 from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,6 +46,7 @@ PASSED_ON = (
 # Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
 OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
 OWN["seed"] = "random_state"
+_MOVING = Lock()  # threads that predict with a loaded agent move it to its device
 # Values for short runs; the paper's values suit runs of millions of steps.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
 
@@ -506,7 +508,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     def _move(self) -> None:
         """Move the agent to `device`, which may have changed since `fit`."""
         module = rl_module("_algorithm")
-        module.move(self.algorithm_, module.chosen_device(self.algorithm_, self.device))
+        with _MOVING:
+            module.move(self.algorithm_, module.chosen_device(self.algorithm_, self.device))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())

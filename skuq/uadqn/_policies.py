@@ -21,6 +21,7 @@ from stable_baselines3.common.torch_layers import (
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from skuq.networks import SWAPPING
 from skuq.uadqn._finite import FiniteObservations
 from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (
@@ -148,7 +149,8 @@ class _VmappedExtractor(nn.Module):
 
         tensors = dict(self.stacked.items()) | dict(self.constants.named_buffers())
         stacked = {name: tensors[key] for name, key in self.keys.items()}
-        features: Tensor = vmap(one, randomness="different")(stacked)
+        with SWAPPING:
+            features: Tensor = vmap(one, randomness="different")(stacked)
         return features
 
 

@@ -1,11 +1,13 @@
 """OODDetector: what it combines for which model, and what it refuses."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_blobs
 from sklearn.ensemble import (
@@ -27,6 +29,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.networks import LeNet
+from skuq.quam import PoolSearch
 
 
 @parametrize_with_checks([OODDetector(), OODDetector(scores=["neighbors"])])
@@ -420,3 +423,67 @@ def test_labels_of_held_out_inputs_come_with_them(embedded):
     for estimator in (None, Ridge()):
         with pytest.raises(ValueError, match="by_class=True needs a classifier"):
             OODDetector(estimator, by_class=True).fit(X, np.arange(len(X)) / 7)
+
+
+def network(n_outputs):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, n_outputs)
+    )
+
+
+def normal(n_rows, seed):
+    return np.random.default_rng(seed).normal(size=(n_rows, 4))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        np.asarray,
+        lambda X: pd.DataFrame(X, columns=[*"abcd"[: X.shape[1]]]),
+        csr_matrix,
+        lambda X: X[:, None, :],
+    ],
+    ids=["array", "frame", "sparse", "windows"],
+)
+def test_held_out_inputs_that_are_training_inputs_are_told(make):
+    X, new = normal(200, 0), normal(50, 1)
+    with pytest.warns(UserWarning, match=r"^100% of the held-out inputs are training inputs"):
+        OODDetector().fit(make(X), X_held_out=make(X[:50]))
+    with pytest.warns(UserWarning, match=r"^50% of the held-out inputs"):
+        OODDetector().fit(make(X), X_held_out=make(np.concatenate([X[:50], new])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        OODDetector().fit(make(X), X_held_out=make(new))
+        # Values that occur repeatedly among training inputs also occur among new ones.
+        OODDetector().fit(make(X[:, :2].round()), X_held_out=make(new[:, :2].round()))
+
+
+def test_floats_that_look_like_labels_are_told():
+    X, y = normal(200, 0), np.arange(200) % 2
+    with pytest.warns(UserWarning, match="Floats are targets of a regression") as told:
+        OODDetector(network(1)).fit(X, y.astype(float), X_held_out=normal(50, 1))
+    assert {each.filename for each in told} == {__file__}
+    with pytest.raises(ValueError, match=r"logits of classes.*y.astype\(int\)"):
+        OODDetector(network(4)).fit(X, y.astype(float), X_held_out=normal(50, 1))
+
+
+def test_explanations_of_named_columns_do_not_warn_of_names():
+    X = pd.DataFrame(normal(200, 0), columns=[*"abcd"])
+    y = (X["a"] > 0).astype(int)
+    detector = OODDetector(network(2)).fit(X, y, X_held_out=X.iloc[:50] + 0.1)
+    quam = QUAMClassifier(network(2), search=PoolSearch(n_steps=2)).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "columns" in detector.explain(X[:2])
+        quam.explain(X[:2])
+
+
+def test_state_dict_is_refused_without_its_weights():
+    for estimator in (
+        OODDetector(network(2).state_dict()),
+        QUAMClassifier(network(2).state_dict()),
+    ):
+        with pytest.raises(TypeError, match=r"OrderedDict\. A state_dict holds weights") as told:
+            estimator.fit(normal(20, 0), np.arange(20) % 2)
+        assert "tensor(" not in str(told.value)

@@ -1,0 +1,106 @@
+"""Common mistakes with a network that is trained already: each is named where it is made."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from skuq import (
+    EvidentialProbe,
+    FeatureDistanceClassifier,
+    LaplaceClassifier,
+    MCDropoutClassifier,
+    OODDetector,
+    QUAMClassifier,
+    ReferenceClassifier,
+)
+from skuq.quam import PoolSearch
+
+X = np.random.default_rng(0).normal(size=(120, 3, 4))
+NEW = np.random.default_rng(1).normal(size=(40, 3, 4))
+Y = (X[:, 0, 0] > 0).astype(int)
+
+
+def network(n_outputs=2, *, sign=1.0):
+    """A network that knows the labels: its last logit is large for the second one."""
+    torch.manual_seed(0)
+    layers = [nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, n_outputs)]
+    made = nn.Sequential(*layers).double().eval().requires_grad_(False)
+    made[1].weight.zero_()
+    made[1].bias.zero_()
+    made[1].weight[0, 0], made[1].weight[1, 0] = 1.0, -1.0
+    made[4].weight.zero_()
+    made[4].bias.zero_()
+    made[4].weight[-1, 0], made[4].weight[-1, 1] = 20.0 * sign, -20.0 * sign
+    return made
+
+
+ESTIMATORS = {
+    "detector": lambda net: OODDetector(net, random_state=0),
+    "quam": lambda net: QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0),
+    "reference": ReferenceClassifier,
+    "distance": FeatureDistanceClassifier,
+    "dropout": lambda net: MCDropoutClassifier(net, n_samples=2),
+    "laplace": lambda net: LaplaceClassifier(net, n_samples=2, setting="selected"),
+    "probe": lambda net: EvidentialProbe(net, max_epochs=2),
+}
+
+
+def fitted(made, X, y):
+    held_out = {"X_held_out": NEW} if isinstance(made, OODDetector) else {}
+    return made.fit(X, y, **held_out)
+
+
+@pytest.fixture(params=ESTIMATORS)
+def make(request):
+    return ESTIMATORS[request.param]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_worse_than_guessing_is_told(make):
+    fitted(make(network()), X, Y)
+    with pytest.warns(UserWarning, match="worse than guessing") as told:
+        fitted(make(network(sign=-1.0)), X, Y)
+    assert {each.filename for each in told} == {__file__}
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_logit_is_that_of_the_second_label(make):
+    labels = np.array(["no", "yes"])[Y]
+    one, two = (fitted(make(network(n_outputs)), X, labels) for n_outputs in (1, 2))
+    np.testing.assert_array_equal(one.predict(NEW), two.predict(NEW))
+    if hasattr(one, "predict_proba"):
+        np.testing.assert_allclose(one.predict_proba(NEW), two.predict_proba(NEW))
+    with pytest.warns(UserWarning, match="one number in .0, 1. for each sample"):
+        ReferenceClassifier(nn.Sequential(network(1), nn.Sigmoid())).fit(X, labels)
+    with pytest.raises(ValueError, match="One logit is enough only for two classes"):
+        fitted(make(network(1)), X, np.arange(120) % 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (TensorDataset(torch.tensor(X)), "`X` is a TensorDataset; pass an array or a tensor"),
+        (DataLoader(TensorDataset(torch.tensor(X))), "`X` is a DataLoader; pass an array"),
+        ({"image": X, "age": X[:, 0]}, "`X` is a dict of 2 inputs"),
+        ((X, X[:, 0]), "`X` is a tuple of 2 inputs"),
+    ],
+    ids=["dataset", "loader", "dict", "tuple"],
+)
+def test_data_that_are_not_one_array_are_refused(make, inputs, message):
+    for y in (Y, None):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            fitted(make(network()), inputs, y)
+    with pytest.raises(TypeError, match=re.escape(message)):
+        fitted(make(network()), X, Y).predict(inputs)
+
+
+def test_one_sample_without_the_axis_of_samples_is_named(make):
+    for one in (NEW[0], torch.tensor(NEW[0])):
+        with pytest.raises(
+            ValueError, match=r"\(n_samples, 3, 4\); for one sample, pass X\[None\]"
+        ):
+            fitted(make(network()), X, Y).predict(one)
