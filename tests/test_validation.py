@@ -176,10 +176,10 @@ def test_rows_may_differ_from_1_by_the_rounding_of_all_their_values(decimals, dt
     np.testing.assert_array_equal(columns_and_proba(labels, rounded, None).proba, rounded)
     wrong = proba.round(decimals)
     wrong[7] += [4 * 10**-decimals, 0, 0]
-    with pytest.raises(ValueError, match="sum to 1 within 0.0*15, got .* in row 7"):
+    with pytest.raises(ValueError, match=r"sum to 1 within 0.0*15, got .* in row 7"):
         columns_and_proba(labels, wrong.round(decimals).astype(dtype), None)
-    rounded[0] = proba[0]  # a value with all its digits: the others are no rounding
-    with pytest.raises(ValueError, match="sum to 1 within 0.0001, got"):
+    rounded[0] = proba[0]  # a value with all its digits
+    with pytest.raises(ValueError, match=r"sum to 1 within 0.0001, got"):
         columns_and_proba(labels, rounded, None)
 
 
@@ -188,5 +188,5 @@ def test_rounding_of_many_classes_does_not_excuse_a_missing_one():
     proba[:, 100:] = 0.0
     columns_and_proba(np.arange(4), proba, np.arange(200))
     proba[:, :10] = 0.0
-    with pytest.raises(ValueError, match="sum to 1 within 0.05, got 0.9 in row 0"):
+    with pytest.raises(ValueError, match=r"sum to 1 within 0.05, got 0.9 in row 0"):
         columns_and_proba(np.arange(4), proba, np.arange(200))

@@ -121,6 +121,13 @@ def named_columns(
             f"The columns {_brief(list(found))} have their labels in their names; pass `classes` "
             "only together with `proba`."
         )
+    if len(found) == 1:
+        ((name, text),) = found.items()
+        raise ValueError(
+            f"Only the column {name!r} is named p(LABEL), but every label needs a column. If there "
+            f"are two labels, pass `proba={[name]!r}` and `classes`, the other label first: "
+            f"OTHER,{text}."
+        )
     return list(found), list(found.values())
 
 

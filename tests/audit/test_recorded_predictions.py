@@ -115,6 +115,13 @@ def test_the_row_of_a_bad_value_is_named(column, value, message):
         recorded_predictions(table, "y", ["p0", "p1"])
 
 
+def test_a_single_named_column_is_told_what_to_pass():
+    table = pd.DataFrame({"y": ["late", "paid"], "p(late)": [0.75, 0.5]})
+    with pytest.raises(ValueError, match=r"`proba=\['p\(late\)'\]` and `classes`.*: OTHER,late\.$"):
+        recorded_predictions(table, "y")
+    assert recorded_predictions(table, "y", ["p(late)"], ["paid", "late"]).classes[1] == "late"
+
+
 def test_percentages_are_named():
     table = pd.DataFrame({"y": ["a", "b"], "p": [75.0, 33.3], "q": [25.0, 66.6]})
     with pytest.raises(ValueError, match="hold percentages"):
@@ -141,7 +148,8 @@ def test_rounded_probabilities_are_audited_as_recorded(tmp_path, monkeypatch, de
     table.to_csv(tmp_path / "table.csv", index=False)
     found = audit_files([tmp_path / "table.csv"], "y", n_bins=5)
     np.testing.assert_array_equal(found.audit.sums_.confidence, whole.sums_.confidence)
-    assert len(found.notes) == 1 and said in found.notes[0]
+    (note,) = found.notes
+    assert said in note
 
 
 def test_a_row_that_only_coarser_rounding_would_explain_is_refused_in_any_chunk(
