@@ -18,7 +18,6 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._bin_sums import BinSums, TopLabelPredictions, whole_sums
 from skuq.calibration._region_search import RegionSearch, search_regions
 from skuq.calibration._scan import (
-    DIRECTIONS,
     SEED,
     clopper_pearson,
     detectable_gap,
@@ -252,11 +251,9 @@ def audit_bins(
         inside = np.arange(found.first, found.last + 1)
         inside = inside[filled[inside]]
         number[inside], side[inside] = k, found.direction
-    thresholds = (scan.threshold, scan.threshold_overconfident)
-    power: list[dict[str, Any]] = [
-        {"alpha": alpha, "threshold": threshold, "direction": direction}
-        for direction, threshold in zip(DIRECTIONS.values(), thresholds, strict=True)
-    ]
+    given: dict[str, Any] = {"count": tested.count, "confidence": confidence, "alpha": alpha}
+    under = given | {"threshold": scan.threshold, "direction": "underconfident"}
+    over = given | {"threshold": scan.threshold_overconfident, "direction": "overconfident"}
     return BinAudit(
         sums.lower,
         sums.upper,
@@ -271,9 +268,12 @@ def audit_bins(
         number,
         number > 0,
         side,
-        *thresholds,
-        *(detectable_gap(tested.count, confidence, **each) for each in power),
-        *(detectable_shift(tested.count, confidence, **each) for each in power),
+        scan.threshold,
+        scan.threshold_overconfident,
+        detectable_gap(**under),
+        detectable_gap(**over),
+        detectable_shift(**under),
+        detectable_shift(**over),
     )
 
 

@@ -32,7 +32,8 @@ MOST_NUMBERS = 20  # groups by the numbers of a column; more of them are measure
 MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
 
 WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}
-DETECTABLE = {
+VERBS: dict[Direction, str] = {"underconfident": "exceeds", "overconfident": "falls short of"}
+DETECTABLE: dict[Direction, str] = {
     "underconfident": "detectable_underconfidence",
     "overconfident": "detectable_overconfidence",
 }
@@ -207,7 +208,7 @@ def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
     """Deviations of the accuracy that are detected, in both directions; "" without any."""
     return ", or ".join(
         f"{verb} its confidence by at least {sizes} percentage points"
-        for direction, verb in (("underconfident", "exceeds"), ("overconfident", "falls short of"))
+        for direction, verb in VERBS.items()
         if (sizes := _from_to(gaps[DETECTABLE[direction]]))
     )
 
@@ -220,7 +221,8 @@ def _from_to(gaps: Iterable[float | None]) -> str:
 
 def _undetectable(filled: list[Row], figures: Figures) -> list[str]:
     """Name the bins in which no deviation could have been found, and the reason."""
-    few, sure = {}, {}
+    few: dict[str, list[Row]] = {}
+    sure: dict[Direction, list[Row]] = {}
     for direction, way in WAYS.items():
         unseen = [row for row in filled if row[DETECTABLE[direction]] is None]
         sure[direction] = [row for row in unseen if _too_sure(row, direction, figures)]
@@ -271,6 +273,8 @@ def _power_in_groups(figures: Figures) -> list[str]:
 def _cost_of_groups(figures: Figures) -> list[str]:
     """Advise on groups that are too many or too small; state what they cost all samples."""
     groups = figures["groups"]
+    if not groups:
+        return []
     numbers = [
         column
         for column, n in Counter(_column_of_number(group["name"]) for group in groups).items()
@@ -281,7 +285,7 @@ def _cost_of_groups(figures: Figures) -> list[str]:
         "such as age groups, before the audit."
         for column in numbers
     ]
-    alone = _deviations(figures["without_groups"] or dict.fromkeys(DETECTABLE.values(), ()))
+    alone = _deviations(figures["without_groups"])
     if alone and (numbers or _groups_too_small(groups)):
         sentences.append(
             f"All samples share the error probability with {counted(len(groups), 'group')}, and "
