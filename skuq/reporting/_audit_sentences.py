@@ -289,8 +289,8 @@ def _cost_of_groups(figures: Figures) -> list[str]:
     if alone and (numbers or _groups_too_small(groups)):
         sentences.append(
             f"All samples share the error probability with {counted(len(groups), 'group')}, and "
-            "an audit with more groups finds less. Without groups, the same probability holds for "
-            f"a bin of all samples whose accuracy {alone}."
+            f"an audit with more groups finds less. {_likely(figures)}, an audit without groups "
+            f"reports a bin of all samples whose accuracy {alone}."
         )
     return sentences
 
