@@ -15,6 +15,8 @@ ROW_SUM_TOLERANCE = 1e-4  # much more than the error of a float32 softmax of tho
 # In units of the spacing of floats below 1: 1/2 for rounding the probabilities, 1/2 for rounding
 # their sum, and 1 for a softmax computed in the same precision.
 _ROUNDING_OF_ROWS = 2
+_MOST_DECIMALS = 6  # with more, rounding is within the tolerance
+_LARGEST_ROUNDING = 0.05  # a row whose sum differs by more may lack a class
 
 
 class LabelledProbabilities(NamedTuple):
@@ -131,11 +133,37 @@ def _first(values: list[Any], most: int = 5) -> str:
     return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
 
 
-def _row_sum_tolerance(values: Any) -> float:
-    """Tolerance for the deviation of row sums from 1, given the dtype of the input."""
+def decimals_of(proba: NDArray[Any]) -> int | None:
+    """Number of decimals to which all probabilities are rounded; None if it is more than 6."""
+    precision = float(np.finfo(proba.dtype).eps)
+    for decimals in range(1, _MOST_DECIMALS + 1):
+        scaled = proba * proba.dtype.type(10**decimals)
+        # The first values usually rule out a number of decimals.
+        if all(
+            bool((np.abs(part - np.round(part)) <= precision * 10**decimals).all())
+            for part in (scaled[:100], scaled)
+        ):
+            return decimals
+    return None
+
+
+def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
+    """Tolerance for the deviation of row sums from 1, for probabilities with so many decimals.
+
+    Each rounded probability may be wrong by half a unit of its last decimal.
+    """
+    if decimals is None or decimals < 2:  # sums of one decimal differ from 1 by a tenth or more
+        return ROW_SUM_TOLERANCE
+    rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)
+    return max(ROW_SUM_TOLERANCE, rounding * (1 + 1e-6))  # sums themselves are rounded floats
+
+
+def _row_sum_tolerance(values: Any, proba: NDArray[Any]) -> float:
+    """Tolerance for the deviation of row sums from 1, given the input and its values as floats."""
     name = str(getattr(values, "dtype", "")).removeprefix("torch.")
     spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
-    return max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
+    tolerance = max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
+    return max(tolerance, rounded_sum_tolerance(proba.shape[1], decimals_of(proba)))
 
 
 def _probabilities(values: ArrayLike) -> NDArray[Any]:
@@ -159,9 +187,11 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
         raise ValueError(
             f"`proba` must be >= 0, got {proba.min():.6g}; pass probabilities, not logits."
         )
-    tolerance = _row_sum_tolerance(values)
     worst = np.abs(total - 1.0).argmax()
-    if abs(total[worst] - 1.0) > tolerance:
+    deviation = abs(total[worst] - 1.0)
+    if deviation > ROW_SUM_TOLERANCE and deviation > (
+        tolerance := _row_sum_tolerance(values, proba)
+    ):
         raise ValueError(
             f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} "
             f"in row {worst}; convert to float64 and divide each row by its sum."

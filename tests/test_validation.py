@@ -164,3 +164,29 @@ def test_categories_and_time_zones_of_other_libraries_are_kept(library):
     )
     assert isinstance(found["town"].dtype, pd.CategoricalDtype)
     assert as_pandas(frame) is frame
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("decimals", [2, 3, 4])
+def test_rows_may_differ_from_1_by_the_rounding_of_all_their_values(decimals, dtype):
+    proba = np.random.default_rng(0).dirichlet(np.ones(3), size=500)
+    rounded = proba.round(decimals).astype(dtype)
+    assert np.abs(rounded.sum(axis=1) - 1).max() > 0.9 * 10**-decimals
+    labels = np.arange(500) % 3
+    np.testing.assert_array_equal(columns_and_proba(labels, rounded, None).proba, rounded)
+    wrong = proba.round(decimals)
+    wrong[7] += [4 * 10**-decimals, 0, 0]
+    with pytest.raises(ValueError, match=r"sum to 1 within 0.0*15, got .* in row 7"):
+        columns_and_proba(labels, wrong.round(decimals).astype(dtype), None)
+    rounded[0] = proba[0]  # a value with all its digits
+    with pytest.raises(ValueError, match=r"sum to 1 within 0.0001, got"):
+        columns_and_proba(labels, rounded, None)
+
+
+def test_rounding_of_many_classes_does_not_excuse_a_missing_one():
+    proba = np.full((4, 200), 0.01)
+    proba[:, 100:] = 0.0
+    columns_and_proba(np.arange(4), proba, np.arange(200))
+    proba[:, :10] = 0.0
+    with pytest.raises(ValueError, match=r"sum to 1 within 0.05, got 0.9 in row 0"):
+        columns_and_proba(np.arange(4), proba, np.arange(200))

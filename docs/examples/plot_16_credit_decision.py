@@ -75,10 +75,10 @@ train, second, new = (rows[served[rows]] for rows in (train, second, new))
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
 audit = audited(model, second)
 print("passed:", audit.passed_)
-for lower, gap in zip(audit.bins_.lower, audit.bins_.detectable_gap, strict=True):
+for lower, gap in zip(audit.bins_.lower, audit.bins_.detectable_underconfidence, strict=True):
     if np.isfinite(gap):
         print(f"confidence {lower:.1f} to {lower + 0.1:.1f}: finds underconfidence from {gap:.2f}")
-print(f"all together: finds a shift from {audit.bins_.detectable_shift:.2f}")
+print(f"all together: finds a shift from {audit.bins_.detectable_underconfident_shift:.2f}")
 
 # %%
 # A passed audit only excludes deviations that it could have detected, so the report states their

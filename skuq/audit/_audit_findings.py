@@ -13,6 +13,7 @@ from skuq.calibration import (
     AuditResult,
     BinAudit,
     BinSums,
+    Direction,
     Region,
     TopLabelPredictions,
     detectable_gap,
@@ -88,35 +89,44 @@ class AuditFindings:
             rows += [inside[first], inside[~first]]
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
-    def detectable_gaps(self, *, power: float = 0.8) -> FloatArray:
-        """Return the smallest underconfidence per bin that this audit could detect.
+    def detectable_gaps(
+        self, *, power: float = 0.8, direction: Direction = "underconfident"
+    ) -> FloatArray:
+        """Return the smallest gap per bin that this audit could detect.
 
         Parameters
         ----------
         power : float, default=0.8
             Probability of detecting the gap.
+        direction : {"underconfident", "overconfident"}, default="underconfident"
+            Deviation to be found: confidence that is too low, or too high.
 
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Gap between accuracy and confidence per bin; NaN where the bin has too few samples
-            to detect any gap.
+            Positive distance between accuracy and confidence per bin; NaN where the bin has too few
+            samples to detect any.
         """
         check_is_fitted(self)
         sums = self.sums_
         return detectable_gap(
-            sums.effective_count, sums.mean_confidence, power=power, **self._detection()
+            sums.effective_count, sums.mean_confidence, power=power, **self._detection(direction)
         )
 
-    def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
-        """Return the number of samples that each bin needs to detect a given underconfidence.
+    def required_samples(
+        self, gap: float, *, power: float = 0.8, direction: Direction = "underconfident"
+    ) -> FloatArray:
+        """Return the number of samples that each bin needs to detect a given gap.
 
         Parameters
         ----------
         gap : float
-            True accuracy minus confidence, larger than `alpha`.
+            True accuracy minus confidence, larger than `alpha`; for overconfidence, confidence
+            minus true accuracy.
         power : float, default=0.8
             Probability of detecting the gap.
+        direction : {"underconfident", "overconfident"}, default="underconfident"
+            Deviation to be found: confidence that is too low, or too high.
 
         Returns
         -------
@@ -128,12 +138,20 @@ class AuditFindings:
         confidence = self.sums_.mean_confidence
         needed = np.full(len(confidence), np.nan)
         filled = ~np.isnan(confidence)
-        needed[filled] = required_samples(gap, confidence[filled], power=power, **self._detection())
+        needed[filled] = required_samples(
+            gap, confidence[filled], power=power, **self._detection(direction)
+        )
         return needed
 
-    def _detection(self) -> dict[str, float]:
+    def _detection(self, direction: Direction) -> dict[str, Any]:
         """Tolerance and evidence threshold of this audit, as arguments of the power functions."""
-        return {"alpha": self.settings_["alpha"], "threshold": self.bins_.threshold}
+        found = self.bins_
+        below = direction == "overconfident"
+        return {
+            "alpha": self.settings_["alpha"],
+            "threshold": found.threshold_overconfident if below else found.threshold,
+            "direction": direction,
+        }
 
     def _check_samples_kept(self) -> None:
         check_is_fitted(self)

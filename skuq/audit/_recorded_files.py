@@ -22,6 +22,7 @@ from skuq.audit._groups import (
     parts_of,
 )
 from skuq.audit._recorded_predictions import (
+    RowSums,
     check_columns,
     check_labels_known,
     named_columns,
@@ -54,7 +55,8 @@ class AuditedFiles(NamedTuple):
     columns : str
         Label of each probability column, to be shown to readers of the audit.
     notes : list of str
-        The way in which each file that is not plain CSV was read.
+        The way in which each file that is not plain CSV was read, and files with probabilities that
+        were rounded so that rows do not sum to 1.
     """
 
     audit: CalibrationAuditor
@@ -107,6 +109,8 @@ def audit_files(
         Columns with the reported probabilities, one per class. With two classes one column
         is enough: the probability of the second class. Default: columns named like those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
+        Rows must sum to 1, except for rounding to the decimals of the file, as in
+        `recorded_predictions`.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, the label of this
         column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
@@ -193,6 +197,11 @@ def audit_files(
         _joined_weights([each.weight for each in found]) if features else None,
     )
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
+    notes += [
+        f"{table.path}: {each.note}" if len(tables) > 1 else each.note
+        for table, each in zip(tables, found, strict=True)
+        if each.note
+    ]
     return AuditedFiles(auditor, note_on_columns(proba, columns.classes), notes)
 
 
@@ -258,6 +267,7 @@ class _FileParts(NamedTuple):
     kept: TopLabelPredictions
     weight: NDArray[Any] | None  # weights of the kept rows
     n_weighed: int  # rows with nonzero weight
+    note: str  # on sums of probabilities that differ from 1
 
 
 def _file_parts(
@@ -265,7 +275,7 @@ def _file_parts(
 ) -> _FileParts:
     """Compute the sums of one file, chunk by chunk."""
     parts: list[Parts] = []
-    weights, n_weighed = [], 0
+    weights, n_weighed, row_sums = [], 0, RowSums()
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     labels = _LabelCodes(table, columns)
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
@@ -273,6 +283,7 @@ def _file_parts(
         with _named_errors(table, is_one_of_many):
             codes = labels.codes(chunk[columns.label].astype("category"), start)
             proba = probabilities_of(chunk, columns.proba, start)
+            row_sums = row_sums.with_rows(proba, start)
             grouping = [_grouping(chunk[name]) for name in columns.groups]
             weight = None if columns.weight is None else weights_of(chunk[columns.weight], start)
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
@@ -286,7 +297,7 @@ def _file_parts(
         group_sums=_by_text(table, parts[0].group_sums),
         group_density=_by_text(table, parts[0].group_density),
     )
-    return _FileParts(found, _joined(kept), _joined_weights(weights), n_weighed)
+    return _FileParts(found, _joined(kept), _joined_weights(weights), n_weighed, row_sums.note)
 
 
 def _grouping(column: pd.Series) -> Grouping:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from skuq.audit._groups import counted_weights
 from skuq.base import FloatArray
 from skuq.labels import as_text, classes_of_columns, label_in_name, labels_of_columns
-from skuq.probabilities import ROW_SUM_TOLERANCE
+from skuq.probabilities import ROW_SUM_TOLERANCE, decimals_of, rounded_sum_tolerance
 from skuq.sample_weights import LARGEST_SUM
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class RecordedPredictions(NamedTuple):
     classes : list of str
         Labels in column order.
     note : str
-        Label of each probability column, to be shown to readers of the audit.
+        Label of each probability column, and whether rounding makes rows differ from a sum of 1;
+        to be shown to readers of the audit.
     sample_weight : ndarray of shape (n_samples,) or None
         Sample weights, or None if no weight column was named.
     """
@@ -62,6 +63,8 @@ def recorded_predictions(
         Columns with the reported probabilities, one per class. With two classes one column
         is enough: the probability of the second class. Default: columns named like those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
+        Rows must sum to 1, except for the rounding to the recorded number of decimals, two or
+        more: half a unit of the last decimal per class. Probabilities are never rescaled.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, the label of this
         column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
@@ -93,11 +96,12 @@ def recorded_predictions(
     codes, known = _labels(table[label])
     order = order_of_columns(proba, known, classes)
     values = probabilities_of(table, proba)
+    sums = RowSums().with_rows(values)
     unknown = ~np.isin(known, order)
     if unknown.any():
         row = int(unknown[codes].argmax())
         raise unknown_label(known[codes[row]], row, label, order)
-    note = note_on_columns(proba, order)
+    note = "; ".join(filter(None, [note_on_columns(proba, order), sums.note]))
     given = None if weight is None else weights_of(table[weight])
     return RecordedPredictions(np.array(known)[codes], values, order, note, given)
 
@@ -116,6 +120,13 @@ def named_columns(
         raise ValueError(
             f"The columns {_brief(list(found))} have their labels in their names; pass `classes` "
             "only together with `proba`."
+        )
+    if len(found) == 1:
+        ((name, text),) = found.items()
+        raise ValueError(
+            f"Only the column {name!r} is named p(LABEL), but every label needs a column. If there "
+            f"are two labels, pass `proba={[name]!r}` and `classes`, the other label first: "
+            f"OTHER,{text}."
         )
     return list(found), list(found.values())
 
@@ -241,7 +252,6 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
     if len(names) == 1:
         second = np.minimum(values, 1.0)
         return np.hstack([1 - second, second])
-    _check_sums(values, start)
     return values
 
 
@@ -262,14 +272,44 @@ def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
     return counted_weights(values)
 
 
-def _check_sums(values: FloatArray, start: int) -> None:
-    total = values.sum(axis=1)
-    wrong = np.abs(total - 1) > ROW_SUM_TOLERANCE
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"The probabilities in {_row(start + row)} sum to {total[row]:.6g}, but must sum to 1 "
-            f"within {ROW_SUM_TOLERANCE:g}; name all classes' columns, and write enough digits."
+class RowSums(NamedTuple):
+    """Check of the sums of all rows, which may be read in chunks.
+
+    How much a sum may differ from 1 follows from the number of decimals, which more rows can only
+    raise. The worst row so far is therefore checked again with every chunk.
+    """
+
+    decimals: int | None = 0  # number of decimals of all rows so far; None: not rounded
+    row: int = 0  # row whose sum differs most from 1
+    total: float = 1.0  # sum of that row
+
+    def with_rows(self, values: FloatArray, start: int = 0) -> RowSums:
+        """Add rows, and raise an error if the sum of a row is wrong; `start` as above."""
+        found = None if self.decimals is None else decimals_of(values)
+        decimals = None if found is None else max(self.decimals or 0, found)
+        tolerance = rounded_sum_tolerance(values.shape[1], decimals)
+        totals = np.append(self.total, values.sum(axis=1))  # the worst row so far comes first
+        rows = np.append(self.row, start + np.arange(len(values)))
+        deviations = np.abs(totals - 1)
+        if (deviations > tolerance).any():
+            first = int((deviations > tolerance).argmax())
+            raise ValueError(
+                f"The probabilities in {_row(rows[first])} sum to {totals[first]:.6g}, but must "
+                f"sum to 1 within {tolerance:.4g}; name all classes' columns, and write enough "
+                "digits."
+            )
+        worst = int(deviations.argmax())
+        return RowSums(decimals, int(rows[worst]), float(totals[worst]))
+
+    @property
+    def note(self) -> str:
+        """Remark for readers of the audit on sums that differ from 1; "" without such sums."""
+        if abs(self.total - 1) <= ROW_SUM_TOLERANCE:
+            return ""
+        return (
+            f"The probabilities are recorded with {self.decimals} decimals, so that rows do not "
+            f"sum to exactly 1 (row {self.row + 1}: {self.total:.6g}). Confidences are the "
+            "recorded values, not rescaled."
         )
 
 

@@ -14,6 +14,7 @@ from skuq.calibration._conditions import Conditions, conditions_of, region_mask
 from skuq.calibration._conformal_p_values import conformal_limit, conformal_p_values
 from skuq.calibration._region_search import Region, RegionSearch, search_regions
 from skuq.calibration._scan import (
+    Direction,
     Finding,
     Scan,
     clopper_pearson,
@@ -31,6 +32,7 @@ __all__ = [
     "BinAudit",
     "BinSums",
     "Conditions",
+    "Direction",
     "Finding",
     "Region",
     "RegionSearch",

@@ -57,13 +57,15 @@ class BinAudit(NamedTuple):
         Whether the bin belongs to a finding.
     direction : ndarray of str
         "underconfident" or "overconfident" where significant, else "".
-    threshold : float
-        Evidence that a finding of underconfidence requires, in nats (`scan_bins`).
-    detectable_gap : ndarray, float64
-        Smallest gap of a single bin that is detected with probability 0.8; NaN if no gap is.
-    detectable_shift : float
-        Smallest gap that is detected with probability 0.8 if all bins have this gap (accuracy is
-        capped at 1); NaN if no gap is.
+    threshold, threshold_overconfident : float
+        Evidence that a finding of underconfidence, and of overconfidence, requires, in nats
+        (`scan_bins`).
+    detectable_underconfidence, detectable_overconfidence : ndarray, float64
+        Smallest distance of the accuracy above the confidence, and below it, that is detected with
+        probability 0.8 in a single bin; NaN if no distance is.
+    detectable_underconfident_shift, detectable_overconfident_shift : float
+        Smallest distance that is detected with probability 0.8 if all bins have it (accuracies are
+        capped at 1 and at 0); NaN if no distance is.
     """
 
     lower: FloatArray
@@ -80,8 +82,11 @@ class BinAudit(NamedTuple):
     significant: BoolArray
     direction: np.ndarray
     threshold: float
-    detectable_gap: FloatArray
-    detectable_shift: float
+    threshold_overconfident: float
+    detectable_underconfidence: FloatArray
+    detectable_overconfidence: FloatArray
+    detectable_underconfident_shift: float
+    detectable_overconfident_shift: float
 
 
 class AuditResult(NamedTuple):
@@ -242,11 +247,14 @@ def audit_bins(
     low, high = clopper_pearson(tested.correct, tested.count, tail)
     confidence = sums.mean_confidence
     scan = scan_bins(sums, alpha=alpha, level=level)
-    number, direction = np.zeros(len(sums.count), np.int64), np.full(len(sums.count), "", "U14")
+    number, side = np.zeros(len(sums.count), np.int64), np.full(len(sums.count), "", "U14")
     for k, found in enumerate(scan.findings, 1):
         inside = np.arange(found.first, found.last + 1)
         inside = inside[filled[inside]]
-        number[inside], direction[inside] = k, found.direction
+        number[inside], side[inside] = k, found.direction
+    given: dict[str, Any] = {"count": tested.count, "confidence": confidence, "alpha": alpha}
+    under = given | {"threshold": scan.threshold, "direction": "underconfident"}
+    over = given | {"threshold": scan.threshold_overconfident, "direction": "overconfident"}
     return BinAudit(
         sums.lower,
         sums.upper,
@@ -260,10 +268,13 @@ def audit_bins(
         np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0),
         number,
         number > 0,
-        direction,
+        side,
         scan.threshold,
-        detectable_gap(tested.count, confidence, alpha=alpha, threshold=scan.threshold),
-        detectable_shift(tested.count, confidence, alpha=alpha, threshold=scan.threshold),
+        scan.threshold_overconfident,
+        detectable_gap(**under),
+        detectable_gap(**over),
+        detectable_shift(**under),
+        detectable_shift(**over),
     )
 
 

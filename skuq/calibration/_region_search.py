@@ -94,14 +94,16 @@ class RegionSearch(NamedTuple):
         Number of regions that were tested.
     n_samples : int
         Number of samples that were used, or the sum of their weights.
-    threshold : float
-        Smallest evidence of underconfidence that counts as a finding, in nats.
+    threshold, threshold_overconfident : float
+        Smallest evidence of underconfidence, and of overconfidence, that counts as a finding, in
+        nats.
     """
 
     regions: list[Region]
     n_searched: int
     n_samples: int
     threshold: float
+    threshold_overconfident: float
 
 
 def search_regions(
@@ -178,7 +180,7 @@ def search_regions(
     pairs = _pairs(samples)
     n_pairs = len(pairs)
     if n_pairs == 0:
-        return RegionSearch([], 0, samples.number.sum().item(), np.inf)
+        return RegionSearch([], 0, samples.number.sum().item(), np.inf, np.inf)
     rng = np.random.default_rng(SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
     found: list[_Candidate] = []
@@ -194,7 +196,7 @@ def search_regions(
         ]
     tail = level / (2 * n_pairs)
     regions = [_region(each, samples, tail, n_families) for each in _disjoint(found, samples)]
-    return RegionSearch(regions, n_pairs, samples.number.sum().item(), thresholds[0])
+    return RegionSearch(regions, n_pairs, samples.number.sum().item(), *thresholds)
 
 
 def region_tolerance(

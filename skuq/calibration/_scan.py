@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,8 @@ N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for many bins
 # Mirage makes confidence too low, so detecting underconfidence receives most of the error.
 SHARES = {1: 0.8, -1: 0.2}
-DIRECTIONS = {1: "underconfident", -1: "overconfident"}  # by the sign of the gap
+Direction = Literal["underconfident", "overconfident"]
+DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
 # The seed is fixed: the sums of an audit must determine its verdict.
 SEED = 20250
 ROUNDING = 1e-9  # relative; rounding differences between runs with equal evidence are smaller
@@ -65,13 +66,15 @@ class Scan(NamedTuple):
         Disjoint runs, most significant first.
     p_value : ndarray of shape (n_bins,), float64
         p-value of the finding that contains the bin; outside of findings, of the bin alone.
-    threshold : float
-        Smallest evidence of an underconfident run that counts as a finding, in nats.
+    threshold, threshold_overconfident : float
+        Smallest evidence of an underconfident run, and of an overconfident run, that counts as a
+        finding, in nats.
     """
 
     findings: list[Finding]
     p_value: FloatArray
     threshold: float
+    threshold_overconfident: float
 
 
 def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
@@ -154,10 +157,16 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     findings = _disjoint(runs)
     for finding in findings:
         alone[finding.first : finding.last + 1] = finding.p_value
-    return Scan(findings, alone, thresholds[0])
+    return Scan(findings, alone, *thresholds)
 
 
-def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int = 1) -> float:
+def planned_threshold(
+    n_bins: int = 10,
+    *,
+    level: float = 0.05,
+    n_families: int = 1,
+    direction: Direction = "underconfident",
+) -> float:
     """Return evidence that is enough for a finding in any reference set, to plan an audit.
 
     Parameters
@@ -168,6 +177,8 @@ def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int 
         Probability of any finding for a model within alpha.
     n_families : int, default=1
         Number of sets of samples that are audited: all samples, and each group.
+    direction : {"underconfident", "overconfident"}, default="underconfident"
+        Deviation to be found: confidence that is too low, or too high.
 
     Returns
     -------
@@ -180,7 +191,24 @@ def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int 
     >>> round(planned_threshold(10), 2)
     7.23
     """
-    return float(np.log(n_runs(n_bins) * n_families / (SHARES[1] * level)))
+    return float(np.log(n_runs(n_bins) * n_families / (SHARES[_sign(direction)] * level)))
+
+
+def _sign(direction: Direction) -> int:
+    for sign, name in DIRECTIONS.items():
+        if name == direction:
+            return sign
+    raise ValueError(f"`direction` must be 'underconfident' or 'overconfident', got {direction!r}.")
+
+
+def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
+    """Confidences with which overconfidence becomes underconfidence.
+
+    The evidence for too few right predictions at confidence c is the evidence for too many wrong
+    ones at confidence 1 - c.
+    """
+    given = np.asarray(confidence, float)
+    return given if _sign(direction) > 0 else 1 - given
 
 
 def n_runs(n_bins: int) -> int:
@@ -327,8 +355,9 @@ def detectable_gap(
     alpha: float,
     threshold: float,
     power: float = 0.8,
+    direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Return the smallest underconfidence that an audit detects with probability `power`.
+    """Return the smallest gap that an audit detects with probability `power`.
 
     Parameters
     ----------
@@ -337,15 +366,18 @@ def detectable_gap(
     alpha : float
         Tolerated distance between accuracy and confidence.
     threshold : float
-        Evidence that a finding requires, in nats, from `scan_bins` or `planned_threshold`.
+        Evidence that a finding in this direction requires, in nats, from `scan_bins` or
+        `planned_threshold`.
     power : float, default=0.8
         Probability of detecting the gap, in (0, 1).
+    direction : {"underconfident", "overconfident"}, default="underconfident"
+        Deviation to be found: confidence that is too low, or too high.
 
     Returns
     -------
     ndarray of shape (n_bins,), float64
-        Gap between true accuracy and confidence, for each bin alone; NaN where even an
-        accuracy of 1 would not be detected with that probability.
+        Positive distance between true accuracy and confidence, for each bin alone; NaN where even
+        an accuracy of 1 (or 0, for overconfidence) would not be detected with that probability.
 
     Examples
     --------
@@ -355,7 +387,8 @@ def detectable_gap(
     array([ nan, 0.35, 0.15])
     """
     _check_power(power)
-    count, confidence = np.broadcast_arrays(np.asarray(count), np.asarray(confidence, float))
+    confidence = _as_underconfident(confidence, direction)
+    count, confidence = np.broadcast_arrays(np.asarray(count), confidence)
     least = _least_significant(count, confidence + alpha, threshold)
     possible = (count > 0) & (least <= count)
     # P(K >= k | p) = power is solved by a quantile of the beta distribution.
@@ -371,15 +404,18 @@ def detectable_shift(
     alpha: float,
     threshold: float,
     power: float = 0.8,
+    direction: Direction = "underconfident",
 ) -> float:
-    """Return the smallest underconfidence, common to all bins, that the scan would detect.
+    """Return the smallest gap, common to all bins, that the scan would detect.
 
     It is the smallest gap that a single run detects with probability `power`; the scan of all
     runs may detect a smaller gap. NaN if no gap would be detected. The accuracy of bins with high
-    confidence is capped at 1.
+    confidence is capped at 1; for overconfidence, the accuracy of bins with low confidence is at
+    least 0.
     """
     _check_power(power)
-    size, claimed = _bins_of_runs(np.asarray(count), np.nan_to_num(np.asarray(confidence, float)))
+    confidence = np.nan_to_num(_as_underconfident(confidence, direction))
+    size, claimed = _bins_of_runs(np.asarray(count), confidence)
     total = size.sum(axis=1)
 
     def accuracy(gap: FloatArray | float) -> FloatArray:
@@ -415,16 +451,18 @@ def required_samples(
     alpha: float,
     threshold: float,
     power: float = 0.8,
+    direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Return the number of predictions that a bin needs to detect a given underconfidence.
+    """Return the number of predictions that a bin needs to detect a given gap.
 
     Parameters
     ----------
     gap : array-like of shape (n_bins,)
-        True accuracy minus confidence, larger than `alpha`.
+        True accuracy minus confidence, larger than `alpha`; for overconfidence, confidence minus
+        true accuracy.
     confidence : array-like of shape (n_bins,)
         Mean confidence of the bin.
-    alpha, threshold, power
+    alpha, threshold, power, direction
         As in `detectable_gap`.
 
     Returns
@@ -432,7 +470,7 @@ def required_samples(
     ndarray of shape (n_bins,), float64
         Smallest number of predictions with the given power; infinite if `gap` is not larger
         than `alpha`, or if a million predictions are not enough. An accuracy above 1
-        counts as 1.
+        counts as 1, one below 0 as 0.
 
     Examples
     --------
@@ -442,10 +480,11 @@ def required_samples(
     array([ 16., 227.,  inf])
     """
     _check_power(power)
-    gap, confidence = np.broadcast_arrays(np.asarray(gap, float), np.asarray(confidence, float))
+    claimed = _as_underconfident(confidence, direction)
+    gap, claimed = np.broadcast_arrays(np.asarray(gap, float), claimed)
     needed = [
         _required(min(g, 1 - c), c, alpha, threshold, power)
-        for g, c in zip(gap.ravel(), confidence.ravel(), strict=True)
+        for g, c in zip(gap.ravel(), claimed.ravel(), strict=True)
     ]
     return np.array(needed).reshape(gap.shape)
 

@@ -268,6 +268,8 @@ def _write(
             page = audit_report(auditor, notes=notes)
     else:
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
+    verdict = page.data["verdict"]  # its readers have the options at hand, not the parameters
+    page.summary = verdict["headline"] = as_options(verdict["headline"])
     with refusing_writes():
         if report is not None:
             page.write(report, json_path)
@@ -280,7 +282,7 @@ def _show(data: dict[str, Any]) -> None:
     """Print the verdict, the bins and the findings."""
     verdict = data["verdict"]
     say(
-        f"\n{as_options(verdict['headline'])}\n",
+        f"\n{verdict['headline']}\n",
         bold=True,
         fg="green" if verdict["passed"] else "red",
     )

@@ -41,6 +41,8 @@ OPTIONS = {
     "held_out": "--held-out",
     "id_column": "--id",
     "keys": "--keys",
+    "n_attestations": "--attestations",
+    "n_proofs": "--proofs",
     "missing": "--missing",
     "out": "--out",
     "previous": "--previous",
@@ -54,6 +56,7 @@ OPTIONS = {
     "strict": "--strict",
     "task": "--task",
     "trust": "--trust",
+    "verdict_samples": "--verdict-samples",
 }
 PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
 

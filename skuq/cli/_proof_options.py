@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -414,7 +415,7 @@ def check_names(path: Path, columns: list[str], estimator: Any) -> None:
         if columns != expected:
             raise InputError(
                 f"{path} must have the columns the model was fitted on, in their order: "
-                f"{', '.join(expected)}; got {', '.join(columns)}."
+                f"{', '.join(expected)}; got {', '.join(columns)}.{_drop_advice(columns, expected)}"
             )
     width = getattr(estimator, "n_features_in_", None)
     if width is not None and width != len(columns):
@@ -424,17 +425,26 @@ def check_names(path: Path, columns: list[str], estimator: Any) -> None:
         )
 
 
+def _drop_advice(columns: Sequence[str], known: Sequence[str] | None) -> str:
+    """Sentence on columns that are not features of the model, if there are any."""
+    if known is None:
+        return " Exclude columns that are not features with --drop." * bool(columns)
+    extra = [name for name in columns if name not in known]
+    options = " ".join(f"--drop {quote(name)}" for name in extra)
+    return f" Exclude columns that are not features: {options}." if extra else ""
+
+
 def check_width(
     source: object, width: int, committed: Commitment, names: list[str] | None = None
 ) -> None:
     """Compare the number of features, and their names if known, with the commitment."""
-    expected = len(committed.encoding.columns)
+    expected, known = len(committed.encoding.columns), committed.encoding.names
     if width != expected:
         shown = f" ({', '.join(names)})" if names else ""
         raise InputError(
             f"{source} has {width} features{shown}, but the committed model has {expected}."
+            f"{_drop_advice(names or [], known) if width > expected else ''}"
         )
-    known = committed.encoding.names
     if names is not None and known is not None and names != list(known):
         raise InputError(
             f"{source} must have the committed columns in their order: {', '.join(known)}; got "

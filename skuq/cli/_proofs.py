@@ -76,7 +76,8 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=96,
     show_default=True,
-    help="Number of audit proofs that the commitment allows.",
+    help="Number of audit proofs that the commitment allows. The command prints how many rows one "
+    "proof covers; an audit takes as many proofs as its rows need.",
 )
 @click.option(
     "--attestations",
@@ -136,6 +137,8 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     say(f"Commitment digest:  {made.digest}")
     say(f"Publish:            {made.folder}")
     say(f"Keep secret:        {made.folder.parent / 'private'}")
+    for line in _capacity(made):
+        say(line)
     say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on --data.")
     if made.uses_ceremony:
         say("Reference string: from the public ceremony.")
@@ -144,6 +147,17 @@ def _show_commitment(made: Commitment, given: bool) -> None:
     else:
         say("Reference string: TEST ONLY. Nobody can rely on these proofs. For real use, commit")
         say(f"with --srs {made.ceremony_string}.")
+
+
+def _capacity(made: Commitment) -> list[str]:
+    """State how many rows the proofs of audits cover."""
+    n_proofs = made.record["n_proofs"]
+    bins, predictions = (made.shape.rows_of(level) for level in ("bins", "predictions"))
+    return [
+        f"Rows of one proof:  {bins:,} at --level bins, {predictions:,} at --level predictions",
+        f"Rows of all proofs: {n_proofs * bins:,} or {n_proofs * predictions:,} (--proofs "
+        f"{n_proofs}); each region starts a new proof.",
+    ]
 
 
 @click.command()

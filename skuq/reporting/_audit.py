@@ -14,7 +14,7 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
-from skuq.calibration import BinAudit, BinSums, detectable_gap
+from skuq.calibration import BinAudit, BinSums, RegionSearch, Scan, detectable_gap, scan_bins
 from skuq.files import atomic_paths, write_atomically
 from skuq.labels import amount, counted
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
 POWER = 0.8  # probability of finding a detectable gap
+SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
 # Detectable gaps are stated for regions of these sizes (shares of the samples) and confidence.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
@@ -155,13 +156,14 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "power": POWER,
         "scale": int(auditor.sums_.scale),
         "edges": auditor.sums_.edges.tolist(),
-        "detectable_shift": _number(auditor.bins_.detectable_shift),
+        **_shifts(auditor.bins_),
         "bins": _rows(auditor.sums_, auditor.bins_),
         "groups": [
             _group(name, sums, auditor.group_bins_[name])
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
+        "without_groups": _without_groups(auditor),
         "regions": _regions(auditor),
     }
     found = texts.findings(data)
@@ -174,13 +176,17 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 
 
 def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
-    """One dict per bin: finding, integer sums, and detectable gap."""
+    """One dict per bin: finding, integer sums, and detectable gaps."""
     columns: dict[str, Any] = bins._asdict()
-    for name in ("threshold", "detectable_shift"):  # one value for all bins
+    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # one value for all bins
         columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
     lists = {name: _plain(values) for name, values in columns.items()}
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _shifts(bins: BinAudit) -> dict[str, float | None]:
+    return {name: _number(getattr(bins, name)) for name in SHIFTS}
 
 
 def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
@@ -191,9 +197,26 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
         "confidence": sums.overall_confidence,
         "ece": sums.expected_calibration_error,
         "mce": sums.maximum_calibration_error,
-        "detectable_shift": _number(bins.detectable_shift),
+        **_shifts(bins),
         "bins": _rows(sums, bins),
     }
+
+
+def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]] | None:
+    """Gaps that the bins of all samples would reveal if no groups were audited; None if so."""
+    n_groups = sum(bool(sums.count.any()) for sums in auditor.group_sums_.values())
+    if n_groups == 0:
+        return None
+    given, sums = auditor.settings_, auditor.sums_
+    level = (1 - given["confidence_level"]) / (auditor.n_families_ - n_groups)
+    scan = scan_bins(sums, alpha=given["alpha"], level=level)
+    bins = [
+        _gaps(count, confidence, given["alpha"], scan)
+        for count, confidence in zip(
+            sums.effective_count.tolist(), sums.mean_confidence.tolist(), strict=True
+        )
+    ]
+    return {name: [each[name] for each in bins] for name in bins[0]}
 
 
 def _like(count: float, number: float) -> float:
@@ -206,17 +229,19 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     search = auditor.result_.regions
     if search is None:
         return None
-    found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
-    # With weights, the power is that of an audit of the effective number of samples.
+    alpha = auditor.settings_["region_alpha"]
+    # Weights reduce the power to the power of the effective number of samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
-    gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)
+    sizes = [
+        {"share": share, "count": n, "confidence": REGION_CONFIDENCE}
+        for share, n in zip(REGION_SHARES, count.tolist(), strict=True)
+    ]
     return {
         "n_searched": search.n_searched,
         "n_samples": search.n_samples,
         "detectable": [
-            {"share": share, "count": n, "confidence": REGION_CONFIDENCE, "detectable_gap": gap}
-            for share, n, gap in zip(REGION_SHARES, count.tolist(), _plain(gaps), strict=True)
+            {**size, **_gaps(size["count"], REGION_CONFIDENCE, alpha, search)} for size in sizes
         ],
         "found": [
             {
@@ -225,15 +250,22 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
                 "conditions": [_condition(*each) for each in region.conditions.items()],
                 "confidence_range": list(region.confidence_range),
                 "correct": _like(region.count, region.accuracy * region.count),
-                "detectable_gap": _number(
-                    detectable_gap(
-                        round(unit * region.count), region.confidence, power=POWER, **found
-                    )
-                ),
+                **_gaps(round(unit * region.count), region.confidence, alpha, search),
             }
             for region in search.regions
         ],
     }
+
+
+def _gaps(
+    count: float, confidence: float, alpha: float, search: RegionSearch | Scan
+) -> dict[str, float | None]:
+    """Smallest gaps that the search detects in a region or bin, in both directions."""
+    given: dict[str, Any] = {"alpha": alpha, "power": POWER}
+    low = detectable_gap(count, confidence, threshold=search.threshold, **given)
+    given |= {"threshold": search.threshold_overconfident, "direction": "overconfident"}
+    high = detectable_gap(count, confidence, **given)
+    return {"detectable_underconfidence": _number(low), "detectable_overconfidence": _number(high)}
 
 
 def _condition(column: Any, rule: Any) -> dict[str, Any]:
@@ -345,7 +377,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
             "ECE": f"{group['ece']:.1%}",
             "largest difference": f"{group['mce']:.1%}",
             "its bin": _largest(group["bins"]),
-            "smallest found": _or_missing(group["detectable_shift"]),
+            "smallest found": _both(*(group[name] for name in SHIFTS)),
             "significant deviations": ", ".join(
                 f"{_range(row)} {_unbroken(f'({bin_finding(row)})')}"
                 for row in group["bins"]
@@ -372,7 +404,9 @@ def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
             "right": f"{region['accuracy']:.1%}",
             "difference": _signed(region["gap"]),
             "range": _unbroken(f"{_signed(region['gap_low'])} to {_signed(region['gap_high'])}"),
-            "smallest found": _or_missing(region["detectable_gap"]),
+            "smallest found": _both(
+                region["detectable_underconfidence"], region["detectable_overconfidence"]
+            ),
         }
         for region in regions
     )
@@ -383,7 +417,8 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
         {
             "bin": _range(row),
             "samples": amount(row["count"]),
-            "smallest deviation": _or_missing(row["detectable_gap"]),
+            "confidence too low": _or_missing(row["detectable_underconfidence"], 1),
+            "confidence too high": _or_missing(row["detectable_overconfidence"], -1),
         }
         for row in rows
         if row["count"]
@@ -445,8 +480,13 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _or_missing(gap: float | None) -> str:
-    return MISSING if gap is None else _signed(gap)
+def _both(low: float | None, high: float | None) -> str:
+    """Detectable differences, right minus claimed, of too low and of too high confidence."""
+    return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
+
+
+def _or_missing(gap: float | None, sign: int) -> str:
+    return MISSING if gap is None else _signed(sign * gap)
 
 
 def _signed(value: float) -> str:

@@ -8,9 +8,10 @@ auditor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
-from skuq.calibration import planned_threshold
+from skuq.calibration import Direction, planned_threshold
 from skuq.labels import amount, counted
 from skuq.reporting._phrases import (
     Figures,
@@ -27,7 +28,15 @@ from skuq.reporting._phrases import (
 
 MOST_BINS = 3  # number of findings described in full; tables contain all findings
 MOST_GROUPS = 5
+MOST_NUMBERS = 20  # groups by the numbers of a column; more of them are measurements
 MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
+
+WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}
+VERBS: dict[Direction, str] = {"underconfident": "exceeds", "overconfident": "falls short of"}
+DETECTABLE: dict[Direction, str] = {
+    "underconfident": "detectable_underconfidence",
+    "overconfident": "detectable_overconfidence",
+}
 
 UNDERCONFIDENT = (
     "Where the reported confidence is too low, the model claims less certainty than it has: "
@@ -180,57 +189,126 @@ def _in_regions(figures: Figures) -> str:
 
 def power(figures: Figures) -> list[str]:
     """State which deviations of bins, groups and regions the audit could have found."""
-    filled, alpha = _filled(figures["bins"]), figures["parameters"]["alpha"]
-    seen = [row for row in filled if row["detectable_gap"] is not None]
-    unseen = [row for row in filled if row["detectable_gap"] is None]
+    filled = _filled(figures["bins"])
+    deviating = _deviations({name: [row[name] for row in filled] for name in DETECTABLE.values()})
     sentences = []
-    if seen:
-        gaps = sorted({f"{100 * row['detectable_gap']:.1f}" for row in seen}, key=float)
+    if deviating:
         sentences.append(
-            f"{_likely(figures)}, the audit reports a bin whose accuracy exceeds its confidence "
-            f"by at least {' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, "
-            "depending on the number of samples in the bin. This is the power for confidence that "
-            "is too low; for confidence that is too high the audit spends a smaller share (a "
-            "fifth) of its error probability."
+            f"{_likely(figures)}, the audit reports a bin whose accuracy {deviating}, "
+            "depending on the number of samples in the bin. The audit spends four fifths of its "
+            "error probability on confidence that is too low, and one fifth on confidence that is "
+            "too high."
         )
-    sentences += _power_in_groups(figures) + _power_in_regions(figures)
-    sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
-    few = [row for row in unseen if row not in sure]
-    if few:
-        sizes = [f"{bin_range(row)} ({amount(row['count'])})" for row in few]
-        sentences.append(
-            "These bins have so few samples (number in brackets) that confidence that is too low "
-            f"in such a bin can be found only together with neighbouring bins: {', '.join(sizes)}."
-        )
-    if sure:
-        sentences.append(
-            f"For a reported confidence of {ranges(sure)}, the accuracy cannot exceed the "
-            "confidence by more than the tolerance, or not by enough to be detected."
-        )
-    return sentences
+    sentences += _power_in_groups(figures) + _cost_of_groups(figures)
+    sentences += _power_in_regions(figures)
+    return sentences + _undetectable(filled, figures)
+
+
+def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
+    """Deviations of the accuracy that are detected, in both directions; "" without any."""
+    return ", or ".join(
+        f"{verb} its confidence by at least {sizes} percentage points"
+        for direction, verb in VERBS.items()
+        if (sizes := _from_to(gaps[DETECTABLE[direction]]))
+    )
+
+
+def _from_to(gaps: Iterable[float | None]) -> str:
+    """Smallest and largest gap in percentage points, such as "5.8 to 9.4"; "" without any."""
+    found = sorted({f"{100 * gap:.1f}" for gap in gaps if gap is not None}, key=float)
+    return " to ".join(found[:: max(1, len(found) - 1)])
+
+
+def _undetectable(filled: list[Row], figures: Figures) -> list[str]:
+    """Name the bins in which no deviation could have been found, and the reason."""
+    few: dict[str, list[Row]] = {}
+    sure: dict[Direction, list[Row]] = {}
+    for direction, way in WAYS.items():
+        unseen = [row for row in filled if row[DETECTABLE[direction]] is None]
+        sure[direction] = [row for row in unseen if _too_sure(row, direction, figures)]
+        few[way] = [row for row in unseen if row not in sure[direction]]
+    if few["too low"] == few["too high"]:
+        few = {"wrong": few["too low"]}
+    sentences = []
+    for way, rows in few.items():
+        if rows:
+            sizes = [f"{bin_range(row)} ({amount(row['count'])})" for row in rows]
+            sentences.append(
+                "These bins have too few samples (number in brackets) for a finding of "
+                f"{way} confidence without their neighbours: {', '.join(sizes)}."
+            )
+    return sentences + [
+        f"For a reported confidence of {ranges(rows)}, the accuracy cannot "
+        f"{'exceed' if direction == 'underconfident' else 'fall short of'} the confidence by more "
+        "than the tolerance, or not by enough to be detected."
+        for direction, rows in sure.items()
+        if rows
+    ]
 
 
 def _power_in_groups(figures: Figures) -> list[str]:
-    """State the smallest detectable deviation of each group."""
-    gaps = {group["name"]: group["detectable_shift"] for group in figures["groups"]}
-    seen = sorted((gap, name) for name, gap in gaps.items() if gap is not None)
-    unseen = [name for name, gap in gaps.items() if gap is None]
-    sentences = []
-    if seen:
-        shown = [f"{name} {100 * gap:.1f}" for gap, name in seen]
-        if len(shown) > 2 * MOST_GROUPS:
-            shown = [*shown[:MOST_GROUPS], "...", *shown[-MOST_GROUPS:]]
-        sentences.append(
-            f"{_likely(figures)}, the audit reports a group whose confidence is too low in all "
-            "bins by at least this number of percentage points (or by the entire distance to "
-            f"100%): {', '.join(shown)}."
-        )
+    """State the smallest detectable deviations of each group."""
+    groups, sentences = figures["groups"], []
+    names = [f"detectable_{direction}_shift" for direction in WAYS]
+    for name, way, limit in zip(names, WAYS.values(), ("100%", "0%"), strict=True):
+        seen = sorted((g[name], g["name"]) for g in groups if g[name] is not None)
+        if seen:
+            shown = [f"{group} {100 * gap:.1f}" for gap, group in seen]
+            if len(shown) > 2 * MOST_GROUPS:
+                shown = [*shown[:MOST_GROUPS], "...", *shown[-MOST_GROUPS:]]
+            sentences.append(
+                f"{_likely(figures)}, the audit reports a group whose confidence is {way} in all "
+                "bins by at least this number of percentage points (or by the entire distance to "
+                f"{limit}): {', '.join(shown)}."
+            )
+    unseen = _groups_too_small(groups)
     if unseen:
         sentences.append(
             "Groups with too few samples for any finding: "
             f"{', '.join(unseen[:MOST_GROUPS])}{', ...' if len(unseen) > MOST_GROUPS else ''}."
         )
     return sentences
+
+
+def _cost_of_groups(figures: Figures) -> list[str]:
+    """Advise on groups that are too many or too small; state what they cost all samples."""
+    groups = figures["groups"]
+    if not groups:
+        return []
+    numbers = [
+        column
+        for column, n in Counter(_column_of_number(group["name"]) for group in groups).items()
+        if column is not None and n > MOST_NUMBERS
+    ]
+    sentences = [
+        f"Each number in column {column!r} is a group of its own; divide the column into ranges, "
+        "such as age groups, before the audit."
+        for column in numbers
+    ]
+    alone = _deviations(figures["without_groups"])
+    if alone and (numbers or _groups_too_small(groups)):
+        sentences.append(
+            f"All samples share the error probability with {counted(len(groups), 'group')}, and "
+            f"an audit with more groups finds less. {_likely(figures)}, an audit without groups "
+            f"reports a bin of all samples whose accuracy {alone}."
+        )
+    return sentences
+
+
+def _groups_too_small(groups: Iterable[Row]) -> list[str]:
+    """Names of the groups in which no deviation would be found."""
+    names = [f"detectable_{direction}_shift" for direction in WAYS]
+    return [group["name"] for group in groups if all(group[name] is None for name in names)]
+
+
+def _column_of_number(group: str) -> str | None:
+    """Column of a group such as age=37; None if its value is not a number."""
+    column, _, value = str(group).rpartition("=")
+    try:
+        float(value)
+    except ValueError:
+        return None
+    return column
 
 
 def _power_in_regions(figures: Figures) -> list[str]:
@@ -247,10 +325,10 @@ def _power_in_regions(figures: Figures) -> list[str]:
             "samples but not for all."
         ]
     shown = [
-        f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) and at least "
-        f"{each['confidence'] + each['detectable_gap']:.1%} of them are right"
+        f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) and "
+        f"{limits} of them are right"
         for each in regions["detectable"]
-        if each["detectable_gap"] is not None
+        if (limits := _limits(each))
     ]
     compared = f"{regions['n_searched']:,} regions of the inputs were compared"
     searched = f"{compared}{where_searched(figures)}."
@@ -263,6 +341,14 @@ def _power_in_regions(figures: Figures) -> list[str]:
     ]
 
 
+def _limits(region: Row) -> str:
+    """Accuracies at which a region is found, such as "at least 71.2% or at most 47.0%"."""
+    low, high = region["detectable_underconfidence"], region["detectable_overconfidence"]
+    limits = [] if low is None else [f"at least {region['confidence'] + low:.1%}"]
+    limits += [] if high is None else [f"at most {region['confidence'] - high:.1%}"]
+    return " or ".join(limits)
+
+
 def _likely(figures: Figures) -> str:
     return f"With a probability of {100 * figures['power']:.3g}%"
 
@@ -273,12 +359,15 @@ def where_searched(figures: Figures) -> str:
     return "" if searched == every else f" in {searched} of the {every} samples, drawn at random"
 
 
-def _too_sure(edge: float, figures: Figures) -> bool:
-    """Whether even a million correct predictions could not exceed the tolerated accuracy."""
+def _too_sure(row: Row, direction: Direction, figures: Figures) -> bool:
+    """Whether even a million right (or wrong) predictions would not be a finding in a bin."""
+    claimed = row["confidence"] if direction == "underconfident" else 1 - row["confidence"]
+    edge = claimed + figures["parameters"]["alpha"]
     needed = planned_threshold(
         len(figures["bins"]),
         level=1 - figures["parameters"]["confidence_level"],
         n_families=figures["n_families"],
+        direction=direction,
     )
     return edge >= 1 or -MOST_SAMPLES * math.log(edge) < needed
 

@@ -201,7 +201,8 @@ def _audit_sentence(audit: CalibrationAuditor) -> str:
     data = audit_data(audit)
     if not audit.passed_ or audit.within_alpha_:
         return texts.verdict(data)
-    gaps = [row["detectable_gap"] for row in data["bins"] if row["count"]]
+    names = ("detectable_underconfidence", "detectable_overconfidence")
+    gaps = [row[name] for row in data["bins"] if row["count"] for name in names]
     known = [gap for gap in gaps if gap is not None]
     largest = f"of up to {100 * max(known):.0f} percentage points" if known else "of any size"
     return (

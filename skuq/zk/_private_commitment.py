@@ -202,7 +202,7 @@ class Ledger:
             raise RuntimeError(
                 f"This needs {n} of the {most} {NAMES[kind]} of the commitment, but only "
                 f"{most - used} are left; more would disclose weights or sums. Commit again, "
-                f"with a larger {PARAMETERS[kind]}."
+                f"with a larger `{PARAMETERS[kind]}`."
             )
 
     def _check_against(self, counts: dict[Kind, int]) -> None:

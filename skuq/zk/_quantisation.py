@@ -165,6 +165,12 @@ def _single(values: FloatArray) -> IntArray:
     return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
 
 
+PROVABLE = (
+    "Audits can be proven of a LogisticRegression, an MLPClassifier with activation='relu', and "
+    "networks of linear layers and ReLU, on numeric columns without missing values."
+)
+
+
 class DenseNetwork(NamedTuple):
     """Affine layers with ReLU between them, from numeric and one-hot inputs to logits."""
 
@@ -183,7 +189,10 @@ def dense_network(estimator: Any) -> DenseNetwork:
     layer, dropout is omitted, and embeddings become rows of the first layer. Raises TypeError for a
     layer, or a pipeline step, that a circuit does not support.
     """
-    adopted = adopt(estimator)
+    try:
+        adopted = adopt(estimator)
+    except TypeError as error:
+        raise TypeError(f"{error} {PROVABLE}") from error
     folded = _Folded()
     levels = folded.add(adopted.module)
     weights, biases = folded.layers()

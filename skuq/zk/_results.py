@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skuq.base import FloatArray
-from skuq.calibration import AuditResult, BinSums, audit_sums, detectable_gap
+from skuq.calibration import AuditResult, BinSums, audit_sums
 from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._names import shown_classes
@@ -17,7 +16,8 @@ from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._regions import Regions, group_confidence_level
 from skuq.zk._statements import AuditStatement
 
-POWER = 0.8  # probability of detecting the smallest reported gap
+POWER = 0.8  # probability of detecting the smallest reported gap, as in `BinAudit`
+DETECTABLE = ("detectable_underconfidence", "detectable_overconfidence")
 COULD_NOT_FAIL = (
     "This audit could not have failed, whatever the true labels were: use more reference samples, "
     "a smaller alpha or fewer bins."
@@ -139,10 +139,9 @@ class VerifiedAudit(NamedTuple):
         if self.sums is not None:
             record["bins"] = _bins_record(self.sums)
             if self.result is not None:
-                gaps = _detectable(self.result, self.statement["alpha"])
-                record["bins"]["detectable_gap"] = [
-                    None if np.isnan(gap) else gap for gap in gaps.tolist()
-                ]
+                for name in DETECTABLE:
+                    gaps = getattr(self.result.bins, name)
+                    record["bins"][name] = [None if np.isnan(g) else g for g in gaps.tolist()]
             record["expected_calibration_error"] = self.sums.expected_calibration_error
         return record
 
@@ -237,7 +236,7 @@ def judged(
         ]
     robust = all(each.robust for each in judgements)
     notes = [*region_notes(regions), *extra]
-    notes += _power_notes(together.result, statement.alpha)
+    notes += _power_notes(together.result)
     return VerifiedAudit(
         passed=all(each.passed(tolerance) for each in judgements),
         robust=robust,
@@ -305,30 +304,21 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
 
 
-def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
-    """State the underconfidence that the audit detects in each bin with a probability of 0.8."""
-    if result is None:
-        return []
-    sums = result.sums
-    gaps = _detectable(result, alpha)
+def _power_notes(result: AuditResult | None) -> list[str]:
+    """State the gaps that the audit detects in each bin with a probability of 0.8."""
+    return [] if result is None else [_power_note(result, name) for name in DETECTABLE]
+
+
+def _power_note(result: AuditResult, name: str) -> str:
+    sums, gaps = result.sums, getattr(result.bins, name)
     parts = []
     for b in np.flatnonzero(sums.count):
         edges = sums.edges[b : b + 2] / sums.scale
         gap = "none" if np.isnan(gaps[b]) else f"{gaps[b]:.2f}"
         parts.append(f"{edges[0]:.2g} to {edges[1]:.2g}: {gap}")
-    return [
-        "Smallest underconfidence of a single bin that this audit finds with probability "
-        f"{POWER:g}: {'; '.join(parts)}."
-    ]
-
-
-def _detectable(result: AuditResult, alpha: float) -> FloatArray:
-    return detectable_gap(
-        result.sums.count,
-        result.sums.mean_confidence,
-        alpha=alpha,
-        threshold=result.bins.threshold,
-        power=POWER,
+    return (
+        f"Smallest {name.removeprefix('detectable_')} of a single bin that this audit finds with "
+        f"probability {POWER:g}: {'; '.join(parts)}."
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.audit import recorded_predictions
+from skuq.audit import CalibrationAuditor, audit_files, recorded_predictions
 
 
 def mapped(labels, proba, classes=None):
@@ -115,7 +115,55 @@ def test_the_row_of_a_bad_value_is_named(column, value, message):
         recorded_predictions(table, "y", ["p0", "p1"])
 
 
+def test_a_single_named_column_is_told_what_to_pass():
+    table = pd.DataFrame({"y": ["late", "paid"], "p(late)": [0.75, 0.5]})
+    with pytest.raises(ValueError, match=r"`proba=\['p\(late\)'\]` and `classes`.*: OTHER,late\.$"):
+        recorded_predictions(table, "y")
+    assert recorded_predictions(table, "y", ["p(late)"], ["paid", "late"]).classes[1] == "late"
+
+
 def test_percentages_are_named():
     table = pd.DataFrame({"y": ["a", "b"], "p": [75.0, 33.3], "q": [25.0, 66.6]})
     with pytest.raises(ValueError, match="hold percentages"):
         recorded_predictions(table, "y", ["p", "q"])
+
+
+def rounded_table(decimals, n_rows=200):
+    proba = np.random.default_rng(0).dirichlet(np.ones(3), size=n_rows).round(decimals)
+    columns = {f"p({label})": proba[:, k] for k, label in enumerate("abc")}
+    return pd.DataFrame({"y": list("abcb") * (n_rows // 4), **columns})
+
+
+@pytest.mark.parametrize("decimals", [2, 3, 4])
+def test_rounded_probabilities_are_audited_as_recorded(tmp_path, monkeypatch, decimals):
+    table = rounded_table(decimals)
+    recorded = recorded_predictions(table, "y")
+    np.testing.assert_array_equal(recorded.proba, table.iloc[:, 1:])
+    said = f"with {decimals} decimals, so that rows do not sum to exactly 1"
+    assert said in recorded.note
+    whole = CalibrationAuditor.from_predictions(
+        recorded.y, recorded.proba, classes=recorded.classes, n_bins=5
+    )
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 7 * table.shape[1])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    found = audit_files([tmp_path / "table.csv"], "y", n_bins=5)
+    np.testing.assert_array_equal(found.audit.sums_.confidence, whole.sums_.confidence)
+    (note,) = found.notes
+    assert said in note
+
+
+def test_a_row_that_only_coarser_rounding_would_explain_is_refused_in_any_chunk(
+    tmp_path, monkeypatch
+):
+    table = rounded_table(2)
+    table.loc[199, ["p(a)", "p(b)", "p(c)"]] = 0.2512, 0.5488, 0.2
+    wrong = int((abs(table.iloc[:, 1:].sum(axis=1) - 1) > 0.005).argmax()) + 1
+    for n_rows in (7, 1000):
+        monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
+        table.to_csv(tmp_path / "table.csv", index=False)
+        with pytest.raises(ValueError, match=rf"row {wrong} .* must sum to 1 within 0.00015"):
+            audit_files([tmp_path / "table.csv"], "y")
+
+
+def test_exact_probabilities_are_not_remarked_on():
+    assert "decimals" not in recorded_predictions(rounded_table(12), "y").note

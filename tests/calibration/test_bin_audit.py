@@ -127,19 +127,35 @@ def test_an_audit_tells_what_it_would_find_with_a_probability_of_four_fifths():
     count, correct, confidence = [200, 0, 400], [120, 0, 320], [600, 0, 800]
     audit = audit_bins(one_bin_each(count, correct, confidence), alpha=0.05)
     assert audit.finding.dtype == np.int64
-    assert np.isnan(audit.detectable_gap[1])
+    assert np.isnan(audit.detectable_underconfidence[1])
+    assert np.isnan(audit.detectable_overconfidence[1])
     for b in (0, 2):
         k = np.arange(count[b] + 1)
-        evidence = [slow_evidence(j, count[b], confidence[b] / SCALE + 0.05) for j in k]
-        truth = confidence[b] / SCALE + audit.detectable_gap[b]
-        power = binom.pmf(k, count[b], truth)[np.array(evidence) >= audit.threshold].sum()
-        assert power == pytest.approx(0.8)
+        for sign, gap, threshold in (
+            (1, audit.detectable_underconfidence[b], audit.threshold),
+            (-1, audit.detectable_overconfidence[b], audit.threshold_overconfident),
+        ):
+            edge = confidence[b] / SCALE + sign * 0.05
+            beyond = sign * (k / count[b] - edge) > 0
+            evidence = np.array([slow_evidence(j, count[b], edge, sign) for j in k])
+            found = beyond & (evidence >= threshold)
+            truth = confidence[b] / SCALE + sign * gap
+            assert binom.pmf(k, count[b], truth)[found].sum() == pytest.approx(0.8)
     whole = one_bin_each([600], [440], [220 / 300 * SCALE])  # the run of all bins
     together = detectable_gap(
         whole.count, whole.mean_confidence, alpha=0.05, threshold=audit.threshold
     )
-    assert audit.detectable_shift == pytest.approx(together[0])
-    assert audit.detectable_shift < np.nanmin(audit.detectable_gap)
+    assert audit.detectable_underconfident_shift == pytest.approx(together[0])
+    assert audit.detectable_underconfident_shift < np.nanmin(audit.detectable_underconfidence)
+    above = detectable_gap(
+        whole.count,
+        whole.mean_confidence,
+        alpha=0.05,
+        threshold=audit.threshold_overconfident,
+        direction="overconfident",
+    )
+    assert audit.detectable_overconfident_shift == pytest.approx(above[0])
+    assert audit.detectable_overconfident_shift < np.nanmin(audit.detectable_overconfidence)
 
 
 def test_an_empty_bin_passes_and_does_not_widen_the_limits():

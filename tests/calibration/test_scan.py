@@ -375,15 +375,16 @@ def test_most_of_the_level_goes_to_underconfidence():
 POWER = {"alpha": 0.05, "threshold": planned_threshold()}
 
 
-def power_at(count, confidence, gap, level=0.05):
-    """Probability of an underconfidence finding, by the findings of `scan_bins` themselves."""
+def power_at(count, confidence, gap, level=0.05, direction="underconfident"):
+    """Probability of a finding in a direction, by the findings of `scan_bins` themselves."""
     k = np.arange(count + 1)
     scans = [
         scan_bins(one_bin_each([count], [j], [confidence * SCALE]), alpha=0.05, level=level)
         for j in k
     ]
-    found = np.array([s.findings[:1] != [] and s.findings[0].direction[0] == "u" for s in scans])
-    return binom.pmf(k, count, min(confidence + gap, 1.0))[found].sum()
+    found = np.array([s.findings[:1] != [] and s.findings[0].direction == direction for s in scans])
+    truth = confidence + gap if direction == "underconfident" else confidence - gap
+    return binom.pmf(k, count, np.clip(truth, 0.0, 1.0))[found].sum()
 
 
 @pytest.mark.parametrize("power", [0.5, 0.8, 0.99])
@@ -397,6 +398,29 @@ def test_at_the_detectable_gap_the_power_is_the_requested_one(
         threshold = scan_bins(sums, alpha=0.05, level=level).threshold
         gap = float(detectable_gap(count, confidence, alpha=0.05, threshold=threshold, power=power))
         assert power_at(count, confidence, gap, level) == pytest.approx(power, abs=1e-6)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.8, 0.99])
+@pytest.mark.parametrize("confidence", [0.62, 0.95])
+def test_at_the_detectable_overconfidence_the_power_is_the_requested_one(
+    simulated_once, power, confidence
+):
+    count, direction = 150, "overconfident"
+    sums = one_bin_each([count], [0], [confidence * SCALE])
+    threshold = scan_bins(sums, alpha=0.05).threshold_overconfident
+    settings = {"alpha": 0.05, "threshold": threshold, "power": power, "direction": direction}
+    gap = float(detectable_gap(count, confidence, **settings))
+    found = power_at(count, confidence, gap, direction=direction)
+    assert found == pytest.approx(power, abs=1e-6)
+    assert required_samples(gap + 1e-9, confidence, **settings) <= count
+    np.testing.assert_allclose(detectable_shift([count], [confidence], **settings), gap, atol=1e-9)
+
+
+def test_overconfidence_has_a_smaller_share_of_the_error():
+    low, high = (planned_threshold(direction=name) for name in ("underconfident", "overconfident"))
+    assert high - low == pytest.approx(np.log(4))
+    with pytest.raises(ValueError, match="`direction` must be 'underconfident' or 'overconfident'"):
+        planned_threshold(direction="too high")
 
 
 def test_what_is_planned_with_the_bound_is_found_at_least_as_often(simulated_once):

@@ -92,9 +92,9 @@ def test_options_reach_the_audit_and_the_figures_are_written(folder):
         confidence_level=0.9,
     )
     note = "Columns of probabilities: p0 -> 0, p1 -> 1."
-    assert json.loads(Path("figures.json").read_text(encoding="utf-8")) == audit_data(
-        expected, [note]
-    )
+    data = audit_data(expected, [note])
+    data["verdict"]["headline"] = as_options(data["verdict"]["headline"])
+    assert json.loads(Path("figures.json").read_text(encoding="utf-8")) == data
 
 
 def test_a_report_comes_with_its_figures_and_states_the_columns(folder):
@@ -105,6 +105,11 @@ def test_a_report_comes_with_its_figures_and_states_the_columns(folder):
     page = Path("audit.html").read_text(encoding="utf-8")
     figures = json.loads(Path("audit.json").read_text(encoding="utf-8"))
     assert figures["verdict"]["headline"] in page
+    assert (
+        "that matter (--groups), or search in columns recorded with the predictions (--features)"
+        in page
+    )
+    assert "sensitive_features" not in page + json.dumps(figures)
     assert "Columns of probabilities: p0 -&gt; 0, p1 -&gt; 1." in page
     before = set(files(folder))
     assert audit("--report", "b.html", "--json", "c.json").exit_code == 0

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from skuq import extras
@@ -91,6 +92,9 @@ def provider(tmp_path_factory):
     assert record["architecture"]["columns"] == {"attestation": 1, "predictions": 3, "bins": 3}
     assert f"Commitment point:   {record['commitment_point']}" in told
     assert "Proofs: 1\nFor the auditor: bundle" in told
+    rows = record["architecture"]["rows_per_proof"]
+    assert f"{rows['bins']:,} at --level bins, {rows['predictions']:,} at" in told
+    assert f"Rows of all proofs: {3 * rows['bins']:,} or {3 * rows['predictions']:,} (" in told
     return folder
 
 
@@ -450,6 +454,15 @@ def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
     unusable(verify(*options), message)
 
 
+def test_a_column_that_is_not_a_feature_is_named_with_its_option(auditor):
+    pd.read_csv("ref.csv").assign(**{"the id": 1}).to_csv("wide.csv", index=False)
+    unusable(
+        verify("--data", "wide.csv"),
+        "wide.csv has 3 features (width, height, the id), but the committed model has 2. Exclude "
+        "columns that are not features: --drop 'the id'.",
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -500,6 +513,23 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
     unusable(
         run("commit", *given, "--out", tmp_path / "out"),
         "in their order: width, height; got height, width.",
+    )
+    table.assign(id=1).to_csv(tmp_path / "wide.csv", index=False)
+    given[-1] = tmp_path / "wide.csv"
+    unusable(
+        run("commit", *given, "--out", tmp_path / "out"),
+        "got width, height, y, id. Exclude columns that are not features: --drop y --drop id.",
+    )
+
+
+def test_a_model_without_a_circuit_is_told_which_models_have_one(provider, tmp_path):
+    table = pd.read_csv(provider / "train.csv")
+    forest = RandomForestClassifier(2).fit(table[["width", "height"]], table["y"])
+    joblib.dump(forest, tmp_path / "model.joblib")
+    given = ["--model", tmp_path / "model.joblib", "--trust", "--data", provider / "train.csv"]
+    unusable(
+        run("commit", *given, "--drop", "y", "--out", tmp_path / "out"),
+        "Audits can be proven of a LogisticRegression, an MLPClassifier with activation='relu',",
     )
 
 

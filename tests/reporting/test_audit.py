@@ -68,14 +68,38 @@ def test_the_data_are_the_numbers_of_the_auditor(shift):
     assert rows.keys() == audited.keys()
     for name, bins in audited.items():
         fields = bins._asdict()
-        fields.pop("threshold"), fields.pop("detectable_shift")
+        for one in ("threshold", "threshold_overconfident", *SHIFTS):
+            fields.pop(one)
         for field, values in fields.items():
             column = [row[field] for row in rows[name]]
             if values.dtype.kind == "f":
                 column = np.array(column, float)  # None is NaN
             np.testing.assert_array_equal(column, values)
-    gaps = [row["detectable_gap"] for row in data["bins"]]
-    np.testing.assert_array_equal(np.array(gaps, float), audit.detectable_gaps())
+    for part, bins in zip((data, *data["groups"]), audited.values(), strict=True):
+        assert [part[name] for name in SHIFTS] == [getattr(bins, name) for name in SHIFTS]
+    for direction in ("underconfident", "overconfident"):
+        gaps = [row[f"detectable_{direction[:-1]}ce"] for row in data["bins"]]
+        np.testing.assert_array_equal(
+            np.array(gaps, float), audit.detectable_gaps(direction=direction)
+        )
+
+
+SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")
+
+
+def test_overconfidence_that_was_found_is_said_to_be_detectable():
+    """At a confidence of 0.95, accuracy cannot exceed it by more than the tolerance."""
+    proba = np.tile([0.05, 0.95], (1500, 1))
+    audit = CalibrationAuditor.from_predictions(np.arange(1500) >= 210, proba, classes=[0, 1])
+    report = AuditReport("Title", audit_data(audit))
+    found = json.loads(report.json())["bins"][-1]
+    assert (found["count"], found["direction"]) == (1500, "overconfident")
+    assert found["detectable_underconfidence"] is None
+    assert 0.05 < found["detectable_overconfidence"] < 0.09
+    points = f"{100 * found['detectable_overconfidence']:.1f}"
+    (told,) = [text for text in report.data["verdict"]["sentences"] if "falls short" in text][:1]
+    assert f"falls short of its confidence by at least {points} percentage points" in told
+    assert f"\N{MINUS SIGN}{points}</td>" in report.html()
 
 
 def test_the_integer_sums_reproduce_the_figures_exactly(faked):

@@ -165,13 +165,20 @@ def test_what_is_wrong_beyond_chance_but_tolerated_is_told_with_its_size():
     assert words == {0.7: "none", 0.8: "tolerated"}
 
 
+def found_from(low, high):
+    return {"detectable_underconfidence": low, "detectable_overconfidence": high}
+
+
+NOT_FOUND = found_from(None, None)
+
+
 def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_low():
     rows = [
-        {"lower": 0.5, "upper": 0.6, "count": 500, "confidence": 0.55, "detectable_gap": 0.12},
-        {"lower": 0.6, "upper": 0.7, "count": 300, "confidence": 0.65, "detectable_gap": 0.17},
-        {"lower": 0.7, "upper": 0.8, "count": 3, "confidence": 0.75, "detectable_gap": None},
-        {"lower": 0.8, "upper": 0.9, "count": 0, "confidence": None, "detectable_gap": None},
-        {"lower": 0.9, "upper": 1.0, "count": 900, "confidence": 0.96, "detectable_gap": None},
+        {"lower": 0.5, "upper": 0.6, "count": 500, "confidence": 0.55, **found_from(0.12, 0.14)},
+        {"lower": 0.6, "upper": 0.7, "count": 300, "confidence": 0.65, **found_from(0.17, 0.19)},
+        {"lower": 0.7, "upper": 0.8, "count": 3, "confidence": 0.75, **NOT_FOUND},
+        {"lower": 0.8, "upper": 0.9, "count": 0, "confidence": None, **NOT_FOUND},
+        {"lower": 0.9, "upper": 1.0, "count": 900, "confidence": 0.96, **found_from(None, 0.15)},
     ]
     figures = {
         "bins": rows,
@@ -182,8 +189,8 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
         "regions": {
             "n_searched": 9,
             "detectable": [
-                {"share": 0.02, "count": 30, "confidence": 0.6, "detectable_gap": None},
-                {"share": 0.1, "count": 1500, "confidence": 0.6, "detectable_gap": 0.112},
+                {"share": 0.02, "count": 30, "confidence": 0.6, **NOT_FOUND},
+                {"share": 0.1, "count": 1500, "confidence": 0.6, **found_from(0.112, 0.132)},
             ],
             "n_samples": 15_000,
         },
@@ -192,10 +199,11 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
     gaps, regions, few, sure = sentences.power(figures)
     assert (
         "confidence 60% is found if it has 10% of the samples searched (1,500) and at least 71.2%"
-        in regions
+        " or at most 46.8% of them are right" in regions
     )
     assert "probability of 80%" in gaps
-    assert "at least 12.0 to 17.0 percentage points" in gaps
+    assert "exceeds its confidence by at least 12.0 to 17.0 percentage points" in gaps
+    assert "falls short of its confidence by at least 14.0 to 19.0 percentage points" in gaps
     assert few.endswith("70% to 80% (3).")
     assert "90% to 100%" in sure
     # 1000 samples could be enough below the edge of 1, but not next to it.
@@ -204,13 +212,29 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
     rows[-1]["confidence"] = 0.95 - 1e-7
     assert sentences.power(figures)[2:] == [few, sure]
     figures["groups"] = [
-        {"name": "sex=f", "detectable_shift": 0.081},
-        {"name": "sex=m", "detectable_shift": 0.06},
-        {"name": "sex=x", "detectable_shift": None},
+        {
+            "name": name,
+            "detectable_underconfident_shift": low,
+            "detectable_overconfident_shift": high,
+        }
+        for name, low, high in (
+            ("sex=f", 0.081, 0.09),
+            ("sex=m", 0.06, None),
+            ("sex=x", None, None),
+        )
     ]
     figures["regions"] = None
-    _, groups, small, regions, *_ = sentences.power(figures)
+    figures["without_groups"] = found_from([0.11, 0.16], [None, None])
+    _, groups, too_high, small, cost, regions, *_ = sentences.power(figures)
+    assert "share the error probability with 3 groups" in cost
+    assert cost.endswith(
+        "accuracy exceeds its confidence by at least 11.0 to 16.0 percentage points."
+    )
     assert groups.endswith("distance to 100%): sex=m 6.0, sex=f 8.1.")
+    assert too_high.endswith(
+        "too high in all bins by at least this number of percentage points "
+        "(or by the entire distance to 0%): sex=f 9.0."
+    )
     assert small.endswith("any finding: sex=x.")
     assert "not searched" in regions
 
@@ -235,7 +259,8 @@ def test_a_region_is_told_in_words_with_its_numbers():
     assert line.startswith(f"Region {region['rule']}: of its {region['count']} predictions")
     assert f"{region['correct']} were right ({100 * region['accuracy']:.1f}%)" in line
     assert sentences.UNDERCONFIDENT in verdict["findings"]
-    assert 0.2 < region["detectable_gap"] < 0.5
+    assert 0.2 < region["detectable_underconfidence"] < 0.5
+    assert region["detectable_overconfidence"] > 0.2
     pytest.importorskip("matplotlib")
     assert audit_report(audit).html().count(region["rule"].replace("<", "&lt;")) == 2
 
@@ -330,6 +355,27 @@ def test_bins_between_equal_confidences_are_not_called_unseen():
     )
     assert (audit.bins_.count == 0).any()
     assert not any("No prediction" in text for text in sentences.meaning(audit_data(audit)))
+
+
+@pytest.mark.parametrize(("values", "advised"), [(72, True), (4, False)])
+def test_groups_by_the_numbers_of_a_column_are_advised_against(values, advised):
+    """The same predictions fail without groups and pass with a group for each age."""
+    rng = np.random.default_rng(1)
+    proba = np.tile([0.1, 0.9], (1500, 1))
+    y = np.arange(1500) >= 280
+    age = rng.permutation(np.arange(1500) % values) + 18
+    alone = CalibrationAuditor.from_predictions(y, proba, classes=[0, 1])
+    audit = CalibrationAuditor.from_predictions(
+        y, proba, classes=[0, 1], sensitive_features={"age": age}
+    )
+    told = sentences.power(audit_data(audit))
+    said = [text for text in told if "Each number in column 'age' is a group" in text]
+    assert len(said) == advised
+    if advised:
+        (cost,) = [text for text in told if "share the error probability with 72 groups" in text]
+        gap = alone.bins_.detectable_overconfidence[9]
+        assert f"falls short of its confidence by at least {100 * gap:.1f} percentage" in cost
+        assert audit.bins_.detectable_overconfidence[9] > gap
 
 
 def test_groups_are_told_what_is_detectable_though_no_bin_is():

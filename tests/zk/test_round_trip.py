@@ -678,7 +678,12 @@ def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
     for found, n in ((sums, N), (many, 50 * N)):
         asked = question(exchange, alpha=0.05, n_samples=n)
         result = judged(committed, asked, [found], 1, [], [], "test", None)
-        assert any("Smallest underconfidence" in note for note in result.notes)
-        gaps.append(result.as_record()["bins"]["detectable_gap"][1])
-    assert gaps[0] is None or gaps[0] > gaps[1]
-    assert 0.05 < gaps[1] < 0.2
+        for kind in ("underconfidence", "overconfidence"):
+            assert any(f"Smallest {kind}" in note for note in result.notes)
+        bins = result.as_record()["bins"]
+        gaps.append(
+            [bins[f"detectable_{kind}"][1] for kind in ("underconfidence", "overconfidence")]
+        )
+    for small, large in zip(*gaps, strict=True):
+        assert small is None or small > large
+        assert 0.05 < large < 0.2
