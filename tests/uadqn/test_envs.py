@@ -1,5 +1,7 @@
 """The windy cliff, environments that are given, episodes in them, their seeds and observations."""
 
+import json
+import pickle
 import subprocess
 import sys
 from copy import deepcopy
@@ -340,30 +342,58 @@ def test_observations_that_are_not_one_box_are_learnt_from(space):
 
 
 FRESH = """
-import os
-import sys
-import gymnasium, sb3_contrib, stable_baselines3
+import json, os, sys
+import gymnasium, pandas, sklearn.ensemble, stable_baselines3, torch
 assert not any(name.partition(".")[0] == "skuq" for name in sys.modules)
-for code in sys.argv[1:]:  # a child each, since the imports above take long
+for line in sys.stdin:
     if not os.fork():
-        exec(code)
+        exec(json.loads(line))
         sys.exit()
-    assert os.wait()[1] == 0, code
+    print(os.wait()[1], flush=True)
 """
 
 
+@pytest.fixture(scope="module")
+def fresh():
+    """Runs code in a process that has not imported the package, but already what it imports."""
+    command = [sys.executable, "-c", FRESH]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(code):
+        print(json.dumps(code), file=parent.stdin, flush=True)
+        assert parent.stdout.readline() == "0\n", code
+
+    yield run
+    parent.communicate()
+
+
 @pytest.mark.slow
-def test_the_cliff_is_made_by_its_id_in_a_fresh_process():
-    """One that has not imported the package."""
-    codes = [
-        f"{imports}\nassert gymnasium.make({name!r}).spec.max_episode_steps == 15"
-        for imports, name in (
-            ("import gymnasium", "skuq.uadqn:CliffWind-v0"),
-            ("import gymnasium, skuq.uadqn", "CliffWind-v0"),
-            ("import skuq.uadqn, gymnasium; skuq.uadqn.make_env", "CliffWind-v0"),
-        )
-    ]
-    subprocess.run([sys.executable, "-c", FRESH, *codes], check=True)
+@pytest.mark.parametrize(
+    ("imports", "name"),
+    [
+        ("import gymnasium", "skuq.uadqn:CliffWind-v0"),
+        ("import gymnasium, skuq.uadqn", "CliffWind-v0"),
+        ("import skuq.uadqn, gymnasium; skuq.uadqn.make_env", "CliffWind-v0"),
+    ],
+)
+def test_the_cliff_is_made_by_its_id_in_a_fresh_process(fresh, imports, name):
+    fresh(f"{imports}\nassert gymnasium.make({name!r}).spec.max_episode_steps == 15")
+
+
+@pytest.mark.slow
+def test_a_fitted_agent_goes_to_a_process_that_has_not_imported_it(fresh, tmp_path):
+    options = {"learning_starts": 40, "policy_kwargs": {"net_arch": [16]}}
+    agent = UADQN("CliffWind-v0", total_timesteps=80, random_state=0, algorithm_kwargs=options)
+    (tmp_path / "agent.pkl").write_bytes(pickle.dumps(agent.fit(range(6))))
+    scores = [agent.score([seed]) for seed in (1, 2)]
+    fresh(
+        "import pickle\n"
+        f"agent = pickle.load(open({str(tmp_path / 'agent.pkl')!r}, 'rb'))\n"
+        f"assert [agent.score([seed]) for seed in (1, 2)] == {scores!r}\n"
+        # In this process some other test has registered the environments.
+        "from skuq.uadqn import UADQNAlgorithm\n"
+        "UADQNAlgorithm('MlpPolicy', 'MinAtar/Freeway-v1', buffer_size=10)\n"
+    )
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ import copy
 import inspect
 import pickle
 import random
-import subprocess
-import sys
 import warnings
 
 import joblib
@@ -261,24 +259,6 @@ def test_search_judges_on_env_seeds_that_were_not_trained_on():
     result = predict_uncertainty(search, X)
     np.testing.assert_array_equal(result, search.best_estimator_.predict_uncertainty(X))
     np.testing.assert_array_equal(search.score_samples(X), -result.epistemic)
-
-
-@pytest.mark.slow
-def test_a_fitted_agent_goes_to_a_process_that_has_imported_nothing(agent, tmp_path):
-    (tmp_path / "agent.pkl").write_bytes(pickle.dumps(agent))
-    code = (
-        "import pickle, sys\n"
-        "agent = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "print(repr([agent.score([seed]) for seed in (1, 2)]))\n"
-        # In this process some other test has registered the environments.
-        "from skuq.uadqn import UADQNAlgorithm\n"
-        "UADQNAlgorithm('MlpPolicy', 'MinAtar/Freeway-v1', buffer_size=10)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "agent.pkl"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == repr([agent.score([1]), agent.score([2])])
 
 
 def test_cross_validation():

@@ -349,7 +349,7 @@ def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path, whol
         while not (run / "checkpoints").exists() or last_saved_step(run) < step:
             os.kill(child, 0)  # which it would not find if it had ended
             assert time.monotonic() < deadline
-            time.sleep(0.01)
+            time.sleep(0.03)
 
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
