@@ -392,7 +392,7 @@ def test_a_fitted_agent_goes_to_a_process_that_has_not_imported_it(fresh, tmp_pa
         f"assert [agent.score([seed]) for seed in (1, 2)] == {scores!r}\n"
         # In this process some other test has registered the environments.
         "from skuq.uadqn import UADQNAlgorithm\n"
-        "UADQNAlgorithm('MlpPolicy', 'MinAtar/Freeway-v1', buffer_size=10)\n"
+        "UADQNAlgorithm('MlpPolicy', 'MinAtar/Freeway-v1', _init_setup_model=False)\n"
     )
 
 
