@@ -297,11 +297,11 @@ def pairs_at(kind, own, mean, covariance, gradient=None, most_variance=None, **p
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
     rng = np.random.default_rng(2)
-    X = model.posterior_.inputs[:4]
+    X = model.posterior_.inputs[:8]
     labels = model.predict(X)
     seen = set()
     for radius in (1e-3, 0.6):
-        found = model.certify(X, radius=radius, norm=norm, max_regions=10)
+        found = model.certify(X, radius=radius, norm=norm, max_regions=20)
         seen |= set(found.status)
         for i, x in enumerate(X):
             tried = sample(rng, x, x - radius, x + radius, 40, radius, norm)
