@@ -321,6 +321,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+import torch._dynamo  # as the first optimiser does
 from skuq.uadqn import _run_configs as configs
 from skuq.uadqn import _runs as runs
 configs.settings_for = lambda env: {settings!r}
