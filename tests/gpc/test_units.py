@@ -66,8 +66,8 @@ def regions(norm, unit):
 def answers(gpc, norm, unit):
     """All that is asked of two points, lengths in units of the features."""
     points, request = X[:2] * unit, regions(norm, unit)
-    found = gpc.predict_proba_bounds(points, max_regions=8, **request)
-    decided = gpc.certify(points, max_regions=8, **request)
+    found = gpc.predict_proba_bounds(points, max_regions=3, **request)
+    decided = gpc.certify(points, max_regions=3, **request)
     yield from (gpc.predict_proba(points), gpc.log_marginal_likelihood_, gpc.n_iter_)
     yield from found[:4]
     yield from (found.argmin / unit, found.argmax / unit, found.n_regions, found.converged)
@@ -75,7 +75,7 @@ def answers(gpc, norm, unit):
     attacked = gpc.attack(points, n_restarts=1, **request)
     yield from (attacked.points / unit, attacked.proba, attacked.success)
     if norm != "box":
-        safe = gpc.certified_radius(points, norm=norm, max_regions=4, precision=0.1)
+        safe = gpc.certified_radius(points, norm=norm, max_regions=2, precision=0.2)
         yield from (safe.lower / unit[0], safe.upper / unit[0], safe.counterexample / unit)
         yield from gpc.explain(points, 0.2 * unit[0], max_regions=3)
 

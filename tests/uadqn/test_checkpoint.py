@@ -31,7 +31,7 @@ from skuq.uadqn._checkpoint import (
     save_checkpoint,
 )
 from skuq.uadqn._envs import make_env
-from tests.uadqn.environments import SMALL, RandomEnv
+from tests.uadqn.environments import GRID, SMALL, RandomEnv
 
 TYPES = ["int64", "float64", "int64", "int64", "float64", "float64", "float64"]
 
@@ -257,6 +257,10 @@ def breakout():
     return make_env("MinAtar/Breakout-v1")
 
 
+def grids():
+    return RandomEnv(GRID)
+
+
 def two():
     return DummyVecEnv([lambda: RandomEnv(length=3), lambda: RandomEnv(length=7, truncates=True)])
 
@@ -268,9 +272,7 @@ def normalized():
 CASES = [
     pytest.param(UADQNAlgorithm, normalized, "MlpPolicy", id="uadqn-normalized"),
     pytest.param(UADQNAlgorithm, cliff, "MlpPolicy", id="uadqn-cliff"),
-    pytest.param(
-        UADQNAlgorithm, breakout, "GridPolicy", id="uadqn-minatar", marks=pytest.mark.slow
-    ),
+    pytest.param(UADQNAlgorithm, grids, "GridPolicy", id="uadqn-grids", marks=pytest.mark.slow),
     pytest.param(UADQNAlgorithm, two, "MlpPolicy", id="uadqn-two-envs", marks=pytest.mark.slow),
     pytest.param(QuantileDQN, cliff, "MlpPolicy", id="qrdqn", marks=pytest.mark.slow),
     pytest.param(DQNAlgorithm, cliff, "MlpPolicy", id="dqn", marks=pytest.mark.slow),

@@ -33,11 +33,12 @@ QUICK = {
     "learning_rate": 1e-3,
     "learning_starts": 50,
     "batch_size": 8,
-    "buffer_size": 300,
+    "buffer_size": 150,
     "target_update_interval": 40,
     "epistemic_factor": 1.0,
     "aleatoric_factor": 0.5,
 }
+STEPS, EVERY = 240, 60  # the buffer is full, and overwritten, before the last checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -46,20 +47,34 @@ def quick(monkeypatch):
     monkeypatch.setattr(configs, "settings_for", lambda env: dict(QUICK))
 
 
-def train(folder, steps=400, env="CliffWind-v0", seed=0, method="uadqn", stop=None, **factors):
+def train(folder, steps=STEPS, env="CliffWind-v0", seed=0, method="uadqn", stop=None, **factors):
     return train_run(
         folder,
         make_run_config(env, steps, seed, method, **factors),
-        checkpoint_every=100,
+        checkpoint_every=EVERY,
         device="cpu",
         callbacks=() if stop is None else (Stop(stop),),
         trust=True,
     )
 
 
-def interrupt(folder, stop=250, **options):
+def interrupt(folder, stop=150, **options):
     with pytest.raises(KeyboardInterrupt):
         train(folder, stop=stop, **options)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folders of runs that nothing has interrupted; each is trained once, and only read."""
+    folders = {}
+
+    def of(steps=STEPS, method="uadqn"):
+        if (steps, method) not in folders:
+            folders[steps, method] = tmp_path_factory.mktemp("whole") / "run"
+            train(folders[steps, method], steps=steps, method=method)
+        return folders[steps, method]
+
+    return of
 
 
 def contents(folder):
@@ -209,41 +224,35 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("qrdqn", "dqn", 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["uadqn", *SLOW])
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, method):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(whole, method=method)
-    interrupt(parts, stop=130, method=method)
-    interrupt(parts, stop=320, method=method)
-    assert last_saved_step(parts) == 300
-    assert train(parts, method=method).begun_at == 300
-    assert_same_run(whole, parts)
-    assert (parts / "checkpoints").exists() == (method == "uadqn")  # which can be extended
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, whole, method):
+    interrupt(tmp_path, stop=80, method=method)
+    interrupt(tmp_path, stop=190, method=method)
+    assert last_saved_step(tmp_path) == 180
+    assert train(tmp_path, method=method).begun_at == 180
+    assert_same_run(whole(method=method), tmp_path)
+    assert (tmp_path / "checkpoints").exists() == (method == "uadqn")  # which can be extended
 
 
 @pytest.mark.slow
-def test_a_run_that_is_interrupted_before_its_first_checkpoint_begins_anew(tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(whole)
-    interrupt(parts, stop=20)
-    assert last_saved_step(parts) == 0
-    assert train(parts).begun_at == 0
-    assert_same_run(whole, parts)
+def test_a_run_that_is_interrupted_before_its_first_checkpoint_begins_anew(tmp_path, whole):
+    interrupt(tmp_path, stop=20)
+    assert last_saved_step(tmp_path) == 0
+    assert train(tmp_path).begun_at == 0
+    assert_same_run(whole(), tmp_path)
 
 
 @pytest.mark.slow
-def test_checkpoints_at_other_intervals_make_no_other_run(tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(whole)
-    interrupt(parts)
-    config = make_run_config("CliffWind-v0", 400)
-    train_run(parts, config, checkpoint_every=37, device="cpu", trust=True)
-    assert_same_run(whole, parts)
+def test_checkpoints_at_other_intervals_make_no_other_run(tmp_path, whole):
+    interrupt(tmp_path)
+    config = make_run_config("CliffWind-v0", STEPS)
+    train_run(tmp_path, config, checkpoint_every=37, device="cpu", trust=True)
+    assert_same_run(whole(), tmp_path)
 
 
 def test_the_history_can_be_read_while_the_run_goes_on(tmp_path):
-    interrupt(tmp_path, stop=250)
+    interrupt(tmp_path)
     so_far = pd.read_csv(tmp_path / "history.csv")
-    assert 185 <= so_far.step.max() <= 200
+    assert 105 <= so_far.step.max() <= 120
     train(tmp_path)
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "history.csv").head(len(so_far)), so_far, check_exact=True
@@ -260,26 +269,22 @@ def test_a_finished_run_is_not_touched(tmp_path, method):
 
 
 @pytest.mark.slow
-def test_an_extended_run_equals_one_that_was_longer_from_the_start(tmp_path):
-    longer, extended = tmp_path / "longer", tmp_path / "extended"
-    train(longer, steps=400)
-    train(extended, steps=250)
-    assert train(extended, steps=400).begun_at == 250
-    assert_same_run(longer, extended)
+def test_an_extended_run_equals_one_that_was_longer_from_the_start(tmp_path, whole):
+    train(tmp_path, steps=150)
+    assert train(tmp_path).begun_at == 150
+    assert_same_run(whole(), tmp_path)
 
 
 @pytest.mark.slow
-def test_an_extension_that_is_interrupted_is_an_unfinished_run_of_more_steps(tmp_path):
-    train(tmp_path / "longer", steps=400)
-    run = tmp_path / "run"
-    train(run, steps=250)
-    interrupt(run, stop=270)
-    agent = load_agent(run, "cpu", trust=True)
-    assert (agent.finished, agent.algorithm.num_timesteps) == (False, 250)
-    with pytest.raises(RunError, match="is a run of 400 steps; request at least 400 steps"):
-        train(run, steps=250)
-    assert train(run, steps=400).begun_at == 250
-    assert_same_run(tmp_path / "longer", run)
+def test_an_extension_that_is_interrupted_is_an_unfinished_run_of_more_steps(tmp_path, whole):
+    train(tmp_path, steps=150)
+    interrupt(tmp_path, stop=170)
+    agent = load_agent(tmp_path, "cpu", trust=True)
+    assert (agent.finished, agent.algorithm.num_timesteps) == (False, 150)
+    with pytest.raises(RunError, match="is a run of 240 steps; request at least 240 steps"):
+        train(tmp_path, steps=150)
+    assert train(tmp_path).begun_at == 150
+    assert_same_run(whole(), tmp_path)
 
 
 def test_a_run_that_was_killed_before_its_agent_was_written_only_writes_it(tmp_path):
@@ -294,14 +299,14 @@ def test_a_run_that_was_killed_before_its_agent_was_written_only_writes_it(tmp_p
 
 def test_what_an_interrupted_save_has_left_is_cleared_away(tmp_path):
     interrupt(tmp_path)
-    checkpoint = tmp_path / "checkpoints" / ".step-000000000250.0123456789ab.partial"
+    checkpoint = tmp_path / "checkpoints" / ".step-000000000150.0123456789ab.partial"
     checkpoint.mkdir()
     (checkpoint / "state.pkl").write_bytes(b"half")
     for name in ("config.json", "history.csv", "agent.zip"):
         (tmp_path / f".{name}.0123456789ab.partial").write_bytes(b"half")
     train(tmp_path)
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
-    assert names == ["step-000000000400"]
+    assert names == ["step-000000000240"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         ".lock",
         "agent.zip",
@@ -312,67 +317,84 @@ def test_what_an_interrupted_save_has_left_is_cleared_away(tmp_path):
 
 
 SCRIPT = """
+import os
 import signal
 import sys
 from pathlib import Path
+import torch._dynamo  # as the first optimiser does
 from skuq.uadqn import _run_configs as configs
 from skuq.uadqn import _runs as runs
 configs.settings_for = lambda env: {settings!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
-runs.train_run(
-    Path(sys.argv[1]), configs.make_run_config("CliffWind-v0", int(sys.argv[2])),
-    checkpoint_every=40, device="cpu", trust=True,
-)
+for _ in range(2):  # a child for each attempt, since imports take longer than training
+    child = os.fork()
+    if not child:
+        runs.train_run(
+            Path(sys.argv[1]), configs.make_run_config("CliffWind-v0", int(sys.argv[2])),
+            checkpoint_every=30, device="cpu", trust=True,
+        )
+        sys.exit()
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path):
-    steps, run = 600, tmp_path / "killed"
+def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path, whole):
+    """Until then, no other process trains in its folder."""
+    steps, run = 400, tmp_path / "killed"
     command = [sys.executable, "-c", SCRIPT.format(settings=QUICK), str(run), str(steps)]
-    for kill, target in ((signal.SIGKILL, 80), (signal.SIGINT, 160)):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+
+    def wait_for(step):
         deadline = time.monotonic() + 120
-        while not (run / "checkpoints").exists() or last_saved_step(run) < target:
-            assert process.poll() is None, process.stderr.read().decode()
+        while not (run / "checkpoints").exists() or last_saved_step(run) < step:
+            os.kill(child, 0)  # which it would not find if it had ended
             assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.kill(process.pid, kill)
-        _, said = process.communicate()
-        assert process.returncode != 0, said.decode()
-        assert not (run / "agent.zip").exists()
-    saved = last_saved_step(run)
-    assert 160 <= saved < steps
-    train(run, steps=steps)
-    train(tmp_path / "whole", steps=steps)
-    assert_same_run(tmp_path / "whole", run)
+            time.sleep(0.03)
 
-
-@pytest.mark.slow
-def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    run = tmp_path / "run"
-    command = [sys.executable, "-c", SCRIPT.format(settings=QUICK), str(run), "100000"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        deadline = time.monotonic() + 120
-        while not (run / "history.csv").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        child = int(process.stdout.readline())
+        wait_for(60)
+        os.kill(child, signal.SIGSTOP)
         with pytest.raises(RunError, match="Another process is training in"):
-            train(run, steps=100_000)
-        assert process.poll() is None  # and is not disturbed by that
+            train(run, steps=steps)
+        saved = last_saved_step(run)
+        os.kill(child, signal.SIGCONT)
+        wait_for(saved + 1)  # it is not disturbed by that
+        os.kill(child, signal.SIGKILL)
+        assert int(process.stdout.readline()) == -signal.SIGKILL
+        assert not (run / "agent.zip").exists()
+        saved = last_saved_step(run)
+        child = int(process.stdout.readline())
+        wait_for(saved + 1)  # the lock ended with the process
+        os.kill(child, signal.SIGINT)
+        assert int(process.stdout.readline()) != 0
+        assert not (run / "agent.zip").exists()
     finally:
-        process.kill()
-        process.wait()
-    saved = last_saved_step(run)  # the lock ended with the process
-    interrupt(run, steps=100_000, stop=saved + 1)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert 90 < last_saved_step(run) < steps
+    train(run, steps=steps)
+    assert_same_run(whole(steps), run)
 
 
 # --- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.fixture(scope="module", params=["finished", "interrupted"])
+def begun(request, tmp_path_factory):
+    """The folder of a run of 150 steps, which no test may change."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(configs, "settings_for", lambda env: dict(QUICK))
+        if request.param == "finished":
+            train(folder, steps=150)
+        else:
+            interrupt(folder, steps=150, stop=100)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -384,15 +406,11 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
         ({"steps": 100}, "is a run of 150 steps; request at least 150 steps"),
     ],
 )
-def test_a_run_does_not_go_on_with_another_configuration(tmp_path, other, message, finished):
-    if finished:
-        train(tmp_path, steps=150)
-    else:
-        interrupt(tmp_path, steps=150, stop=120)
-    before = contents(tmp_path)
+def test_a_run_does_not_go_on_with_another_configuration(begun, other, message):
+    before = contents(begun)
     with pytest.raises(RunError, match=message):
-        train(tmp_path, **{"steps": 150, **other})
-    assert contents(tmp_path) == before
+        train(begun, **{"steps": 150, **other})
+    assert contents(begun) == before
 
 
 @pytest.mark.parametrize("method", ["qrdqn", "dqn", "bootstrapped"])
@@ -407,9 +425,9 @@ def test_epsilon_schedules_are_not_extended(tmp_path, method):
 def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatch):
     given = QUICK | {"policy_kwargs": {"net_arch": (8, 8), "init_gain": 1.0}}
     monkeypatch.setattr(configs, "settings_for", lambda env: dict(given))
-    interrupt(tmp_path, steps=150, stop=120)
-    assert train(tmp_path, steps=150).begun_at == 100
-    assert train(tmp_path, steps=150).history is None
+    interrupt(tmp_path, steps=90, stop=70)
+    assert train(tmp_path, steps=90).begun_at == 60
+    assert train(tmp_path, steps=90).history is None
 
 
 @pytest.mark.parametrize(
@@ -594,11 +612,11 @@ def test_more_callbacks_are_told_of_every_step_that_is_taken(tmp_path):
             self.steps += 1
             return True
 
-    interrupt(tmp_path, steps=150, stop=120)
+    interrupt(tmp_path, steps=90, stop=70)
     count = Count()
-    config = make_run_config("CliffWind-v0", 150)
+    config = make_run_config("CliffWind-v0", 90)
     train_run(tmp_path, config, device="cpu", callbacks=(count,), trust=True)
-    assert count.steps == 50
+    assert count.steps == 30
 
 
 class StopAt(BaseCallback):
@@ -612,20 +630,20 @@ class StopAt(BaseCallback):
         return self.num_timesteps < self.step
 
 
-@pytest.mark.parametrize("method", ["uadqn", "dqn"])
-@pytest.mark.parametrize("stop", [170, 200])  # in the middle, and in the very last step
-def test_a_run_that_a_callback_stops_is_not_finished_and_goes_on(tmp_path, method, stop):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(whole, steps=200, method=method)
-    config = make_run_config("CliffWind-v0", 200, method=method)
-    options = {"checkpoint_every": 100, "device": "cpu", "trust": True}
-    stopped = train_run(parts, config, callbacks=(StopAt(stop),), **options)
+@pytest.mark.parametrize(
+    ("method", "stop"),
+    [("uadqn", 100), ("uadqn", 120), ("dqn", 120)],  # in the middle, and in the very last step
+)
+def test_a_run_that_a_callback_stops_is_not_finished_and_goes_on(tmp_path, whole, method, stop):
+    config = make_run_config("CliffWind-v0", 120, method=method)
+    options = {"checkpoint_every": EVERY, "device": "cpu", "trust": True}
+    stopped = train_run(tmp_path, config, callbacks=(StopAt(stop),), **options)
     assert (stopped.begun_at, stopped.steps) == (0, stop)
     assert stop - 15 <= stopped.history.step.max() <= stop
-    assert not load_agent(parts, "cpu", trust=True).finished
-    assert last_saved_step(parts) == 100
-    assert train_run(parts, config, **options)[:2] == (100, 200)
-    assert_same_run(whole, parts)
+    assert not load_agent(tmp_path, "cpu", trust=True).finished
+    assert last_saved_step(tmp_path) == 60
+    assert train_run(tmp_path, config, **options)[:2] == (60, 120)
+    assert_same_run(whole(120, method), tmp_path)
 
 
 def test_folders_may_be_strings(tmp_path):

@@ -49,8 +49,8 @@ def test_loss_while_training(teacher_weight):
 def test_weight_counts_as_repetition(data, nodes, y):
     weight = np.where(np.arange(len(nodes)) == 3, 3.0, 1.0)
     rows = np.repeat(np.arange(len(nodes)), weight.astype(int))
-    weighted = model(data).fit(nodes, y, sample_weight=weight)
-    repeated = model(data).fit(nodes[rows], y[rows])
+    weighted = model(data, max_epochs=15).fit(nodes, y, sample_weight=weight)
+    repeated = model(data, max_epochs=15).fit(nodes[rows], y[rows])
     np.testing.assert_allclose(weighted.alpha_, repeated.alpha_, rtol=1e-3)
 
 

@@ -100,7 +100,7 @@ def test_it_learns_and_knows_what_is_far(data, nodes, y, others):
     adjacency = sparse.block_diag([data.adjacency, sparse.coo_array((4, 4))])
     far = np.full((4, data.features.shape[1]), 30, dtype=np.float32)
     graph = as_node_graph((adjacency, np.concatenate([data.features, far])))
-    model = fitted(data, nodes, y, graph=graph, max_epochs=200)
+    model = fitted(data, nodes, y, graph=graph, max_epochs=120)
     assert model.score(others, data.labels[others]) > 0.8
     assert (model.alpha_ >= 1).all()
     epistemic = model.predict_uncertainty(range(154)).epistemic

@@ -19,7 +19,7 @@ NAMES = [
 
 
 def methods(data, gcn, **settings):
-    return comparison_methods(data.graph, gcn, max_epochs=8, random_state=0, **settings)
+    return comparison_methods(data.graph, gcn, max_epochs=4, random_state=0, **settings)
 
 
 def graph_of(method):
@@ -114,7 +114,7 @@ def test_settings_of_networks_trained_here(data):
     assert {settings[name].learning_rate for name in ("egnn", "gkde", "entropy")} == {0.03}
     assert settings["gpn"].learning_rate == 3e-3
     assert settings["gkde"].hidden_sizes == (16,)
-    assert {network.max_epochs for network in settings.values()} == {8}
+    assert {network.max_epochs for network in settings.values()} == {4}
     assert found["epn-reg"].learning_rate == EvidentialProbe().learning_rate
 
 

@@ -1,6 +1,6 @@
 """From moments to probabilities: no point of a box is below the minimum that is claimed."""
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -188,9 +188,13 @@ def test_bounds_over_a_box_do_not_depend_on_other_boxes(case):
 
 
 @BOTH
-@pytest.mark.parametrize("level", [0.05, 1.0, 10.0])
-@pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
-@pytest.mark.parametrize("rest", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("level", "size", "rest"),
+    [
+        *product([0.05, 1.0, 10.0], [0.02, 0.3, 2.0], [0.0]),
+        *[(0.05, 2.0, 0.3), (1.0, 0.3, 0.3), (10.0, 0.02, 0.3)],
+    ],
+)
 def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
     rng = np.random.default_rng(7)
     link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
@@ -198,8 +202,9 @@ def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
     objective = objectives(rng, n_classes, 12)
     center = link.evaluate(tensor(objective), *(part.value for part in expansion[:2])).value
     t = np.concatenate([rng.uniform(-1, 1, (40, 2)), [[-1, -1], [1, 1], [-1, 1], [1, -1]]])
+    signs = (-1, 1) if rest else (0,)
     least = [
-        min(evaluated(link, objective[b], *moments_at(expansion, b, t, sign)) for sign in (-1, 1))
+        min(evaluated(link, objective[b], *moments_at(expansion, b, t, sign)) for sign in signs)
         for b in range(12)
     ]
     for target in (center, center - 0.2, torch.full_like(center, torch.inf)):

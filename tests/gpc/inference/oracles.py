@@ -17,7 +17,7 @@ def differences(function, theta, step=1e-4):
     ) / (12 * step)
 
 
-def exact_posterior(K, likelihood, n_nodes=160, width=9.0):
+def exact_posterior(K, likelihood, n_nodes=80, width=9.0):
     """Log-evidence, means and variances under N(0, K), by a sum over a grid of n axes.
 
     ``likelihood(f)`` takes latent values (n, ...) and returns likelihoods (...). The

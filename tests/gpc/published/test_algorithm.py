@@ -78,21 +78,22 @@ def check(found, posterior, lower, upper, likelihood, tol):
 def test_bounds_converge_to_the_extremes(name, likelihood):
     posterior = make_posterior(KERNELS[name], 2)
     lower, upper = np.array([-0.3, 0.1]), np.array([0.2, 0.4])
+    tol = 0.03 if likelihood == "probit" else 0.06  # half as many intervals, too
     found = branch_and_bound(
-        posterior, lower, upper, likelihood=likelihood, tol=0.03, max_regions=300
+        posterior, lower, upper, likelihood=likelihood, tol=tol, max_regions=300
     )
     assert found.converged
-    check(found, posterior, lower, upper, likelihood, 0.03)
+    check(found, posterior, lower, upper, likelihood, tol)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ["probit", "logit"])
-def test_a_wide_interval_with_several_extremes_is_resolved(likelihood):
+@pytest.mark.parametrize(("likelihood", "tol"), [("probit", 0.02), ("logit", 0.05)])
+def test_a_wide_interval_with_several_extremes_is_resolved(likelihood, tol):
     posterior = make_posterior(RBF(0.5), 1)
     lower, upper = np.array([-2.0]), np.array([2.0])
-    found = branch_and_bound(posterior, lower, upper, likelihood=likelihood, tol=0.02)
+    found = branch_and_bound(posterior, lower, upper, likelihood=likelihood, tol=tol)
     assert found.converged
-    check(found, posterior, lower, upper, likelihood, 0.02)
+    check(found, posterior, lower, upper, likelihood, tol)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from skuq.gpc.published._multiclass import (
     softmax_extremes,
 )
 
-from ..bounds.oracles import average, fit_model, probabilities
+from ..bounds.oracles import average, fit_model, grid, probabilities
 
 MEAN = np.array([0.3, -0.4, 0.6])
 COVARIANCE = np.array([[1.2, 0.5, 0.3], [0.5, 0.9, 0.4], [0.3, 0.4, 1.5]])
@@ -173,10 +173,7 @@ def searched(model, radius, features, **limits):
 @pytest.mark.slow
 def test_no_point_of_a_box_is_outside(model):
     lower, upper, found = searched(model, 0.4, [0, 1], n_intervals=16, max_regions=2)
-    rng = np.random.default_rng(0)
-    proba = np.concatenate(
-        [model.predict_proba(rng.uniform(lower, upper, (20_000, 2))) for _ in range(5)]
-    )
+    proba = probabilities(model, grid(lower, upper, 21))
     for class_, one in zip((0, 2), found, strict=True):
         assert one.min_lower <= proba[:, class_].min()
         assert proba[:, class_].max() <= one.max_upper
