@@ -27,7 +27,7 @@ class Page(HTMLParser):
 
 
 def faults(text: str) -> Iterator[str]:
-    """What a reader of a page would miss."""
+    """Yield the faults of a page that a reader would notice."""
     level = 0
     for tag, given in Page(text).tags:
         if tag == "html" and not given.get("lang"):
