@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -34,9 +35,39 @@ def result():
 
 
 @pytest.fixture(scope="module")
-def written(result, tmp_path_factory):
+def loans():
+    return demo_table.run_table_demo(n_train=2000, n_test=200)
+
+
+@pytest.fixture(scope="module")
+def command(result, loans, tmp_path_factory):
+    """The command, with these results: folder, output, what it asked for, and figures left open."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    out, asked = tmp_path_factory.mktemp("demo") / "new" / "folder", []
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, made in (
+            (demo, "run_digits_demo", result),
+            (demo_table, "run_table_demo", loans),
+        ):
+            patch.setattr(module, name, lambda made=made, **options: asked.append(options) or made)
+        before = pyplot.get_fignums()
+        given = ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"]
+        done = CliRunner().invoke(main, given)
+    assert done.exit_code == 0, done.output
+    opened = set(pyplot.get_fignums()) - set(before)
+    return SimpleNamespace(out=out, output=done.output, asked=asked, opened=opened)
+
+
+@pytest.fixture(scope="module")
+def written(command):
     """Paths of the report and the table."""
-    return demo.write_digits_demo(result, tmp_path_factory.mktemp("demo"))
+    return command.out / "report.html", command.out / "uncertainty.csv"
+
+
+@pytest.fixture(scope="module")
+def written_loans(command):
+    """Paths of the report and the table about rows."""
+    return command.out / "table_report.html", command.out / "table_uncertainty.csv"
 
 
 @pytest.mark.parametrize("method", ["QUAM", "distance", "detector"])
@@ -118,42 +149,22 @@ def test_the_report_states_the_results_and_needs_no_other_file(result, written):
     assert "<script" not in page
 
 
-def test_writing_leaves_no_figure_open(result, tmp_path):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    before = pyplot.get_fignums()
-    demo.write_digits_demo(result, tmp_path)
-    assert pyplot.get_fignums() == before
+def test_writing_leaves_no_figure_open(command):
+    assert not command.opened
 
 
-def test_the_command_writes_all_files_into_a_new_folder(result, tmp_path, monkeypatch):
-    asked = []
-
-    def small(**options):
-        asked.append(options)
-        return result
-
-    loans = demo_table.run_table_demo(n_train=300, n_test=60)
-
-    def small_table(**options):
-        asked.append(options)
-        return loans
-
-    monkeypatch.setattr(demo, "run_digits_demo", small)
-    monkeypatch.setattr(demo_table, "run_table_demo", small_table)
-    out = tmp_path / "new" / "folder"
-    done = CliRunner().invoke(main, ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"])
-    assert done.exit_code == 0, done.output
+def test_the_command_writes_all_files_into_a_new_folder(result, loans, command):
     asked_of_both = {"n_jobs": 1, "random_state": 5}
-    assert asked == [{**asked_of_both, "verbose": 1}, asked_of_both]
+    assert command.asked == [{**asked_of_both, "verbose": 1}, asked_of_both]
     pages, tables = (
         {"report.html", "table_report.html"},
         {"uncertainty.csv", "table_uncertainty.csv"},
     )
-    assert {path.name for path in out.iterdir()} == pages | tables
-    assert f"Accuracy on test digits: {result.accuracy:.3f}" in done.output
-    assert str(out / "report.html") in done.output
+    assert {path.name for path in command.out.iterdir()} == pages | tables
+    assert f"Accuracy on test digits: {result.accuracy:.3f}" in command.output
+    assert str(command.out / "report.html") in command.output
     for kind in [*KINDS, "all OOD", *loans.detection.index]:
-        assert kind in done.output
+        assert kind in command.output
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
@@ -177,17 +188,6 @@ def test_a_browser_shows_the_report_with_all_its_pictures(written, tmp_path):
 
 
 # --- rows of a table ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def loans():
-    return demo_table.run_table_demo(n_train=2000, n_test=200)
-
-
-@pytest.fixture(scope="module")
-def written_loans(loans, tmp_path_factory):
-    """Paths of the report and the table."""
-    return demo_table.write_table_demo(loans, tmp_path_factory.mktemp("demo"))
 
 
 def test_unusual_rows_are_told_from_others_better_than_by_the_entropy(loans):
@@ -237,10 +237,3 @@ def test_the_report_states_the_results_and_needs_no_other_file_for_rows(loans, w
         assert kind in page
     fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
     assert set(fetched) == {"data:"}
-
-
-def test_writing_leaves_no_figure_open_for_rows(loans, tmp_path):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    before = pyplot.get_fignums()
-    demo_table.write_table_demo(loans, tmp_path)
-    assert pyplot.get_fignums() == before
