@@ -20,7 +20,7 @@ from sklearn.utils.validation import _num_samples
 from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
-_LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
+_LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_contrib")
 #: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
 #: quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
