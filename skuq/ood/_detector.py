@@ -233,7 +233,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         if self.by_class and (self.estimator is None or self._is_regression(y)):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
-        if X_held_out is None:
+        given = X_held_out is not None
+        if not given:
             X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
         elif self._takes_nodes:
             X_held_out = node_ids(X_held_out)
@@ -245,7 +246,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if not self._takes_nodes:
             self._parts = UnusualParts.of(training, names)
         if self._takes_nodes:
-            check_held_out_nodes(self.estimator_, X_held_out)
+            check_held_out_nodes(self.estimator_, X_held_out, given=given)
         held_out = self._scores_of(X_held_out)
         groups = {
             name: score.group if isinstance(score, Score) else f"given: {name}"

@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import ModelClassifierMixin, look_at
+from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin
+from skuq.models import ModelClassifierMixin, look_at, warn_if_worse_than_guessing
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, Found, mean_loss
@@ -238,7 +238,9 @@ class QUAMClassifier(
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
         if not look_at(self.estimator).class_weights:  # class weights shift frequencies
-            _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
+            warn_if_worse_than_guessing(
+                self.reference_loss_, data.codes, data.weight, self.classes_
+            )
         self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
         self._search(data, search_seed)
@@ -356,17 +358,4 @@ def _warn_if_none_fits(found: Found, gamma: float) -> None:
             f"per sample, so the range contains the given model only. The best loss is {least:.3g} "
             "above the given model's, and two standard errors of the losses are "
             f"{2 * found.standard_error:.3g}. Use a larger `gamma`."
-        )
-
-
-def _warn_if_worse_than_guessing(loss: float, codes: NDArray[np.int64], weight: FloatArray) -> None:
-    """Warn of a model that fits the data so badly that it was probably not trained on them."""
-    share = np.bincount(codes, weights=weight) / weight.sum()
-    guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
-    if loss > 1.05 * guessing:
-        warn_user(
-            f"The model's loss on the training data is {loss:.3g} nats, worse than guessing by "
-            f"the class frequencies ({guessing:.3g} nats): uncertainties of this "
-            "model mean little. Likely causes: the inputs are not scaled as they were for its "
-            "training, or its outputs are not in the sorted order of the labels."
         )
