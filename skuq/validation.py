@@ -165,6 +165,27 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=user_stacklevel())
 
 
+def warn_if_worse_than_guessing(
+    loss: float, codes: NDArray[np.int64], weight: FloatArray, classes: NDArray[Any]
+) -> None:
+    """Warn of a model that fits the data so badly that it was probably not trained on them.
+
+    `loss` is the model's mean cross-entropy on the samples, whose class codes and weights are
+    given.
+    """
+    share = np.bincount(codes, weights=weight) / weight.sum()
+    guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
+    if loss > 1.05 * guessing:
+        shown = ", ".join(map(repr, classes[:5].tolist())) + ", ..." * (len(classes) > 5)
+        warn_user(
+            f"The model's loss on the training data is {loss:.3g} nats, worse than guessing by "
+            f"the class frequencies ({guessing:.3g} nats): uncertainties of this "
+            "model mean little. Likely causes: the inputs are not scaled as they were for its "
+            "training, or its outputs are not in the sorted order of the labels, which was assumed "
+            f"({shown})."
+        )
+
+
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
     """Reject parameters that were changed from their defaults but cannot have an effect.
 

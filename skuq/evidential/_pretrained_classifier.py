@@ -37,15 +37,9 @@ from skuq.evidential._training import (
     labelled_nodes,
 )
 from skuq.labels import codes_of, labels_in_mask
-from skuq.models import (
-    ModelMixin,
-    NetworkModel,
-    classes_of_logits,
-    look_at,
-    resolve,
-    warn_if_worse_than_guessing,
-)
+from skuq.models import ModelMixin, NetworkModel, classes_of_logits, look_at, resolve
 from skuq.networks import resolve_device
+from skuq.validation import warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 
 

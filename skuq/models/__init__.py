@@ -9,12 +9,7 @@ from skuq.extras import import_networks, lazy_names
 from skuq.models._categories import category_columns
 from skuq.models._given import as_rows, is_prefit, look_at
 from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
-from skuq.models._model import (
-    LearnerModel,
-    Model,
-    classes_of_logits,
-    warn_if_worse_than_guessing,
-)
+from skuq.models._model import LearnerModel, Model, classes_of_logits
 from skuq.models._resolve import TrainingData, fit_model, resolve
 from skuq.stored import stored_in
 
@@ -38,7 +33,6 @@ __all__ = [
     "is_prefit",
     "look_at",
     "resolve",
-    "warn_if_worse_than_guessing",
 ]
 
 _NETWORKS = {

@@ -13,12 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin
-from skuq.models import ModelClassifierMixin, look_at, warn_if_worse_than_guessing
+from skuq.models import ModelClassifierMixin, look_at
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, Found, mean_loss
 from skuq.stored import stored
-from skuq.validation import refuse_ineffective, warn_user
+from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
 
 @stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
