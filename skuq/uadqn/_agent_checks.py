@@ -52,7 +52,7 @@ class CheckedAgent(FiniteExperience):
         names: set[str] = set()
         for owner in cls.__mro__:
             if "__init__" in vars(owner):
-                parameters = signature(owner.__init__).parameters.values()
+                parameters = signature(vars(owner)["__init__"]).parameters.values()
                 named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
                 names |= {each.name for each in parameters if each.kind in named}
                 if all(each.kind is not Parameter.VAR_KEYWORD for each in parameters):
