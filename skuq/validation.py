@@ -20,7 +20,7 @@ from sklearn.utils.validation import _num_samples
 from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
-_LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
+_LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_contrib")
 #: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
 #: quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
@@ -190,6 +190,31 @@ def user_stacklevel() -> int:
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points at the line in the user's code."""
     warnings.warn(message, category, stacklevel=user_stacklevel())
+
+
+def warn_if_worse_than_guessing(
+    loss: float,
+    codes: NDArray[np.int64],
+    classes: NDArray[Any],
+    weight: FloatArray | None = None,
+) -> None:
+    """Warn of a model that fits the data so badly that it was probably not trained on them.
+
+    `loss` is the model's mean cross-entropy on the samples, in nats. It is compared with the
+    entropy of the class frequencies; the warning comes if it is more than 5 % larger.
+    """
+    count = np.bincount(codes, weights=weight)
+    share = count / count.sum()
+    guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
+    if loss > 1.05 * guessing:
+        shown = ", ".join(map(repr, classes[:5].tolist())) + ", ..." * (len(classes) > 5)
+        warn_user(
+            f"The model's loss on the training data is {loss:.3g} nats, worse than guessing by "
+            f"the class frequencies ({guessing:.3g} nats): uncertainties of this "
+            "model mean little. Likely causes: the inputs are not scaled as they were for its "
+            "training, or its outputs are not in the sorted order of the labels, which was assumed "
+            f"({shown})."
+        )
 
 
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:

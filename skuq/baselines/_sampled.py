@@ -28,9 +28,9 @@ from skuq.models import (
     ModelClassifierMixin,
     NetworkModel,
     look_at,
-    warn_if_worse_than_guessing,
 )
 from skuq.networks import as_double, resolve_device
+from skuq.validation import warn_if_worse_than_guessing
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -128,7 +128,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         if not look_at(self._given).class_weights:  # class weights shift frequencies
             losses = self.model_.losses(data.inputs, data.codes, self.device)
             loss = float(np.average(losses, weights=data.weight))
-            warn_if_worse_than_guessing(loss, data.codes, data.weight)
+            warn_if_worse_than_guessing(loss, data.codes, self.model_.classes, data.weight)
         self.__dict__.pop("classes_", None)  # counts as not fitted until the method is set up
         if isinstance(self.model_, LearnerModel):
             look_at(self._given).refuse_device(self.device)

@@ -43,10 +43,9 @@ from skuq.models import (
     classes_of_logits,
     look_at,
     resolve,
-    warn_if_worse_than_guessing,
 )
 from skuq.networks import resolve_device
-from skuq.validation import refuse_several_inputs
+from skuq.validation import refuse_several_inputs, warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 
 
@@ -122,11 +121,15 @@ class PretrainedClassifier(
     ) -> EvaluatedModel:
         """Validate the arguments of `fit`, and evaluate the estimator on them."""
         if graph is None:
-            return self._evaluate_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
-        known = known_classes(self.estimator, X_val, y_val)
-        nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
-        self.n_features_in_ = 1
-        return self._evaluate_on_graph(graph, nodes, layer, seed)
+            evaluated = self._evaluate_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
+        else:
+            known = known_classes(self.estimator, X_val, y_val)
+            nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
+            self.n_features_in_ = 1
+            evaluated = self._evaluate_on_graph(graph, nodes, layer, seed)
+        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+            _warn_if_worse_than_guessing(evaluated)
+        return evaluated
 
     def _evaluate_on_graph(
         self, graph: NodeGraph, nodes: LabelledData, layer: Layer, seed: int
@@ -187,11 +190,6 @@ class PretrainedClassifier(
             labelled = labelled._replace(validation=Labelled(rows, codes, np.ones(len(labels))))
             inputs = torch.cat([inputs, further])
         outputs = adopted_outputs(model, inputs, layer, model.resolved(self.device))
-        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
-            log_proba = outputs.logits[:n_rows].log_softmax(dim=1).numpy()
-            losses = -log_proba[np.arange(n_rows), data.codes]
-            loss = float(np.average(losses, weights=data.weight))
-            warn_if_worse_than_guessing(loss, data.codes, data.weight)
         return EvaluatedModel(model, None, outputs, labelled)
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
@@ -238,6 +236,14 @@ class PretrainedClassifier(
     @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities of shape (n_samples, n_classes)."""
+
+
+def _warn_if_worse_than_guessing(evaluated: EvaluatedModel) -> None:
+    """Warn if the model's own predictions for the labelled samples are worse than guessing."""
+    rows, codes, weight = evaluated.data.training
+    log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()
+    loss = float(np.average(-log_proba[np.arange(len(rows)), codes], weights=weight))
+    warn_if_worse_than_guessing(loss, codes, evaluated.data.classes, weight)
 
 
 def unwrapped(model: Any) -> Any:

@@ -218,6 +218,13 @@ default="auto"
             levels of evidence in `loss` without the regulariser that uses these levels.
         TypeError
             If `estimator` is of an unsupported type.
+
+        Warns
+        -----
+        UserWarning
+            If the predictions of the estimator for the labelled inputs are worse than guessing.
+            The outputs of a `torch.nn.Module`, which stores no labels, are assumed to be in the
+            sorted order of the labels in `y`.
         """
         head, loss = checked_head(self.head), self.loss or EvidenceLoss()
         loss._check(head)

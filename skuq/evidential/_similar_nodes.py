@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
@@ -10,8 +12,11 @@ from sklearn.preprocessing import normalize
 
 from skuq.base import FloatArray
 from skuq.evidential._dirichlet import diffuse
+from skuq.validation import warn_user
 
 N_SIMILAR = 10  # nearest neighbours of each node
+N_TIMED = 500  # nodes whose neighbours are found first, to estimate the total time
+LONG_SEARCH = 30.0  # seconds; a longer search is announced
 N_COMPONENTS = 64  # wider features are reduced to this width before nodes are compared
 
 
@@ -29,12 +34,28 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
     if n_similar < 1:
         return sparse.csr_array(adjacency.shape)
     nearest = NearestNeighbors(n_neighbors=n_similar).fit(diffused[described])
+    _announce_long_search(nearest, diffused[described])
     targets = described[nearest.kneighbors(return_distance=False)]
     sources = np.repeat(described, n_similar)
     similar = sparse.csr_array(
         (np.ones(len(sources)), (sources, targets.ravel())), shape=adjacency.shape
     )
     return sparse.csr_array(similar.maximum(similar.T))
+
+
+def _announce_long_search(nearest: NearestNeighbors, points: FloatArray) -> None:
+    """Warn of a search that takes long, with a time that is estimated from a few nodes."""
+    if len(points) < 10 * N_TIMED:
+        return
+    start = perf_counter()
+    nearest.kneighbors(points[:N_TIMED], return_distance=False)
+    expected = (perf_counter() - start) * len(points) / N_TIMED
+    if expected > LONG_SEARCH:
+        warn_user(
+            f"Finding similar nodes among {len(points):,} nodes takes about "
+            f"{expected / 60:.1f} minutes; the time is quadratic in the number of nodes. "
+            "propagation='diffusion' needs no similar nodes."
+        )
 
 
 def _compressed(features: sparse.csr_array) -> FloatArray:

@@ -148,7 +148,7 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
             else np.asarray(values, dtype=np.float32)
         )
     _check_matrix(values)
-    _check_finite(values.data if scattered else values)
+    _check_finite(values)
     n_nonzero = values.nnz if scattered else np.count_nonzero(values)
     if n_nonzero < sparse_below * np.prod(values.shape):
         return SparseFeatures.from_scipy(sparse.csr_array(values))
@@ -165,7 +165,7 @@ def _mapped(values: np.memmap[Any, Any]) -> Tensor:
             "load them into memory with numpy.array."
         )
     for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
-        _check_finite(values[rows])
+        _check_finite(values[rows], rows.start)
     with warnings.catch_warnings():
         # A read-only map is safe, because features are never written to.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -179,6 +179,21 @@ def _check_matrix(values: Any) -> None:
         )
 
 
-def _check_finite(values: Any) -> None:
-    if not np.isfinite(values).all():
-        raise ValueError("Node features contain NaN, infinity or a value too large for float32.")
+def _check_finite(values: Any, first_node: int = 0) -> None:
+    """Raise if features of consecutive nodes, in an array or a CSR matrix, are not finite."""
+    data = values.data if sparse.issparse(values) else values
+    bad = ~np.isfinite(data)
+    if not bad.any():
+        return
+    if sparse.issparse(values):
+        position = int(bad.argmax())
+        node = int(np.searchsorted(values.indptr, position, side="right")) - 1
+        column, value = int(values.indices[position]), data[position]
+    else:
+        node, column = map(int, np.unravel_index(bad.argmax(), bad.shape))
+        value = data[node, column]
+    raise ValueError(
+        "Node features contain NaN, infinity or a value too large for float32: the first is "
+        f"{value} in column {column} of node {first_node + node}. Replace missing values, for "
+        "example by the mean of the column, and rescale large values."
+    )

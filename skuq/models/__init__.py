@@ -13,7 +13,6 @@ from skuq.models._model import (
     LearnerModel,
     Model,
     classes_of_logits,
-    warn_if_worse_than_guessing,
 )
 from skuq.models._resolve import TrainingData, check_is_estimator, fit_model, resolve
 from skuq.stored import stored_in
@@ -39,7 +38,6 @@ __all__ = [
     "is_prefit",
     "look_at",
     "resolve",
-    "warn_if_worse_than_guessing",
 ]
 
 _NETWORKS = {

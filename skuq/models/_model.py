@@ -351,37 +351,6 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def warn_if_worse_than_guessing(
-    loss: float, codes: NDArray[np.int64], weight: FloatArray | None = None
-) -> None:
-    """Warn of a model that fits the data so badly that it was probably not trained on them.
-
-    Parameters
-    ----------
-    loss : float
-        Mean cross-entropy of the model on samples, in nats.
-    codes : ndarray of shape (n_samples,), int64
-        Class codes of these samples.
-    weight : ndarray of shape (n_samples,), float64, default=None
-        Weights of these samples.
-
-    Warns
-    -----
-    UserWarning
-        If the loss is more than 5 % above the entropy of the class frequencies.
-    """
-    count = np.bincount(codes, weights=weight)
-    share = count / count.sum()
-    guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
-    if loss > 1.05 * guessing:
-        warn_user(
-            f"The model's loss on the training data is {loss:.3g} nats, worse than guessing by "
-            f"the class frequencies ({guessing:.3g} nats): uncertainties of this "
-            "model mean little. Likely causes: the inputs are not scaled as they were for its "
-            "training, or its outputs are not in the sorted order of the labels."
-        )
-
-
 def _warn_of_probabilities(logits: Any) -> None:
     """Warn, at the user's line, if outputs that should be logits are probabilities.
 

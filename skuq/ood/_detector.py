@@ -26,7 +26,6 @@ from skuq.models import (
     check_is_estimator,
     is_prefit,
     look_at,
-    warn_if_worse_than_guessing,
 )
 from skuq.no_rows import return_no_rows
 from skuq.ood._combination import Combination
@@ -47,6 +46,7 @@ from skuq.validation import (
     finite,
     is_texts,
     refuse_several_inputs,
+    warn_if_worse_than_guessing,
     warn_user,
     with_names,
 )
@@ -257,7 +257,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self.by_class and (self.estimator is None or self._is_regression(y)):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
         given = X_held_out is not None
-        if X_held_out is None:
+        if not given:
             X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
         elif self._takes_nodes:
             X_held_out = node_ids(X_held_out)
@@ -269,7 +269,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if not self._takes_nodes:
             self._parts = UnusualParts.of(training, names)
         if self._takes_nodes:
-            check_held_out_nodes(self.estimator_, X_held_out)
+            check_held_out_nodes(self.estimator_, X_held_out, given=given)
         held_out = self._scores_of(X_held_out)
         if given and not self._takes_nodes:
             _warn_of_copies(self._checked_inputs(X), self._checked_inputs(X_held_out))
@@ -515,7 +515,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         codes, targets = (None, data.labels) if regression else (data.codes, None)
         if rows.log_proba is not None and codes is not None and not given.class_weights:
             loss = -float(rows.log_proba[np.arange(len(codes)), codes].mean())
-            warn_if_worse_than_guessing(loss, codes)
+            warn_if_worse_than_guessing(loss, codes, model.classes)
         columns = are_columns(rows, learned=evaluate.learned)
         return evaluate, Training(rows, columns, codes, targets, random)
 

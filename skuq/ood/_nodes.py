@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.ood._outputs import Evaluator, RowOutputs
+from skuq.validation import warn_user
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,12 @@ def node_ids(X: Any) -> NDArray[np.int64]:
     return np.flatnonzero(ids) if ids.dtype == bool else ids.ravel()
 
 
-def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64]) -> None:
-    """Raise ValueError for held-out nodes that are repeated or were used for training."""
+def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
+    """Raise ValueError for held-out nodes that are repeated or were used for training.
+
+    Warn if the estimator does not know which nodes of its graph were used. `given` states whether
+    the user passed the held-out nodes.
+    """
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):
@@ -65,11 +70,24 @@ def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64]) -> None:
             f"{len(repeated)} of the held-out nodes occur more than once, the first is "
             f"{repeated[0]}. Pass each node once."
         )
-    seen = getattr(estimator, "labelled_nodes_", None)
-    used = np.intersect1d(nodes, [] if seen is None else seen)
+    seen = getattr(estimator, "labelled_nodes_", ())
+    if seen is None:  # a copy of the estimator for another graph
+        warn_user(
+            "The estimator was trained on another graph, so it cannot be checked whether held-out "
+            "nodes were used for training. If they were, the actual false alarm rate is higher "
+            "than `false_alarm_rate`. Pass nodes without a counterpart among the nodes of training "
+            "as `X_held_out`."
+        )
+        return
+    used = np.intersect1d(nodes, seen)
     if len(used):
+        origin = (
+            f"{len(used)} of the held-out nodes were"
+            if given
+            else f"No `X_held_out` was given, so {len(nodes)} of the nodes in `X` were held out; "
+            f"{len(used)} of the held-out nodes were"
+        )
         raise ValueError(
-            f"{len(used)} of the held-out nodes were used for training or early stopping, the "
-            f"first is {used[0]:.0f}: such nodes have less uncertainty than new ones. Pass other "
-            "nodes as `X_held_out`."
+            f"{origin} used for training or early stopping, the first is {used[0]:.0f}: such nodes "
+            "have less uncertainty than new ones. Pass other nodes as `X_held_out`."
         )

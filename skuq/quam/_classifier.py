@@ -13,12 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin
-from skuq.models import ModelClassifierMixin, look_at, warn_if_worse_than_guessing
+from skuq.models import ModelClassifierMixin, look_at
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, Found, mean_loss
 from skuq.stored import stored
-from skuq.validation import refuse_ineffective, warn_user
+from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
 
 @stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
@@ -238,7 +238,9 @@ class QUAMClassifier(
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
         if not look_at(self.estimator).class_weights:  # class weights shift frequencies
-            warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
+            warn_if_worse_than_guessing(
+                self.reference_loss_, data.codes, self.classes_, data.weight
+            )
         self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
         self._search(data, search_seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import Parameter, signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -15,8 +14,8 @@ from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
 from skuq.networks import resolve_device
+from skuq.uadqn._agent_checks import CheckedAgent
 from skuq.uadqn._envs import ensure_registered
-from skuq.uadqn._finite import FiniteExperience
 from skuq.uadqn._policies import (
     DECISION_SETTINGS,
     CnnPolicy,
@@ -24,6 +23,7 @@ from skuq.uadqn._policies import (
     MlpPolicy,
     MultiInputPolicy,
     StackedQuantileNetwork,
+    check_number,
     checked_setting,
 )
 from skuq.uadqn._quantiles import (
@@ -40,7 +40,7 @@ from skuq.uadqn._quantiles import (
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
 
 
-class QuantileDQN(FiniteExperience, QRDQN):
+class QuantileDQN(CheckedAgent, QRDQN):
     """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
 
     The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Everything else, including
@@ -55,7 +55,17 @@ class QuantileDQN(FiniteExperience, QRDQN):
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
-        Options of `sb3_contrib.QRDQN`; defaults are the paper's values (its Table 1).
+        Options of `sb3_contrib.QRDQN`. The defaults in the signature are the paper's values (its
+        Table 1). They differ from those of sb3-contrib, which are in parentheses:
+        ``learning_rate`` 0.0001 (0.00005), ``buffer_size`` 100,000 (1,000,000),
+        ``learning_starts`` 5,000 (100), ``train_freq`` 1 (4), ``target_update_interval`` 1,000
+        (10,000), ``exploration_fraction`` 0.02 (0.005) and ``exploration_final_eps`` 0.03 (0.01).
+
+    Warns
+    -----
+    UserWarning
+        If training ends before the first update, after ``learning_starts`` steps, or is resumed
+        with an empty replay buffer.
 
     Examples
     --------
@@ -114,6 +124,10 @@ class QuantileDQN(FiniteExperience, QRDQN):
             policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
             **options,
         )
+
+    @classmethod
+    def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
+        return issubclass(policy_class, MlpPolicy) and not policy_kwargs.get("n_auxiliary")
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update all networks on the same targets, `gradient_steps` times."""
@@ -236,6 +250,8 @@ def _check_settings(settings: dict[str, Any]) -> None:
     for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
         checked_setting(name, settings[name])
     prior_scale = settings.get("prior_scale")
+    if prior_scale is not None:
+        check_number("prior_scale", prior_scale)
     if prior_scale is not None and not 0 < prior_scale < np.inf:
         raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
     if prior_scale is not None and settings.get("noise_scale") == 0:
@@ -245,17 +261,6 @@ def _check_settings(settings: dict[str, Any]) -> None:
             f"UADQNAlgorithm does not accept {', '.join(sorted(refused))}: it explores by "
             "posterior sampling. Set the strength of exploration with epistemic_factor."
         )
-
-
-def names_of_arguments() -> list[str]:
-    """List the arguments of `UADQNAlgorithm`, except policy and env."""
-    named = {
-        name
-        for cls in (UADQNAlgorithm, QuantileDQN, QRDQN)
-        for name, parameter in signature(cls).parameters.items()
-        if parameter.kind is not Parameter.VAR_KEYWORD
-    }
-    return sorted(named - EPSILON - {"policy", "env", "_init_setup_model"})
 
 
 class UADQNAlgorithm(QuantileDQN):
@@ -293,8 +298,9 @@ class UADQNAlgorithm(QuantileDQN):
         networks' initial weights.
     **options
         Options of `QuantileDQN` (`sb3_contrib.QRDQN`), except ``exploration_fraction``,
-        ``exploration_initial_eps`` and ``exploration_final_eps``. ``max_grad_norm`` clips the
-        joint gradient of all three networks.
+        ``exploration_initial_eps`` and ``exploration_final_eps``. Defaults are those of
+        `QuantileDQN`, not of sb3-contrib: the first update follows after ``learning_starts`` =
+        5,000 steps. ``max_grad_norm`` clips the joint gradient of all three networks.
 
     Attributes
     ----------
@@ -311,7 +317,13 @@ class UADQNAlgorithm(QuantileDQN):
         not start at 0, or an unsupported observation space. In training and prediction, also for
         observations or rewards that are not finite or exceed 1e18 in absolute value.
     TypeError
-        For options of epsilon-greedy exploration.
+        For options of epsilon-greedy exploration, and for factors and scales that are not numbers.
+
+    Warns
+    -----
+    UserWarning
+        If training ends before the first update, after ``learning_starts`` steps, or is resumed
+        with an empty replay buffer.
 
     References
     ----------
@@ -377,10 +389,19 @@ class UADQNAlgorithm(QuantileDQN):
         self._decided: tuple[np.ndarray, float] | None = None
 
     @classmethod
+    def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
+        return issubclass(policy_class, MlpPolicy) and policy_kwargs.get("n_auxiliary", 0) >= 2
+
+    @classmethod
+    def _arguments(cls) -> set[str]:
+        return super()._arguments() - EPSILON
+
+    @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
         """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`.
 
-        Any parameter can be overridden: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
+        Any argument of the constructor can be overridden:
+        ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
         """
         _check_settings(settings)
         decision = {name: settings.pop(name) for name in DECISION_SETTINGS if name in settings}

@@ -19,9 +19,10 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
+from skuq.uadqn._agent_checks import CheckedAgent
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._envs import ensure_registered
-from skuq.uadqn._finite import FiniteExperience, FiniteObservations
+from skuq.uadqn._finite import FiniteObservations
 from skuq.uadqn._networks import AGENT_BIASES, draw_biases, stacked_mlp
 from skuq.uadqn._policies import (
     DictExtractor,
@@ -90,7 +91,7 @@ class DQNMultiInputPolicy(DQNMlpPolicy):
         return DictExtractor
 
 
-class DQNAlgorithm(FiniteExperience, DQN):
+class DQNAlgorithm(CheckedAgent, DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
 
     The Huber loss and the initial weights are as in stable-baselines3; gradients are not clipped.
@@ -102,7 +103,17 @@ class DQNAlgorithm(FiniteExperience, DQN):
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
-        Options of `stable_baselines3.DQN`.
+        Options of `stable_baselines3.DQN`. Some defaults differ from those of stable-baselines3,
+        which are in parentheses: ``buffer_size`` 100,000 (1,000,000), ``learning_starts`` 5,000
+        (100), ``train_freq`` 1 (4), ``target_update_interval`` 1,000 (10,000),
+        ``exploration_fraction`` 0.02 (0.1), ``exploration_final_eps`` 0.03 (0.05) and
+        ``max_grad_norm`` infinity (10).
+
+    Warns
+    -----
+    UserWarning
+        If training ends before the first update, after ``learning_starts`` steps, or is resumed
+        with an empty replay buffer.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -125,6 +136,11 @@ class DQNAlgorithm(FiniteExperience, DQN):
             "max_grad_norm": float("inf"),
         }
         super().__init__(policy, env, **(paper | options))
+
+    @classmethod
+    def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
+        heads = issubclass(policy_class, BootstrappedPolicy)
+        return issubclass(policy_class, DQNPolicy) and not heads
 
 
 class HeadsNetwork(QNetwork):
@@ -250,6 +266,10 @@ class BootstrappedDQN(DQNAlgorithm):
         self.heads = np.empty(0, np.int64)
         options["policy_kwargs"] = policy_kwargs | {"n_members": n_members}
         super().__init__(policy, env, **options)
+
+    @classmethod
+    def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
+        return issubclass(policy_class, BootstrappedPolicy)
 
     def predict_q(self, observation: Any) -> np.ndarray:
         """Predict the values of all actions by each head.

@@ -244,12 +244,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         envs, callbacks = rl_module("_envs"), rl_module("_checkpoint")
         seeds = envs.checked_seeds(X)
         options = self._algorithm_options()
-        if options["learning_starts"] >= self.total_timesteps:
-            warn_user(
-                f"total_timesteps={self.total_timesteps} is too small: the first update follows "
-                f"after learning_starts={options['learning_starts']} steps (a key of "
-                "algorithm_kwargs)."
-            )
         env = envs.SeededEpisodes(envs.make_env(self.env), seeds)
         policy = self._policy_for(env.observation_space)
         history = callbacks.TrainingHistory()
@@ -275,12 +269,12 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 f"algorithm_kwargs must not contain {', '.join(sorted(twice))}; set the parameter "
                 f"of UADQN instead ({own})."
             )
-        known = rl_module("_algorithm").names_of_arguments()
-        if unknown := sorted(set(given) - set(known)):
+        known = rl_module("_algorithm").UADQNAlgorithm._arguments()
+        if unknown := sorted(set(given) - known):
             raise ValueError(
                 f"algorithm_kwargs contains unknown arguments of UADQNAlgorithm: "
                 f"{', '.join(unknown)}. Accepted are "
-                f"{', '.join(name for name in known if name not in OWN)}."
+                f"{', '.join(sorted(known - set(OWN)))}."
             )
         validate_parameter_constraints(
             self._algorithm_constraints, given, caller_name="UADQN(algorithm_kwargs=...)"

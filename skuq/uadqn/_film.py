@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -57,6 +58,11 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
         both. QR-DQN estimates only ``aleatoric``, which then includes epistemic uncertainty.
         Bootstrapped DQN estimates only ``epistemic``, and DQN neither.
 
+    Raises
+    ------
+    ValueError
+        If there are several observations, or the action is not one of the environment's actions.
+
     Examples
     --------
     >>> from skuq.uadqn import DQNAlgorithm, estimate_action, make_env
@@ -65,18 +71,42 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     >>> estimate_action(DQNAlgorithm("MlpPolicy", env), observation, action=1).aleatoric
     nan
     """
+    action = _checked_action(action, int(algorithm.action_space.n))
     if not hasattr(algorithm, "predict_quantiles"):
         tensor, _ = algorithm.policy.obs_to_tensor(observation)
         with torch.no_grad():
-            values = algorithm.q_net(tensor)[..., 0, action].cpu().double().numpy()
+            outputs = algorithm.q_net(tensor)[..., action].cpu().double().numpy()
+        _check_one_observation(outputs.shape[-1])
+        values = outputs[..., 0]
         spread = values.std(ddof=1) if values.ndim else np.nan  # over heads
         return ActionEstimate(float(values.mean()), epistemic=float(spread))
-    quantiles = algorithm.predict_quantiles(observation)[:, 0, action].astype(np.float64)
+    of_observations = algorithm.predict_quantiles(observation)
+    _check_one_observation(of_observations.shape[1])
+    quantiles = of_observations[:, 0, action].astype(np.float64)
     value, own = float(quantiles[0].mean()), float(quantile_variance(quantiles[0]))
     if len(quantiles) < 3:
         return ActionEstimate(value, aleatoric=own**0.5)
     aleatoric = float(aleatoric_part(quantiles, algorithm.aleatoric))
     return ActionEstimate(value, float(epistemic_variance(quantiles[1:])) ** 0.5, aleatoric**0.5)
+
+
+def _checked_action(action: Any, n_actions: int) -> int:
+    """Return an action as an int; raise if it is not one of the actions 0 to n_actions - 1."""
+    try:
+        index = operator.index(action)
+    except TypeError:
+        index = -1
+    if not 0 <= index < n_actions:
+        raise ValueError(f"action must be an integer from 0 to {n_actions - 1}, got {action!r}.")
+    return index
+
+
+def _check_one_observation(n_observations: int) -> None:
+    if n_observations != 1:
+        raise ValueError(
+            f"observation must be one observation, got a batch of {n_observations}; call "
+            "estimate_action for each of them."
+        )
 
 
 class FilmError(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -220,9 +221,17 @@ def checked_setting(name: str, value: Any) -> Any:
     """Validate `aleatoric`, or a factor, and return it."""
     if name == "aleatoric":
         check_estimate(value)
-    elif not 0 <= value < np.inf:  # also raises for NaN
-        raise ValueError(f"{name} must be non-negative and finite, got {value}.")
+    else:
+        check_number(name, value)
+        if not 0 <= value < np.inf:  # also raises for NaN
+            raise ValueError(f"{name} must be non-negative and finite, got {value}.")
     return value
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise if a setting is not a number, such as a string."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
 def optimizer_options(
@@ -409,6 +418,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
         for name, gain in (("init_gain", init_gain), ("prior_gain", prior_gain)):
+            check_number(name, gain)
             if not 0 < gain < np.inf:  # also raises for NaN
                 raise ValueError(f"{name} must be positive and finite, got {gain}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from skorch import NeuralNetClassifier
 from torch import nn
@@ -20,11 +23,13 @@ from skuq.evidential import (
     EvidenceLoss,
     EvidentialGNN,
     GraphClassifier,
+    LogitUncertainty,
     NetworkHead,
     as_node_graph,
     dirichlet_uncertainty,
     propagate,
 )
+from skuq.models import adopt
 from tests.evidential.probes import new_probe
 
 NAMES = np.array(["cat", "dog", "eel"])
@@ -49,6 +54,25 @@ class Rows(nn.Module):
 @pytest.fixture(scope="module")
 def probe(gcn, nodes, y):
     return new_probe(gcn).fit(nodes, y)
+
+
+@pytest.mark.parametrize("new", [new_probe, LogitUncertainty])
+def test_labels_in_another_order_than_the_outputs_of_a_network_warn(new, data, gcn, nodes, y):
+    network, codes = gcn.network_, np.array([1, 2, 0])
+    message = r"worse than guessing.*sorted order of the labels.*\('cat', 'dog', 'eel'\)"
+    with pytest.warns(UserWarning, match=message) as caught:
+        new(network, graph=data.graph).fit(nodes, NAMES[codes][y])
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        new(network, graph=data.graph).fit(nodes, NAMES[y])
+
+
+def test_labels_in_another_order_warn_without_a_graph_too():
+    X, y = make_blobs(60, centers=3, random_state=0)
+    network = adopt(LogisticRegression().fit(X, y)).module
+    with pytest.warns(UserWarning, match="worse than guessing"):
+        new_probe(network).fit(X.astype(np.float32), (y + 1) % 3)
 
 
 def test_concentration_is_evidence_times_probability(probe, gcn, others):

@@ -169,3 +169,17 @@ def test_features_are_dense_where_torch_lacks_sparse_products(matrix, dense, mon
     assert has_csr_products("cpu")
     monkeypatch.setattr(_sparse_features, "has_csr_products", lambda device_type: False)
     assert torch.equal(SparseFeatures.from_scipy(matrix).to("cpu"), dense)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array, torch.from_numpy, "memmap"])
+def test_values_that_are_not_finite_are_named_by_node_and_column(container, tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq.evidential._sparse_features.CHECKED_FLOATS", 8)
+    features = np.eye(6, 4, dtype=np.float32)
+    features[4, 2], features[5, 0] = np.nan, np.inf
+    if container == "memmap":
+        np.save(tmp_path / "features.npy", features)
+        features = np.load(tmp_path / "features.npy", mmap_mode="r")
+    else:
+        features = container(features)
+    with pytest.raises(ValueError, match=r"first is nan in column 2 of node 4\. Replace missing"):
+        as_features(features)

@@ -28,6 +28,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
+from skuq.datasets import make_node_classes
 from skuq.networks import LeNet
 from skuq.quam import PoolSearch
 
@@ -487,3 +488,17 @@ def test_state_dict_is_refused_without_its_weights():
         with pytest.raises(TypeError, match=r"OrderedDict\. A state_dict holds weights") as told:
             estimator.fit(normal(20, 0), np.arange(20) % 2)
         assert "tensor(" not in str(told.value)
+
+
+def test_held_out_nodes_are_checked_as_far_as_the_probe_knows_them():
+    now, later = (make_node_classes(120, n_classes=2, random_state=seed) for seed in (0, 1))
+    train, rest = np.arange(40), np.arange(40, 120)
+    probe = EvidentialProbe(graph=now.graph, max_epochs=2, random_state=0)
+    probe.fit(train, now.labels[train])
+    with pytest.raises(ValueError, match=r"^No `X_held_out` was given, so 20 of the nodes in `X`"):
+        OODDetector(FrozenEstimator(probe)).fit(train, now.labels[train])
+    with pytest.raises(ValueError, match=r"^40 of the held-out nodes were used for training"):
+        OODDetector(FrozenEstimator(probe)).fit(train, now.labels[train], X_held_out=train)
+    moved = FrozenEstimator(probe.with_graph(later.graph))
+    with pytest.warns(UserWarning, match="trained on another graph, so it cannot be checked"):
+        OODDetector(moved).fit(train, later.labels[train], X_held_out=rest)

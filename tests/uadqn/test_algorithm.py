@@ -396,6 +396,10 @@ def test_settings_of_decisions_can_be_given_anew_on_loading(tmp_path):
         ({"prior_scale": 0.0}, ValueError),
         ({"prior_scale": np.inf}, ValueError),
         ({"exploration_final_eps": 0.1}, TypeError),
+        ({"epistemic_factor": "0.5"}, TypeError),
+        ({"aleatoric_factor": None}, TypeError),
+        ({"noise_scale": "1"}, TypeError),
+        ({"prior_scale": "1"}, TypeError),
     ],
 )
 def test_settings_are_checked_on_loading_as_on_making(settings, error, tmp_path):

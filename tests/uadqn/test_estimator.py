@@ -802,3 +802,12 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
 
 def test_it_is_a_plugin():
     assert dict(all_estimators())["UADQN"] is UADQN
+
+
+def test_training_without_any_update_warns():
+    agent = UADQN("CliffWind-v0", total_timesteps=20, random_state=0)
+    with pytest.warns(
+        UserWarning, match=r"No update .* in 20 steps.*learning_starts=200"
+    ) as caught:
+        agent.fit([0])
+    assert [each.filename for each in caught] == [__file__]

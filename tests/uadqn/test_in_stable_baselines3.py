@@ -1,6 +1,7 @@
 """All algorithms behave as users of stable-baselines3 and sb3-contrib expect."""
 
 import textwrap
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ pytest.importorskip("stable_baselines3")
 import gymnasium as gym
 from gymnasium import spaces
 from sb3_contrib import QRDQN
-from stable_baselines3 import HerReplayBuffer
+from stable_baselines3 import DQN, HerReplayBuffer
 from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.callbacks import (
     CheckpointCallback,
@@ -25,11 +26,19 @@ from stable_baselines3.common.envs import BitFlippingEnv, IdentityEnv
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 from torch import nn
 
-from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, GridCNN, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import (
+    BootstrappedDQN,
+    DQNAlgorithm,
+    GridCNN,
+    QuantileDQN,
+    UADQNAlgorithm,
+    estimate_action,
+)
 from tests.uadqn.environments import IMAGE, MIXED, VECTOR, RandomEnv, perturb
 
 ALGORITHMS = [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN]
@@ -287,6 +296,92 @@ def test_a_loaded_agent_learns_on_from_its_buffer_as_the_saved_one(cls, tmp_path
     saved, one, other = map(parameters, agents)
     assert are_equal(one, other)
     assert not are_equal(saved, one)
+
+
+@every_algorithm
+def test_training_that_resumes_without_its_replay_buffer_warns(cls, tmp_path):
+    agent = make(cls).learn(12)
+    agent.save(tmp_path / "agent.zip")
+    agent.save_replay_buffer(tmp_path / "buffer.pkl")
+    loaded = cls.load(tmp_path / "agent.zip", env=RandomEnv())
+    with pytest.warns(UserWarning, match="resumes at step 12 with an empty replay") as caught:
+        loaded.learn(2, reset_num_timesteps=False)
+    assert caught[0].filename == __file__
+    whole = cls.load(tmp_path / "agent.zip", env=RandomEnv())
+    whole.load_replay_buffer(tmp_path / "buffer.pkl")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole.learn(2, reset_num_timesteps=False)
+        cls.load(tmp_path / "agent.zip", env=RandomEnv()).learn(2)  # starts anew
+
+
+@every_algorithm
+def test_an_agent_without_any_update_warns_at_the_end_of_training(cls):
+    message = r"No update was made in 10 steps.*learning_starts=10 steps"
+    with pytest.warns(UserWarning, match=message) as caught:
+        agent = make(cls).learn(10)
+    assert (len(caught), caught[0].filename) == (1, __file__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.learn(1, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize(("cls", "base"), [(QuantileDQN, QRDQN), (DQNAlgorithm, DQN)])
+def test_defaults_that_differ_from_the_library_are_documented(cls, base):
+    documented = " ".join(cls.__doc__.split())
+    own, others = (kind("MlpPolicy", RandomEnv(), buffer_size=100) for kind in (cls, base))
+    for name in ("learning_starts", "target_update_interval"):
+        ours, theirs = getattr(own, name), getattr(others, name)
+        assert ours != theirs
+        assert f"``{name}`` {ours:,} ({theirs:,})" in documented
+
+
+@every_algorithm
+def test_agents_of_other_algorithms_are_refused_by_name(cls, tmp_path):
+    for other in (*ALGORITHMS, DQN, QRDQN):
+        if other is cls or (cls, other) == (DQNAlgorithm, DQN):
+            continue
+        path = tmp_path / f"{other.__name__}.zip"
+        make(other).save(path)
+        message = f"{path.name} holds an agent of {other.__name__}, which {cls.__name__} cannot"
+        with pytest.raises(ValueError, match=message):
+            cls.load(path)
+
+
+@every_algorithm
+def test_a_policy_of_another_algorithm_is_refused(cls):
+    with pytest.raises(ValueError, match=f"{cls.__name__} cannot use ActorCriticPolicy"):
+        cls(ActorCriticPolicy, RandomEnv())
+
+
+def test_an_agent_of_the_library_can_be_loaded_as_dqn(tmp_path):
+    make(DQN).save(tmp_path / "agent.zip")
+    assert isinstance(DQNAlgorithm.load(tmp_path / "agent.zip"), DQNAlgorithm)
+
+
+@every_algorithm
+def test_unknown_options_are_refused_on_loading(cls, tmp_path):
+    make(cls).save(tmp_path / "agent.zip")
+    with pytest.raises(TypeError, match=r"does not accept 'gama'. Did you mean gamma\?"):
+        cls.load(tmp_path / "agent.zip", gama=0.5)
+    with pytest.raises(TypeError, match=r"does not accept 'q'. It accepts \['?"):
+        cls.load(tmp_path / "agent.zip", q=1)
+    loaded = cls.load(tmp_path / "agent.zip", gamma=0.5, learning_starts=3, seed=1)
+    assert (loaded.gamma, loaded.learning_starts) == (0.5, 3)
+
+
+@every_algorithm
+def test_an_estimate_is_of_one_observation_and_one_action(cls):
+    agent = make(cls)
+    batch = observations(agent, 2)
+    with pytest.raises(ValueError, match="one observation, got a batch of 2"):
+        estimate_action(agent, batch, 0)
+    n_actions = int(agent.action_space.n)
+    for action in (-1, n_actions, 0.5, None):
+        with pytest.raises(ValueError, match=f"integer from 0 to {n_actions - 1}, got {action}"):
+            estimate_action(agent, batch[0], action)
+    one, same = (estimate_action(agent, x, np.int64(1)) for x in (batch[0], batch[:1]))
+    np.testing.assert_array_equal(one, same)
 
 
 @every_algorithm
