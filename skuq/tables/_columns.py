@@ -20,10 +20,12 @@ from skuq.tables._column_kinds import (
     BOOLEAN_TEXTS,
     BOOLEANS,
     as_bits,
+    as_spelled,
     categorised,
     is_number,
     kind_of,
     of_kind,
+    spellings_of,
     texts_in,
     uncategorised,
 )
@@ -85,6 +87,7 @@ class Cleaned(NamedTuple):
         "none_columns_": list[str],
         "kinds_": dict[str, str],
         "categories_": dict[str, tuple[list[Any], bool]],
+        "spellings_": dict[str, dict[str, list[str]]],
         "notes_": list[str],
         "warnings_": list[str],
     },
@@ -116,6 +119,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.kinds_: dict[str, str] = {}
         # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
+        # Texts of text columns that a reader of files may convert to other values, by these values:
+        # without zeros, 01067 is 1067.
+        self.spellings_: dict[str, dict[str, list[str]]] = {}
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
@@ -158,6 +164,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             self.booleans_.append(name)
         elif self.read_text and (why := self._fit_text(name, column)):
             return why
+        if infer_dtype(column, skipna=True) == "string" and not self._is_read(name):
+            self.spellings_[name] = spellings_of(values)
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
             self.none_columns_.append(name)
@@ -237,7 +245,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             dates, no_date = self.dates_[name].numbers(column)
             cells += _cells(column, no_date & new, "not a date")
             return dates
-        if name in self.formats_ or name in self.numbers_:
+        if self._is_read(name):
             if name in self.bits_:
                 column = as_bits(column)
             if is_number(column):
@@ -256,7 +264,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 numbers = numbers.mask(too_large)
             return {name: numbers}
         texts = texts_in(column)
-        return {name: texts.replace(BOOLEAN_TEXTS | BITS) if name in self.booleans_ else texts}
+        if name in self.booleans_:
+            return {name: texts.replace(BOOLEAN_TEXTS | BITS)}
+        return {name: as_spelled(column, texts, self.spellings_.get(name, {}))}
+
+    def _is_read(self, name: str) -> bool:
+        """Whether the texts of a column are parsed, as dates or numbers."""
+        return name in self.dates_ or name in self.formats_ or name in self.numbers_
 
     def _format(self, name: str, decimal: str | None) -> NumberFormat:
         """Number format of a column in a file with the given decimal mark."""

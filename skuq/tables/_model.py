@@ -349,7 +349,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored. Numbers
+            and booleans in a column that was text in training count as the training text that a
+            reader of files converts to them, such as 1067 for the code "01067".
         coverage : float, default=0.9
             Coverage of the prediction sets or intervals.
         n_explained : int, default=100

@@ -252,6 +252,10 @@ def test_codes_with_leading_zeros_are_text_also_to_a_model_that_was_kept(folder,
     again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "again.csv")
     assert again.exit_code == 0, again.output
     pd.testing.assert_frame_equal(pd.read_csv("again.csv", keep_default_na=False), written())
+    in_python = TableModel.load("kept").predict(pd.read_csv("new.csv"))  # pandas drops the zeros
+    assert in_python["unseen"].tolist() == ["", "zip"]
+    columns = ["total", "conformal_p_value", "p(True)"]
+    pd.testing.assert_frame_equal(in_python[columns], written()[columns])
 
 
 def test_codes_with_leading_zeros_are_numbers_to_a_given_model_and_as_a_target(folder, flowers):
