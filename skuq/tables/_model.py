@@ -278,6 +278,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             raise TableError(
                 f"The id column {id_column!r} has the name of a column of the results; rename it."
             )
+        words = notes.word_notes(train, [target, *features])
         train, held_out, found, warned = self._with_targets(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
@@ -288,7 +289,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         X = cleaned.X
         refuse_many(cleaned.cells, len(X), given)
         columns.accept(cleaned.cells)
-        warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
+        warned = [*words, *warned, *notes.cell_notes(cleaned.cells, train), *columns.warnings_]
         found += notes.missing_notes(X, "training table", self.missing)
         if given:  # a fitted estimator parses its raw columns itself
             check_fitted(self.estimator, columns.inverse_transform(X.head(1)))

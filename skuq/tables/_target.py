@@ -81,8 +81,9 @@ def rows_with_target(
         return table, warned
     if n_missing == len(table):
         raise TableError(
-            f"The target {target!r} is missing in all rows of the {which}. (Words such as None and "
-            "NA count as missing: rename classes with such names.)"
+            f"The target {target!r} is missing in all rows of the {which}. Words such as None and "
+            f"NA in a file count as missing: if they are classes, read the table with "
+            f"`text_columns=[{target!r}]`."
         )
     warned.append(
         f"{counted(n_missing, 'row')} of the {which} without a target "

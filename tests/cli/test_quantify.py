@@ -663,6 +663,35 @@ def test_ids_are_copied_whatever_words_they_are(folder, flowers):
     assert pd.read_csv("out.csv", dtype=str, keep_default_na=False)["plant"].tolist() == ids
 
 
+def test_words_that_were_read_as_missing_are_counted_and_may_be_kept(folder, flowers):
+    pytest.importorskip("skops")
+    cover = flowers["species"].replace({"setosa": "None", "virginica": "full"})
+    soil = np.resize(["NA", "clay", "", "NA"], len(flowers))
+    flowers.assign(species=cover, soil=soil).to_csv("known.csv", index=False)
+    flowers[::50].assign(soil="NA").drop(columns="species").to_csv("new.csv", index=False)
+    lines = quantify(*METHOD).stdout.splitlines()
+    assert lines[0] == (
+        "Words that were read as missing values: species: 'None' (50); soil: 'NA' (75). To keep "
+        "them as values, read the table with --keep-words species --keep-words soil."
+    )
+    assert lines[1].startswith("50 rows of the training table without a target were dropped")
+
+    kept = ["--keep-words", "species", "--keep-words", "soil"]
+    result = quantify(*kept, "--model", "logistic", "--save", "kept")
+    assert result.exit_code == 0, result.output
+    assert "read as missing" not in result.stdout
+    assert written()["prediction"].tolist() == ["None", "versicolor", "full"]
+    # A saved model reads its files in the same way.
+    flowers.assign(species=cover, soil=soil).to_csv("new.csv", index=False)
+    again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "out.csv")
+    assert again.exit_code == 0, again.output
+    assert "soil (37)" in again.stdout  # the empty cells alone
+    assert (written()["species"] == cover).all()
+    compared = run("compare", "kept", "kept", "--data", "new.csv")
+    assert compared.exit_code == 0, compared.output
+    assert "without a target" not in compared.stdout
+
+
 @pytest.mark.parametrize("word", ["NA", "", "null"])
 def test_codes_with_leading_zeros_are_text_beside_missing_ones(folder, flowers, word):
     codes = np.resize(["00249", "10115", "01067", word], len(flowers))
