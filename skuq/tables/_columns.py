@@ -235,6 +235,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             stored[name] = categorised(stored.get(name, X[name]), categories, ordered)
         return X.assign(**stored).rename(columns=self.names or {})
 
+    def original(self, name: str) -> str:
+        """Column of the training table from which a clean column was made."""
+        made = {part: own for own, dates in self.dates_.items() for part in dates.names(own)}
+        return made.get(name, name)
+
     def _transformed(
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
     ) -> dict[str, pd.Series]:

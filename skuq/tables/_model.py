@@ -24,7 +24,7 @@ from skuq.tables import _notes as notes
 from skuq.tables._columns import Cells, CleanColumns, Cleaned, format_note
 from skuq.tables._estimator import NEW, TableEstimator
 from skuq.tables._groups import groups_in
-from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
+from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leaking_columns
 from skuq.tables._held_out_quality import HeldOutMixin
 from skuq.tables._inputs import as_frame, in_library_of, with_target
 from skuq.tables._prediction_sets import prediction_sets
@@ -179,7 +179,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     notes_ : list of str
         Sentences on how the training table was processed; warnings come first.
     warnings_ : list of str
-        The notes on data that may have been misread or were dropped.
+        The notes on columns that may give the target away, and on data that may have been misread
+        or were dropped.
 
     References
     ----------
@@ -333,8 +334,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
-        self.warnings_ = warned
-        self.notes_ = warned + found + self._leakage_warnings(parts)
+        # A column that gives the answer away makes all other numbers meaningless: warn of it first.
+        self.warnings_ = notes.leakage_warnings(self._leaking_columns(parts)) + warned
+        self.notes_ = self.warnings_ + found
         return self
 
     def predict(
@@ -568,17 +570,19 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             ids = train[self.id_], table[self.id_]
         return drop_overlap(X, y, X_held, y_held, ids, table.index), told
 
-    def _leakage_warnings(self, parts: Parts) -> list[str]:
+    def _leaking_columns(self, parts: Parts) -> list[str]:
+        """Columns of the training table that predict the class on their own."""
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        return leakage_warnings(
+        columns = leaking_columns(
             (parts.X, parts.y),
             (parts.X_held, parts.y_held),
             self._set_scores(),
             right,
             self.columns_.numbers_,
         )
+        return list(dict.fromkeys(self.columns_.original(name) for name in columns))
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
         self.quantities_ = None

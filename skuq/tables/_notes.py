@@ -35,6 +35,17 @@ def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
     return _missing(counts, which)
 
 
+def leakage_warnings(columns: Sequence[str]) -> list[str]:
+    """Warn of columns that predict the class on their own."""
+    if not columns:
+        return []
+    return [
+        f"One column alone predicts the target as well as the model: {' or '.join(columns)}. Is it "
+        f"known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be unknown "
+        "for new rows."
+    ]
+
+
 def word_notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Note the words that were read as missing values, in the named columns of a table in a file.
 
