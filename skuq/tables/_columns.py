@@ -30,7 +30,7 @@ from skuq.tables._column_kinds import (
     uncategorised,
 )
 from skuq.tables._dates import DateColumn, code_note, date_column, unread_note
-from skuq.tables._validation import TOO_LARGE, TableError, word_among_numbers
+from skuq.tables._validation import TOO_LARGE, TableError, separator_hint, word_among_numbers
 from skuq.unusual_rows import ALL_DIFFERENT
 from skuq.written_numbers import (
     OTHER,
@@ -207,7 +207,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if lacking:
             raise TableError(
                 f"The {which} lacks the training columns {', '.join(lacking)}; add them, or train "
-                f"without them (`drop={lacking}`)."
+                f"without them (`drop={lacking}`).{separator_hint(X)}"
             )
         columns: dict[str, pd.Series] = {}
         cells: list[Cells] = []

@@ -50,6 +50,7 @@ from skuq.tables._training import (
     trained_columns,
 )
 from skuq.tables._unscored_rows import (
+    has_too_many_unread,
     refuse_many,
     refuse_unread_rows,
     sum_by_column,
@@ -62,6 +63,7 @@ from skuq.tables._validation import (
     check_names,
     check_share,
     feature_names,
+    separator_hint,
 )
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 
@@ -391,16 +393,17 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing, if there are several rows and none can be scored, or, with
-            `strict`, if any row cannot be scored.
+            If a column is missing; if there are several rows and none can be scored; if most cannot
+            be scored and their cells are numbers with a different decimal mark; or, with `strict`,
+            if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
-        X, unscored, _ = self._rows(table)
-        if unscored and (strict or 1 < len(unscored) == len(table)):
-            refuse_unread_rows(unscored, NEW, len(table))
+        X, unscored, cells = self._rows(table)
+        if unscored and (strict or has_too_many_unread(unscored, cells, len(table))):
+            refuse_unread_rows(unscored, cells, NEW, len(table))
         if X.empty:  # score any row, to obtain the columns of the results
             X = self._typical_rows.head(1)
         scored, outputs, disagreement = self._scored(X)
@@ -560,7 +563,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         cleaned = self._clean(self.columns_, table, which)
         unread = unread_rows(cleaned.cells, table)
         if len(unread) == len(table):
-            refuse_unread_rows(unread, which, len(table))
+            refuse_unread_rows(unread, cleaned.cells, which, len(table))
         told = notes.unread_notes(unread, which)
         X_held = without_rows(cleaned, unread)
         table = table[[row not in unread for row in range(len(table))]]
@@ -616,7 +619,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         which = NEW
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
-            raise TableError(f"The {which} has no column {self.id_!r} (`id_column`).")
+            raise TableError(
+                f"The {which} has no column {self.id_!r} (`id_column`).{separator_hint(table)}"
+            )
         cleaned = self.columns_.read(table, which)
         unread = unread_rows(cleaned.cells, table)
         X = without_rows(cleaned, unread)
