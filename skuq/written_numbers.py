@@ -223,6 +223,17 @@ def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str
     return None
 
 
+def other_mark(texts: Sequence[str]) -> str | None:
+    """Decimal mark with which alone all texts are numbers; None if there is no such mark."""
+    parts = [parts_of(text) for text in texts]
+    fits = {
+        mark: all(each is not None and style.fullmatch(each.number) is not None for each in parts)
+        for mark, style in STYLES.items()
+    }
+    marks = [mark for mark, fit in fits.items() if fit]
+    return marks[0] if len(marks) == 1 else None
+
+
 def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:
     """Distinct texts of a column, stripped, and the index of each cell's text, -1 if missing."""
     codes, values = pd.factorize(column.astype(object))

@@ -89,7 +89,7 @@ def compare(
 
 def _kinds(models: list[TableModel]) -> dict[str, Any]:
     """Options to read the columns with the types that both models were trained on."""
-    from skuq.cli._quantify import columns_as_text
+    from skuq.cli._quantify import columns_as_text, columns_of_words
 
     texts = [columns_as_text(model) for model in models]
     numbers = [
@@ -102,7 +102,9 @@ def _kinds(models: list[TableModel]) -> dict[str, Any]:
         )
     target = models[0].target_
     truth = {target: str} if models[0].classes_ is not None else {}
-    return {"dtype": texts[0] | texts[1] | truth, "text_columns": [m.id_ for m in models if m.id_]}
+    words = [m.id_ for m in models if m.id_]
+    words += [name for model in models for name in columns_of_words(model)]
+    return {"dtype": texts[0] | texts[1] | truth, "text_columns": words}
 
 
 def _shown(measures: pd.DataFrame) -> pd.DataFrame:

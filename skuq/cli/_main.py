@@ -55,6 +55,7 @@ OPTIONS = {
     "srs": "--srs",
     "strict": "--strict",
     "task": "--task",
+    "text_columns": "--keep-words",
     "trust": "--trust",
     "verdict_samples": "--verdict-samples",
 }

@@ -42,7 +42,7 @@ QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default metho
 # Options of training, which cannot be combined with --load.
 OF_TRAINING = (
     *("train", "target", "id_column", "drop", "task", "model", "method", "held_out"),
-    *("missing", "seed", "save"),
+    *("missing", "seed", "save", "keep_words"),
 )
 
 
@@ -54,6 +54,12 @@ OF_TRAINING = (
 @click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
 @click.option("--id", "id_column", help="Column that identifies rows; copied, not a feature.")
 @click.option("--drop", multiple=True, help="Column not to use; may be repeated.")
+@click.option(
+    "--keep-words",
+    multiple=True,
+    metavar="NAME",
+    help="Column in which words such as NA and None are values, not missing; may be repeated.",
+)
 @click.option(
     "--task",
     type=click.Choice(["auto", "classification", "regression"]),
@@ -268,6 +274,7 @@ def _trained(
     missing: str,
     seed: int,
     jobs: int,
+    keep_words: tuple[str, ...],
 ) -> TableModel:
     from skuq.tables import TableModel, check_savable
 
@@ -284,6 +291,7 @@ def _trained(
         id_column=id_column,
         drop=drop,
         task=task,
+        keep_words=keep_words,
         given=method.lower() in QUAM and not isinstance(estimator, str),
     )
     fitted = TableModel(
@@ -307,12 +315,15 @@ def _read(
     id_column: str | None,
     drop: tuple[str, ...],
     task: str,
+    keep_words: tuple[str, ...],
     given: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Read the training and held-out tables; ids, codes and classes keep their spelling."""
+    from pandas.api.types import is_numeric_dtype
+
     used = [name for name in train.columns if name not in drop]
-    train.require(used)
-    names = [] if id_column is None else [id_column]
+    train.require([*used, *keep_words])
+    names = [*keep_words] if id_column is None else [*keep_words, id_column]
     # Codes with leading zeros are text, except for a given model, which was fitted on numbers.
     texts = {*names} if given else {*names, *train.codes}
     if task == "regression":
@@ -320,6 +331,9 @@ def _read(
     known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
     if not given:
         known = classes_as_written(train, known, target)
+    gaps = [name for name in used if known[name].isna().any() and name not in names]
+    texts = {name for name in gaps if name == target or not is_numeric_dtype(known[name])}
+    known.attrs["missing_words"] = train.missing_words(texts)
     if held_out is None:
         return known, None
     held_out.require([name for name in used if name in held_out.columns])
@@ -361,7 +375,7 @@ def _scored(
 
     def results() -> Iterator[pd.DataFrame]:
         nonlocal n_unread
-        for chunk in table.chunks(dtype=kinds, text_columns=names):
+        for chunk in table.chunks(dtype=kinds, text_columns=[*names, *columns_of_words(model)]):
             rows = model.predict(chunk, coverage=coverage, strict=strict)
             counts = model.count(chunk)
             n_unread += int(rows["prediction"].isna().sum())
@@ -402,6 +416,17 @@ def columns_as_text(model: TableModel) -> dict[str, type[str]]:
     names += model.columns_.formats_
     names += [] if model.id_ is None else [model.id_]
     return dict.fromkeys(names, str)
+
+
+def columns_of_words(model: TableModel) -> list[str]:
+    """Columns in which words such as "NA" were values in training, instead of missing."""
+    from skuq.labels import as_text
+    from skuq.written_numbers import MISSING_WORDS
+
+    values = dict(model.training_values_.categories)
+    if model.classes_ is not None:
+        values[model.target_] = [as_text(label) for label in model.classes_]
+    return [name for name, texts in values.items() if not MISSING_WORDS.isdisjoint(texts)]
 
 
 def _given(model: str, trust: bool) -> Any:

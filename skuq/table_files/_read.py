@@ -180,6 +180,22 @@ class TableFile(ABC):
         n_rows = n_rows or max(1, CHUNK_CELLS // len(self.columns))
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
+    def missing_words(self, names: Collection[str]) -> dict[str, dict[str, int]]:
+        """Count the words that `read` takes for missing values.
+
+        Parameters
+        ----------
+        names : collection of str
+            Names of the columns to search.
+
+        Returns
+        -------
+        dict
+            Number of cells by column and word, such as ``{"cover": {"None": 93}}``, in columns with
+            such words. Always empty for a Parquet file, in which words are text.
+        """
+        return {}
+
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         """Convert the categories of a column read as ``"category"`` to their usual dtype.
 
@@ -233,6 +249,18 @@ class CsvFile(TableFile):
         super().__init__(path, names, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
         self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
+
+    def missing_words(self, names: Collection[str]) -> dict[str, dict[str, int]]:
+        counts: dict[str, dict[str, int]] = {}
+        if not names:
+            return counts
+        for chunk in self.chunks(dtype=dict.fromkeys(names, str), text_columns=names):
+            for name in names:
+                words = chunk.loc[chunk[name].isin(MISSING_WORDS), name]
+                for word, count in words.value_counts().items():
+                    own = counts.setdefault(name, {})
+                    own[str(word)] = own.get(str(word), 0) + int(count)
+        return counts
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         lines = io.StringIO()

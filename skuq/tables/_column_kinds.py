@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "Fal
 BOOLEANS = {"True": True, "False": False}
 BITS = {"1": "True", "0": "False"}
 INTEGER, DATE = "integer", "date"
+PLAIN_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 def as_bits(column: pd.Series) -> pd.Series:
@@ -100,3 +102,41 @@ def texts_in(column: pd.Series) -> pd.Series:
         as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
     ]
     return pd.Series(texts, index=column.index, dtype=object)
+
+
+def spellings_of(values: pd.Series) -> dict[str, list[str]]:
+    """Map the values that a reader of files may make of texts to all texts with this value.
+
+    Values whose only text is the value itself are left out.
+    """
+    found: dict[str, list[str]] = {}
+    for text in values.unique():
+        found.setdefault(_as_read(text), []).append(text)
+    return {value: texts for value, texts in found.items() if texts != [value]}
+
+
+def as_spelled(column: pd.Series, texts: pd.Series, spellings: dict[str, list[str]]) -> pd.Series:
+    """Spell the numbers and booleans of a column as the training table did, whose cells were text.
+
+    `texts` are the cells as text. Cells that are text already are kept.
+    """
+    if not spellings or infer_dtype(column, skipna=True) == "string":
+        return texts
+    converted = ~column.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool)
+    for value in texts[converted].dropna().unique():
+        if len(known := spellings.get(value, [])) > 1:
+            raise TableError(
+                f"Column {column.name!r} has {value} as a number, but the training table has the "
+                f"texts {' and '.join(map(repr, known))}; read the column as text, as "
+                f"`dtype={{{column.name!r}: str}}` in pandas does."
+            )
+    only = {value: known[0] for value, known in spellings.items()}
+    return texts.where(~converted, texts.map(lambda text: only.get(text, text)))
+
+
+def _as_read(text: str) -> str:
+    """Text of the number or boolean that a reader of files makes of a text."""
+    plain = text.strip()
+    if PLAIN_NUMBER.fullmatch(plain) is None:
+        return BOOLEAN_TEXTS.get(text, text)
+    return str(int(plain)) if plain.isdecimal() else as_text(float(plain))

@@ -20,15 +20,17 @@ from skuq.tables._column_kinds import (
     BOOLEAN_TEXTS,
     BOOLEANS,
     as_bits,
+    as_spelled,
     categorised,
     is_number,
     kind_of,
     of_kind,
+    spellings_of,
     texts_in,
     uncategorised,
 )
 from skuq.tables._dates import DateColumn, code_note, date_column, unread_note
-from skuq.tables._validation import TOO_LARGE, TableError, word_among_numbers
+from skuq.tables._validation import TOO_LARGE, TableError, separator_hint, word_among_numbers
 from skuq.unusual_rows import ALL_DIFFERENT
 from skuq.written_numbers import (
     OTHER,
@@ -85,6 +87,7 @@ class Cleaned(NamedTuple):
         "none_columns_": list[str],
         "kinds_": dict[str, str],
         "categories_": dict[str, tuple[list[Any], bool]],
+        "spellings_": dict[str, dict[str, list[str]]],
         "notes_": list[str],
         "warnings_": list[str],
     },
@@ -116,6 +119,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.kinds_: dict[str, str] = {}
         # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
+        # Texts of text columns that a reader of files may convert to other values, by these values:
+        # without zeros, 01067 is 1067.
+        self.spellings_: dict[str, dict[str, list[str]]] = {}
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
@@ -158,6 +164,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             self.booleans_.append(name)
         elif self.read_text and (why := self._fit_text(name, column)):
             return why
+        if infer_dtype(column, skipna=True) == "string" and not self._is_read(name):
+            self.spellings_[name] = spellings_of(values)
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
             self.none_columns_.append(name)
@@ -199,7 +207,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if lacking:
             raise TableError(
                 f"The {which} lacks the training columns {', '.join(lacking)}; add them, or train "
-                f"without them (`drop={lacking}`)."
+                f"without them (`drop={lacking}`).{separator_hint(X)}"
             )
         columns: dict[str, pd.Series] = {}
         cells: list[Cells] = []
@@ -227,6 +235,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             stored[name] = categorised(stored.get(name, X[name]), categories, ordered)
         return X.assign(**stored).rename(columns=self.names or {})
 
+    def original(self, name: str) -> str:
+        """Column of the training table from which a clean column was made."""
+        made = {part: own for own, dates in self.dates_.items() for part in dates.names(own)}
+        return made.get(name, name)
+
     def _transformed(
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
     ) -> dict[str, pd.Series]:
@@ -237,7 +250,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             dates, no_date = self.dates_[name].numbers(column)
             cells += _cells(column, no_date & new, "not a date")
             return dates
-        if name in self.formats_ or name in self.numbers_:
+        if self._is_read(name):
             if name in self.bits_:
                 column = as_bits(column)
             if is_number(column):
@@ -256,7 +269,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 numbers = numbers.mask(too_large)
             return {name: numbers}
         texts = texts_in(column)
-        return {name: texts.replace(BOOLEAN_TEXTS | BITS) if name in self.booleans_ else texts}
+        if name in self.booleans_:
+            return {name: texts.replace(BOOLEAN_TEXTS | BITS)}
+        return {name: as_spelled(column, texts, self.spellings_.get(name, {}))}
+
+    def _is_read(self, name: str) -> bool:
+        """Whether the texts of a column are parsed, as dates or numbers."""
+        return name in self.dates_ or name in self.formats_ or name in self.numbers_
 
     def _format(self, name: str, decimal: str | None) -> NumberFormat:
         """Number format of a column in a file with the given decimal mark."""

@@ -28,7 +28,7 @@ from skuq.metrics import area_under_risk_coverage
 from skuq.tables._inputs import as_frame
 from skuq.tables._model import TableModel
 from skuq.tables._target import rows_with_target, target_format, target_values
-from skuq.tables._validation import TableError, check_share
+from skuq.tables._validation import TableError, check_share, separator_hint
 
 LEVEL = 0.05  # significance level
 INTERVAL = 0.95  # confidence level of the intervals of differences
@@ -155,7 +155,7 @@ def compare_models(
         )
     absent = [name for name in (a.target_, *groups) if name not in table]
     if absent:
-        raise TableError(f"The labelled table has no column {absent[0]!r}.")
+        raise TableError(f"The labelled table has no column {absent[0]!r}.{separator_hint(table)}")
     decimal, regression = table.attrs.get("decimal"), a.task_ == "regression"
     format = target_format(table[a.target_], a.task_, decimal) if regression else None
     table, notes = rows_with_target(table, a.target_, format, "labelled table", decimal)

@@ -224,28 +224,22 @@ def overlap_note(n_known: int, n_rows: int) -> str:
     )
 
 
-def leakage_warnings(
+def leaking_columns(
     train: tuple[pd.DataFrame, NDArray[Any]],
     held_out: tuple[pd.DataFrame, NDArray[Any]],
     scores: FloatArray,  # one minus the probability of the true class, (n_held_out,)
     right: BoolArray,  # whether the prediction is correct, (n_held_out,)
     numbers: Sequence[str],
 ) -> list[str]:
-    """Warn of columns that predict the class on their own, if the log loss is suspiciously low."""
+    """Columns that predict the class on their own; none unless the log loss is suspiciously low."""
     share = np.unique(held_out[1], return_counts=True)[1] / len(right)
     loss = -np.log(np.maximum(1 - scores, 1e-12)).mean()
     if len(right) < FEWEST_TO_SUSPECT or loss > SURE * -(share * np.log(share)).sum():
         return []
-    names = [
+    return [
         name
         for name in train[0].columns
         if _accuracy_alone(name, train, held_out, numbers) >= right.mean()
-    ]
-    if not names:
-        return []
-    return [
-        f"One column alone predicts the target as well as the model: {' or '.join(names)}. Is it "
-        "known before the outcome? If not, drop it (`drop`): it will be unknown for new rows."
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from skuq.tables._validation import TableError, check_names
+from skuq.tables._validation import TableError, check_names, separator_hint
 from skuq.validation import as_pandas, as_table_of
 
 TARGET = "target"  # column name of a target passed as values without a name
@@ -73,7 +73,7 @@ def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
     """Return the target of each row, looked up by column name or passed as values."""
     if isinstance(target, str):
         if target not in table:
-            raise TableError(f"The {which} has no column {target!r}.")
+            raise TableError(f"The {which} has no column {target!r}.{separator_hint(table)}")
         return table[target]
     values: Any = target.array if isinstance(target, pd.Series) else np.asarray(target)
     if np.ndim(values) != 1:

@@ -24,7 +24,7 @@ from skuq.tables import _notes as notes
 from skuq.tables._columns import Cells, CleanColumns, Cleaned, format_note
 from skuq.tables._estimator import NEW, TableEstimator
 from skuq.tables._groups import groups_in
-from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
+from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leaking_columns
 from skuq.tables._held_out_quality import HeldOutMixin
 from skuq.tables._inputs import as_frame, in_library_of, with_target
 from skuq.tables._prediction_sets import prediction_sets
@@ -50,6 +50,7 @@ from skuq.tables._training import (
     trained_columns,
 )
 from skuq.tables._unscored_rows import (
+    has_too_many_unread,
     refuse_many,
     refuse_unread_rows,
     sum_by_column,
@@ -62,6 +63,7 @@ from skuq.tables._validation import (
     check_names,
     check_share,
     feature_names,
+    separator_hint,
 )
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 
@@ -179,7 +181,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     notes_ : list of str
         Sentences on how the training table was processed; warnings come first.
     warnings_ : list of str
-        The notes on data that may have been misread or were dropped.
+        The notes on columns that may give the target away, and on data that may have been misread
+        or were dropped.
 
     References
     ----------
@@ -278,6 +281,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             raise TableError(
                 f"The id column {id_column!r} has the name of a column of the results; rename it."
             )
+        words = notes.word_notes(train, [target, *features])
         train, held_out, found, warned = self._with_targets(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
@@ -288,7 +292,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         X = cleaned.X
         refuse_many(cleaned.cells, len(X), given)
         columns.accept(cleaned.cells)
-        warned += [*notes.cell_notes(cleaned.cells, train), *columns.warnings_]
+        warned = [*words, *warned, *notes.cell_notes(cleaned.cells, train), *columns.warnings_]
         found += notes.missing_notes(X, "training table", self.missing)
         if given:  # a fitted estimator parses its raw columns itself
             check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
@@ -332,8 +336,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
-        self.warnings_ = warned
-        self.notes_ = warned + found + self._leakage_warnings(parts)
+        # A column that gives the answer away makes all other numbers meaningless: warn of it first.
+        self.warnings_ = notes.leakage_warnings(self._leaking_columns(parts)) + warned
+        self.notes_ = self.warnings_ + found
         return self
 
     def predict(
@@ -349,7 +354,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored. Numbers
+            and booleans in a column that was text in training count as the training text that a
+            reader of files converts to them, such as 1067 for the code "01067".
         coverage : float, default=0.9
             Coverage of the prediction sets or intervals.
         n_explained : int, default=100
@@ -386,16 +393,17 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing, if there are several rows and none can be scored, or, with
-            `strict`, if any row cannot be scored.
+            If a column is missing; if there are several rows and none can be scored; if most cannot
+            be scored and their cells are numbers with a different decimal mark; or, with `strict`,
+            if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
-        X, unscored, _ = self._rows(table)
-        if unscored and (strict or 1 < len(unscored) == len(table)):
-            refuse_unread_rows(unscored, NEW, len(table))
+        X, unscored, cells = self._rows(table)
+        if unscored and (strict or has_too_many_unread(unscored, cells, len(table))):
+            refuse_unread_rows(unscored, cells, NEW, len(table))
         if X.empty:  # score any row, to obtain the columns of the results
             X = self._typical_rows.head(1)
         scored, outputs, disagreement = self._scored(X)
@@ -555,7 +563,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         cleaned = self._clean(self.columns_, table, which)
         unread = unread_rows(cleaned.cells, table)
         if len(unread) == len(table):
-            refuse_unread_rows(unread, which, len(table))
+            refuse_unread_rows(unread, cleaned.cells, which, len(table))
         told = notes.unread_notes(unread, which)
         X_held = without_rows(cleaned, unread)
         table = table[[row not in unread for row in range(len(table))]]
@@ -565,17 +573,19 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             ids = train[self.id_], table[self.id_]
         return drop_overlap(X, y, X_held, y_held, ids, table.index), told
 
-    def _leakage_warnings(self, parts: Parts) -> list[str]:
+    def _leaking_columns(self, parts: Parts) -> list[str]:
+        """Columns of the training table that predict the class on their own."""
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        return leakage_warnings(
+        columns = leaking_columns(
             (parts.X, parts.y),
             (parts.X_held, parts.y_held),
             self._set_scores(),
             right,
             self.columns_.numbers_,
         )
+        return list(dict.fromkeys(self.columns_.original(name) for name in columns))
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
         self.quantities_ = None
@@ -609,7 +619,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         which = NEW
         check_names(table, which)
         if self.id_ is not None and self.id_ not in table.columns:
-            raise TableError(f"The {which} has no column {self.id_!r} (`id_column`).")
+            raise TableError(
+                f"The {which} has no column {self.id_!r} (`id_column`).{separator_hint(table)}"
+            )
         cleaned = self.columns_.read(table, which)
         unread = unread_rows(cleaned.cells, table)
         X = without_rows(cleaned, unread)

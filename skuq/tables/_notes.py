@@ -35,6 +35,36 @@ def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
     return _missing(counts, which)
 
 
+def leakage_warnings(columns: Sequence[str]) -> list[str]:
+    """Warn of columns that predict the class on their own."""
+    if not columns:
+        return []
+    return [
+        f"One column alone predicts the target as well as the model: {' or '.join(columns)}. Is it "
+        f"known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be unknown "
+        "for new rows."
+    ]
+
+
+def word_notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Note the words that were read as missing values, in the named columns of a table in a file.
+
+    Whoever reads the file stores their counts in ``table.attrs["missing_words"]``.
+    """
+    found = table.attrs.get("missing_words", {})
+    told = {name: found[name] for name in names if name in found}
+    if not told:
+        return []
+    listed = "; ".join(
+        f"{name}: {', '.join(f'{word!r} ({count})' for word, count in words.items())}"
+        for name, words in told.items()
+    )
+    return [
+        f"Words that were read as missing values: {listed}. To keep them as values, read the table "
+        f"with `text_columns={[*told]}`."
+    ]
+
+
 def table_notes(counts: pd.DataFrame) -> list[str]:
     """Describe missing, unreadable, unseen and out-of-range values in a predicted table.
 

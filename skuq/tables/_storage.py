@@ -24,7 +24,7 @@ from skuq.stored import StoredError, from_stored, to_stored
 from skuq.tables._model_contents import check_archive, check_contents
 from skuq.tables._validation import TableError
 
-FORMAT = 9  # version of the folder format
+FORMAT = 10  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # Types that skops does not trust but that cannot run code: parts of trees (arrays, which can crash
 # the process at worst if they are forged), bound `transform` methods of pipelines, column

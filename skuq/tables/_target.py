@@ -12,7 +12,7 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_datetime64_dtype, is
 from skuq.base import FloatArray
 from skuq.labels import as_text, counted
 from skuq.tables._column_kinds import is_number
-from skuq.tables._validation import TableError, place
+from skuq.tables._validation import TableError, place, separator_hint
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
@@ -61,7 +61,7 @@ def rows_with_target(
     A target stored as text is parsed with `format`, as found in a file with decimal mark `decimal`.
     """
     if target not in table.columns:
-        raise TableError(f"The {which} has no column {target!r}.")
+        raise TableError(f"The {which} has no column {target!r}.{separator_hint(table)}")
     warned = []
     column = table[target]
     if format is not None and not is_number(column):
@@ -81,8 +81,9 @@ def rows_with_target(
         return table, warned
     if n_missing == len(table):
         raise TableError(
-            f"The target {target!r} is missing in all rows of the {which}. (Words such as None and "
-            "NA count as missing: rename classes with such names.)"
+            f"The target {target!r} is missing in all rows of the {which}. Words such as None and "
+            f"NA in a file count as missing: if they are classes, read the table with "
+            f"`text_columns=[{target!r}]`."
         )
     warned.append(
         f"{counted(n_missing, 'row')} of the {which} without a target "

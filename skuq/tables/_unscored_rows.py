@@ -10,7 +10,7 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype
 from skuq.tables._columns import Cells, Cleaned
 from skuq.tables._validation import TOO_LARGE, TableError, place
 from skuq.unusual_rows import SEPARATOR
-from skuq.written_numbers import FEW
+from skuq.written_numbers import FEW, other_mark
 
 TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # empty instead of missing
 
@@ -51,13 +51,40 @@ def without_rows(cleaned: Cleaned, rows: Mapping[int, str]) -> pd.DataFrame:
     return cleaned.X.drop(index=[*rows]).reset_index(drop=True) if rows else cleaned.X
 
 
-def refuse_unread_rows(rows: Mapping[int, str], which: str, n_rows: int) -> None:
-    """Raise an error for a table with rows that cannot be scored."""
+def refuse_unread_rows(
+    rows: Mapping[int, str], cells: Sequence[Cells], which: str, n_rows: int
+) -> None:
+    """Raise an error for a table with rows that cannot be scored because of these cells."""
     first = next(iter(rows.values()))
+    mark = decimal_mark_of(cells)
     raise TableError(
         f"{len(rows)} of the {n_rows} rows of the {which} cannot be scored; the first is in "
-        f"{first}. Correct these cells, or leave them empty."
+        f"{first}. "
+        + (
+            f"If these are numbers, state their decimal mark when the table is read "
+            f"(`decimal={mark!r}`)."
+            if mark
+            else "Correct these cells, or leave them empty."
+        )
     )
+
+
+def has_too_many_unread(rows: Mapping[int, str], cells: Sequence[Cells], n_rows: int) -> bool:
+    """Whether to refuse a table of several rows instead of setting its unreadable rows aside.
+
+    Besides tables without a readable row, these are tables with a different decimal mark, in which
+    the readable cells are misread: 77,0 is unreadable next to 77,125, which is a thousand times
+    too large.
+    """
+    if len(rows) == n_rows:
+        return n_rows > 1
+    return 2 * len(rows) > n_rows and decimal_mark_of(cells) is not None
+
+
+def decimal_mark_of(cells: Sequence[Cells]) -> str | None:
+    """Decimal mark with which all unreadable cells are numbers; None if there is no such mark."""
+    texts = [text for each in cells if not each.read for text in each.texts]
+    return other_mark(list(dict.fromkeys(texts)))
 
 
 def with_unscored(scored: pd.DataFrame, rows: Mapping[int, str], n_rows: int) -> pd.DataFrame:

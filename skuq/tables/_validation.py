@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 from pandas.api.types import is_integer
 
+SEPARATORS = ";\t|,"  # of values in CSV files
 TOO_LARGE = 1e38  # trees compute in single precision
 
 
@@ -46,12 +47,27 @@ def feature_names(
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise TableError(
                 f"The training table has no column {name!r}; it has "
-                f"{', '.join(train.columns)}.{hint}"
+                f"{', '.join(train.columns)}.{hint or separator_hint(train)}"
             )
     features = [name for name in train.columns if name != target and name not in set_apart]
     if not features:
         raise TableError("The training table has no feature column left.")
     return features
+
+
+def separator_hint(frame: pd.DataFrame) -> str:
+    """Hint for a table that lacks a column because its file was split at a wrong separator.
+
+    A sentence with a leading space, or "" if the table does not look like this.
+    """
+    name = str(frame.columns[0]) if len(frame.columns) == 1 else ""
+    sep = max(SEPARATORS, key=name.count)
+    if sep not in name:
+        return ""
+    return (
+        f" Its only column is {name!r}: if this is a list of names, state the separator when the "
+        f"table is read (`sep={sep!r}`)."
+    )
 
 
 def place(table: pd.DataFrame, position: int) -> str:

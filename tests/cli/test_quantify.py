@@ -252,6 +252,10 @@ def test_codes_with_leading_zeros_are_text_also_to_a_model_that_was_kept(folder,
     again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "again.csv")
     assert again.exit_code == 0, again.output
     pd.testing.assert_frame_equal(pd.read_csv("again.csv", keep_default_na=False), written())
+    in_python = TableModel.load("kept").predict(pd.read_csv("new.csv"))  # pandas drops the zeros
+    assert in_python["unseen"].tolist() == ["", "zip"]
+    columns = ["total", "conformal_p_value", "p(True)"]
+    pd.testing.assert_frame_equal(in_python[columns], written()[columns])
 
 
 def test_codes_with_leading_zeros_are_numbers_to_a_given_model_and_as_a_target(folder, flowers):
@@ -657,6 +661,35 @@ def test_ids_are_copied_whatever_words_they_are(folder, flowers):
     flowers.assign(plant=[f"p{k}" for k in range(150)]).to_csv("known.csv", index=False)
     assert quantify("--id", "plant", *METHOD).exit_code == 0
     assert pd.read_csv("out.csv", dtype=str, keep_default_na=False)["plant"].tolist() == ids
+
+
+def test_words_that_were_read_as_missing_are_counted_and_may_be_kept(folder, flowers):
+    pytest.importorskip("skops")
+    cover = flowers["species"].replace({"setosa": "None", "virginica": "full"})
+    soil = np.resize(["NA", "clay", "", "NA"], len(flowers))
+    flowers.assign(species=cover, soil=soil).to_csv("known.csv", index=False)
+    flowers[::50].assign(soil="NA").drop(columns="species").to_csv("new.csv", index=False)
+    lines = quantify(*METHOD).stdout.splitlines()
+    assert lines[0] == (
+        "Words that were read as missing values: species: 'None' (50); soil: 'NA' (75). To keep "
+        "them as values, read the table with --keep-words species --keep-words soil."
+    )
+    assert lines[1].startswith("50 rows of the training table without a target were dropped")
+
+    kept = ["--keep-words", "species", "--keep-words", "soil"]
+    result = quantify(*kept, "--model", "logistic", "--save", "kept")
+    assert result.exit_code == 0, result.output
+    assert "read as missing" not in result.stdout
+    assert written()["prediction"].tolist() == ["None", "versicolor", "full"]
+    # A saved model reads its files in the same way.
+    flowers.assign(species=cover, soil=soil).to_csv("new.csv", index=False)
+    again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "out.csv")
+    assert again.exit_code == 0, again.output
+    assert "soil (37)" in again.stdout  # the empty cells alone
+    assert (written()["species"] == cover).all()
+    compared = run("compare", "kept", "kept", "--data", "new.csv")
+    assert compared.exit_code == 0, compared.output
+    assert "without a target" not in compared.stdout
 
 
 @pytest.mark.parametrize("word", ["NA", "", "null"])

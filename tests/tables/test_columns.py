@@ -307,6 +307,35 @@ def test_yes_and_no_are_the_same_in_all_ways_in_which_files_write_them(read_text
     assert X["c"].tolist() == ["true", "maybe"]
 
 
+@pytest.mark.parametrize("read_text", [True, False])
+@pytest.mark.parametrize(
+    ("train", "new", "expected"),
+    [
+        (["01067", "80331", None], [1067, 80331, 99], ["01067", "80331", "99"]),
+        (["01067", "80331"], [1067.0, np.nan], ["01067", np.nan]),
+        (["7.0", "x"], [7, 8], ["7.0", "8"]),
+        (["7.50", "x"], [7.5, 8.5], ["7.50", "8.5"]),
+        (["1E5", "x"], [1e5, 1.0], ["1E5", "1"]),
+        (["TRUE", "maybe"], [True, False], ["TRUE", "False"]),
+        (["007", "x"], np.array([7, "7", "x"], dtype=object), ["007", "7", "x"]),
+        (["01067", "x"], ["1067", "01067"], ["1067", "01067"]),  # text in both: different codes
+    ],
+)
+def test_codes_that_a_reader_of_files_made_numbers_are_those_of_training(
+    train, new, expected, read_text
+):
+    X, _ = clean(train, new, read_text=read_text)
+    assert X["c"].astype(object).where(X["c"].notna(), None).tolist() == [
+        None if value is np.nan else value for value in expected
+    ]
+
+
+def test_numbers_that_may_be_two_codes_are_refused():
+    assert clean(["007", "7", "x"], [8, 9])[0]["c"].tolist() == ["8", "9"]
+    with pytest.raises(TableError, match=r"'c' has 7 as a number, .* '007' and '7'; .*'c': str"):
+        clean(["007", "7", "x"], [8, 7])
+
+
 def test_categories_that_are_whole_numbers_may_be_missing():
     X, _ = clean(pd.Categorical([3, 7, None], categories=[3, 7]))
     np.testing.assert_array_equal(X["c"], [3.0, 7.0, np.nan])

@@ -11,7 +11,7 @@ from skuq.tables import TableError, TableModel
 from skuq.tables._held_out import (
     copies_in,
     hold_out,
-    leakage_warnings,
+    leaking_columns,
     overlapping_rows,
     repetition_notes,
 )
@@ -171,12 +171,23 @@ def test_a_column_that_was_written_after_the_outcome_is_told(outcomes, kind):
     assert telling(outcomes, "kind", outcomes["a"].round(1)) == []
 
 
+def test_what_gives_the_answer_away_comes_first_and_is_named_as_in_the_table(outcomes):
+    month = outcomes["kind"].map({"yes": "03", "no": "08"})
+    date = [f"20{20 + k % 5}-{m}-{1 + k % 28:02}" for k, m in enumerate(month)]
+    model = TableModel("logistic").fit(outcomes.assign(judged=date), "kind")
+    assert model.notes_[0].endswith(
+        "as the model: judged. Is it known before the outcome? If not, leave it out "
+        "(`drop=['judged']`): it will be unknown for new rows."
+    )
+    assert model.warnings_ == model.notes_[:1]
+
+
 def test_a_model_that_needs_several_columns_is_not_suspected():
     random = np.random.default_rng(0)
     X = pd.DataFrame(random.normal(size=(600, 2)), columns=[*"ab"])
     y = np.where(X["a"] + X["b"] > 0, "yes", "no")
     parts = (X[:400], y[:400]), (X[400:], y[400:])
-    assert leakage_warnings(*parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
+    assert leaking_columns(*parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
 
 
 def test_rows_of_known_ids_are_left_out_though_another_id_is_no_number():

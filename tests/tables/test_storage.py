@@ -117,7 +117,7 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, but 9 is installed"),
+        ({"format": 1}, "saved with format 1, but 10 is installed"),
         ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, but .* is installed; install skuq 99.1.0"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],

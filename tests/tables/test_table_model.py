@@ -21,7 +21,7 @@ from skuq import Uncertainty, UncertaintyMixin
 from skuq.calibration import conformal_limit
 from skuq.ood import Combination
 from skuq.reporting import table_report
-from skuq.tables import TableError, TableModel, coverage_notes, table_notes
+from skuq.tables import TableError, TableModel, compare_models, coverage_notes, table_notes
 
 SEEDS = range(3)
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
@@ -766,6 +766,37 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_the_others_are_scored(train,
     with pytest.raises(TableError, match=r"2 of the 7 rows .* row b: size is 'abc', not a number"):
         result.model.predict(bad, strict=True)
     assert result.model.predict(bad.loc[["b"]])["reasons"].tolist() == aside["reasons"].tolist()[:1]
+
+
+@pytest.mark.parametrize("mark", [",", "."])
+@pytest.mark.parametrize(
+    "sizes", [["1M5"] * 7, ["1M5", "2M25", "3M5", "77M125", "4M0", "4M1", "5"]]
+)
+def test_numbers_with_another_decimal_mark_are_refused_with_what_to_state(
+    train, table, mark, sizes
+):
+    own = "," if mark == "." else "."
+    train["size"] = [f"{value:.2f}".replace(".", own) for value in train["size"]]
+    table["size"] = [size.replace("M", mark) for size in sizes]
+    with pytest.raises(TableError, match=rf"1.5'.* when the table is read \(`decimal='{mark}'`\)"):
+        quantify(train, table)
+
+
+def test_a_table_that_was_split_at_a_wrong_separator_is_recognised(train, table):
+    model = TableModel(Toy()).fit(train.assign(id=np.arange(60)), "kind", id_column="id")
+    hint = r"Its only column is 'id;size': .* state the separator .* \(`sep=';'`\)"
+    whole = pd.DataFrame({"id;size": ["1;2.5"]})
+    for call in (
+        lambda: TableModel(Toy()).fit(whole, "kind"),
+        lambda: TableModel(Toy()).fit(train, "kind", held_out=whole),
+        lambda: TableModel(Toy()).fit(train, "kind").predict(whole),
+        lambda: model.predict(whole),
+        lambda: compare_models(model, model, whole),
+    ):
+        with pytest.raises(TableError, match=hint):
+            call()
+    with pytest.raises(TableError, match=r"no column 'id' \(`id_column`\)\.$"):
+        model.predict(table)
 
 
 def test_ranges_in_the_table_to_predict_are_read_as_their_middle(train, table):
