@@ -201,10 +201,20 @@ def _audit_sentence(audit: CalibrationAuditor) -> str:
     data = audit_data(audit)
     if not audit.passed_ or audit.within_alpha_:
         return texts.verdict(data)
-    names = ("detectable_underconfidence", "detectable_overconfidence")
-    gaps = [row[name] for row in data["bins"] if row["count"] for name in names]
-    known = [gap for gap in gaps if gap is not None]
-    largest = f"of up to {100 * max(known):.0f} percentage points" if known else "of any size"
+    gaps = [
+        (row[f"detectable_{name}"], largest)
+        for row in data["bins"]
+        if row["count"]
+        for name, largest in (
+            ("underconfidence", 1 - row["confidence"]),
+            ("overconfidence", row["confidence"]),
+        )
+    ]
+    largest = "of any size"
+    if any(gap is not None for gap, _ in gaps):
+        # A direction in which nothing can be found counts with its largest possible difference.
+        largest_gap = max(most if gap is None else gap for gap, most in gaps)
+        largest = f"of up to {100 * largest_gap:.0f} percentage points"
     return (
         "Passed: the differences between confidence and accuracy are not significant"
         f"{texts.not_looked_at(data)}; with so few rows, differences {largest} in a range of "

@@ -43,9 +43,9 @@ ESTIMATORS = {
     "quam": lambda net: QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0),
     "reference": ReferenceClassifier,
     "distance": FeatureDistanceClassifier,
-    "dropout": lambda net: MCDropoutClassifier(net, n_samples=2),
-    "laplace": lambda net: LaplaceClassifier(net, n_samples=2, setting="selected"),
-    "probe": lambda net: EvidentialProbe(net, max_epochs=2),
+    "dropout": lambda net: MCDropoutClassifier(net, n_samples=2, random_state=0),
+    "laplace": lambda net: LaplaceClassifier(net, n_samples=2, setting="selected", random_state=0),
+    "probe": lambda net: EvidentialProbe(net, max_epochs=2, random_state=0),
 }
 
 

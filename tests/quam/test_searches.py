@@ -218,8 +218,8 @@ def test_logistic_regression_has_gradients(iris, search):
         (SMALL_NET, PointwiseSearch(), "inputs", "use search='pool' or 'refit'"),
         (SMALL_NET, "pool", "one", "at least 2 inputs, got 1.* search='pointwise' for single"),
         (TREE, "refit", "labelled", "inputs only, without labels; got a tuple"),
-        (SMALL_NET, PoolSearch(pool=make_pool), "inputs", "has no effect together with `X_pool`"),
-        (TREE, RefitSearch(pool=make_pool), "inputs", "has no effect together with `X_pool`"),
+        (SMALL_NET, PoolSearch(pool=make_pool), "inputs", "has no effect with `X_pool`"),
+        (TREE, RefitSearch(pool=make_pool), "inputs", "has no effect with `X_pool`"),
     ],
 )
 def test_pools_that_do_not_suit_a_search_are_refused(iris, estimator, search, X_pool, match):
