@@ -155,7 +155,7 @@ def quantify(
     if report is not None:
         require_plots("--report")
     from skuq.table_files import CsvFormat, check_writable, open_table
-    from skuq.tables import guessing_note
+    from skuq.tables import guessing_note, weak_class_notes
 
     with _refused():
         # Check all files before any long computation.
@@ -169,7 +169,8 @@ def quantify(
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
-        first, last = [*model.warnings_], model.notes_[len(model.warnings_) :]
+        first = [*model.warnings_, *weak_class_notes(model, coverage)]
+        last = model.notes_[len(model.warnings_) :]
         if load:  # the notes of the model were printed when it was trained
             first, last = [], []
         if new is not None and out is not None:
