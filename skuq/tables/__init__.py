@@ -6,12 +6,13 @@ from skuq.tables._notes import coverage_notes, guessing_note, table_notes, weak_
 from skuq.tables._storage import check_savable, read_estimator
 from skuq.tables._target import MAX_CLASSES
 from skuq.tables._training import Comparison
-from skuq.tables._validation import TableError
+from skuq.tables._validation import NewValuesWarning, TableError
 
 __all__ = [
     "MAX_CLASSES",
     "Comparison",
     "ModelComparison",
+    "NewValuesWarning",
     "TableError",
     "TableModel",
     "check_savable",

@@ -12,7 +12,7 @@ import pandas as pd
 from skuq.calibration import clopper_pearson
 from skuq.labels import as_text, counted
 from skuq.tables._columns import Cells
-from skuq.tables._dates import is_date_in_digits
+from skuq.tables._dates import PART, is_date_in_digits
 from skuq.tables._training import LEARNERS, Comparison
 from skuq.tables._validation import TableError, place
 from skuq.unusual_rows import SEPARATOR
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MISTAKEN = 0.05  # probability of any mistaken warning of a class
 SHOWN_CLASSES = 5
+# A column is new as a whole if more than this share of at least so many rows have new values in it.
+NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, accuracy, calibration and coverage look "
     "better here than on new rows. Calibrate on rows that it has not seen (`held_out`)."
@@ -102,7 +104,28 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
             f"{_listed(counts['out_of_range'])}. The model extrapolates there, and low uncertainty "
             "only means that alternative models extrapolate in the same way."
         )
-    return notes
+    n_rows = int(counts["rows"].max())
+    return notes + new_value_notes(counts["unseen"] + counts["out_of_range"], n_rows)
+
+
+def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
+    """Advise to leave out columns whose values are new in nearly all rows, such as dates.
+
+    `counts` are the numbers of new values by clean column, among them the dates' own names.
+    """
+    if n_rows < FEWEST_ROWS:
+        return []
+    names = [str(name) for name in counts.index[counts > NEARLY_ALL * n_rows]]
+    own = [PART.sub("", name) if PART.sub("", name) in counts.index else name for name in names]
+    columns = list(dict.fromkeys(own))
+    if not columns:
+        return []
+    return [
+        f"In nearly all of the {n_rows} rows, {' and '.join(columns)} "
+        f"{'has a value' if len(columns) == 1 else 'have values'} that training did not show. "
+        f"Where every table does this, as with a date that only grows, train without "
+        f"(`drop={columns}`), or turn a date into an age; else the model does not suit them."
+    ]
 
 
 def _missing(counts: pd.Series, which: str) -> list[str]:
