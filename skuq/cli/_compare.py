@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def compare(
     check_finite("--coverage", coverage)
     check_outputs([report], [data])
     from skuq.table_files import CsvFormat, TableFileError, open_table
-    from skuq.tables import TableError, TableModel, compare_models
+    from skuq.tables import NewValuesWarning, TableError, TableModel, compare_models
 
     columns = [name.strip() for name in groups.split(",") if name.strip()]
     try:
@@ -70,7 +71,9 @@ def compare(
         first, second = (TableModel.load(folder, trust=trust) for folder in (a, b))
         table.require([first.target_, *columns])
         frame = table.read(**_kinds([first, second]))
-        found = compare_models(first, second, frame, coverage=coverage, groups=columns)
+        with warnings.catch_warnings():  # the comparison holds for the rows as they are
+            warnings.simplefilter("ignore", NewValuesWarning)
+            found = compare_models(first, second, frame, coverage=coverage, groups=columns)
     except (TableError, TableFileError, ImportError) as error:
         raise InputError(one_line(error)) from error
     if report is not None:

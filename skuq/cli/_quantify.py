@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,7 +156,7 @@ def quantify(
     if report is not None:
         require_plots("--report")
     from skuq.table_files import CsvFormat, check_writable, open_table
-    from skuq.tables import guessing_note
+    from skuq.tables import guessing_note, weak_class_notes
 
     with _refused():
         # Check all files before any long computation.
@@ -169,7 +170,8 @@ def quantify(
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
-        first, last = [*model.warnings_], model.notes_[len(model.warnings_) :]
+        first = [*model.warnings_, *weak_class_notes(model, coverage)]
+        last = model.notes_[len(model.warnings_) :]
         if load:  # the notes of the model were printed when it was trained
             first, last = [], []
         if new is not None and out is not None:
@@ -359,7 +361,7 @@ def _scored(
     import pandas as pd
 
     from skuq.table_files import write_table
-    from skuq.tables import coverage_notes, table_notes
+    from skuq.tables import NewValuesWarning, coverage_notes, table_notes
 
     kinds = columns_as_text(model)
     has_truth = model.target_ in table.columns  # copied, since an audit of the results needs it
@@ -376,7 +378,9 @@ def _scored(
     def results() -> Iterator[pd.DataFrame]:
         nonlocal n_unread
         for chunk in table.chunks(dtype=kinds, text_columns=[*names, *columns_of_words(model)]):
-            rows = model.predict(chunk, coverage=coverage, strict=strict)
+            with warnings.catch_warnings():  # a note on all chunks says it
+                warnings.simplefilter("ignore", NewValuesWarning)
+                rows = model.predict(chunk, coverage=coverage, strict=strict)
             counts = model.count(chunk)
             n_unread += int(rows["prediction"].isna().sum())
             if has_truth and model.target_ in rows:

@@ -25,7 +25,7 @@ from skuq.reporting import _audit_sentences as texts
 from skuq.reporting._audit import audit_data
 from skuq.reporting._phrases import listed
 from skuq.reporting._report import Report, cells, picture
-from skuq.tables import TableModel, guessing_note, table_notes
+from skuq.tables import TableModel, guessing_note, table_notes, weak_class_notes
 from skuq.validation import as_pandas
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def table_report(
                 _how_unusual(scored, len(model.held_out_)),
                 *_not_scored(rows),
                 *model.warnings_,
+                *weak_class_notes(model, coverage),
             ]
         ),
         figures,

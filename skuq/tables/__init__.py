@@ -2,16 +2,17 @@
 
 from skuq.tables._compare import ModelComparison, compare_models
 from skuq.tables._model import TableModel
-from skuq.tables._notes import coverage_notes, guessing_note, table_notes
+from skuq.tables._notes import coverage_notes, guessing_note, table_notes, weak_class_notes
 from skuq.tables._storage import check_savable, read_estimator
 from skuq.tables._target import MAX_CLASSES
 from skuq.tables._training import Comparison
-from skuq.tables._validation import TableError
+from skuq.tables._validation import NewValuesWarning, TableError
 
 __all__ = [
     "MAX_CLASSES",
     "Comparison",
     "ModelComparison",
+    "NewValuesWarning",
     "TableError",
     "TableModel",
     "check_savable",
@@ -20,4 +21,5 @@ __all__ = [
     "guessing_note",
     "read_estimator",
     "table_notes",
+    "weak_class_notes",
 ]

@@ -6,6 +6,7 @@ is unambiguous. A column of dates may contain a few cells with other contents.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,6 +18,7 @@ from skuq.tables._validation import TableError
 from skuq.written_numbers import CODE, DIGITS, FEW, SIGN, WORDS
 
 ISO = "ISO8601"
+PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")  # ending of a numeric column
 # Patterns of dates, and their possible formats. Dates with dots start with the day; for slashes
 # and hyphens the values decide whether the day or the month comes first.
 DAYS = {

@@ -59,6 +59,7 @@ from skuq.tables._unscored_rows import (
     without_rows,
 )
 from skuq.tables._validation import (
+    NewValuesWarning,
     TableError,
     check_names,
     check_share,
@@ -66,6 +67,7 @@ from skuq.tables._validation import (
     separator_hint,
 )
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
+from skuq.validation import warn_user
 
 N_TYPICAL = 20  # training rows whose values are substituted to explain a row
 OUTPUTS = (
@@ -398,6 +400,12 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
+
+        Warns
+        -----
+        NewValuesWarning
+            If a column is unseen or out of range in nearly all of at least 10 rows.
+            ``table_notes(model.count(table))`` describes all such values.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
@@ -412,8 +420,12 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         p_values = self.combination_.p_values(self.combination_.statistic(scores))
         scored["conformal_p_value"] = p_values
         scored = scored.assign(**self._regions(outputs, coverage))
-        scored["unseen"] = marked_names(self.training_values_.unseen(X))
-        scored["out_of_range"] = marked_names(self.training_values_.out_of_range(X))
+        unseen = self.training_values_.unseen(X)
+        out_of_range = self.training_values_.out_of_range(X)
+        scored["unseen"], scored["out_of_range"] = marked_names(unseen), marked_names(out_of_range)
+        n_new = (unseen | out_of_range).sum().reindex([*X.columns, *self.columns_.dates_])
+        for note in notes.new_value_notes(n_new.fillna(0), len(X)):
+            warn_user(note, NewValuesWarning)
         first = rows_to_explain(p_values, disagreement, n_explained)
         scored["reasons"] = ""
         scored.loc[first, "reasons"] = explained(
@@ -496,13 +508,15 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Returns
         -------
         pandas.DataFrame of int
-            One row per column. ``missing``, ``unseen`` and ``out_of_range`` are numbers of values
+            One row per column. ``rows`` is the number of rows that can be scored. ``missing``,
+            ``unseen`` and ``out_of_range`` are numbers of values
             in the rows that can be scored. ``ranges`` is the number of cells such as "10 - 20",
             which are read as their midpoint. ``unread`` is the number of cells because of which a
             row cannot be scored.
         """
         X, _, cells = self._rows(as_frame(table, NEW))
         counts = {
+            "rows": pd.Series(len(X), index=X.columns),
             "missing": X.isna().sum(),
             "unseen": self.training_values_.unseen(X).sum(),
             "out_of_range": self.training_values_.out_of_range(X).sum(),

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from skuq.labels import counted
+from skuq.calibration import clopper_pearson
+from skuq.labels import as_text, counted
 from skuq.tables._columns import Cells
-from skuq.tables._dates import is_date_in_digits
+from skuq.tables._dates import PART, is_date_in_digits
 from skuq.tables._training import LEARNERS, Comparison
 from skuq.tables._validation import TableError, place
 from skuq.unusual_rows import SEPARATOR
@@ -18,6 +20,10 @@ from skuq.unusual_rows import SEPARATOR
 if TYPE_CHECKING:
     from skuq.tables._model import TableModel
 
+MISTAKEN = 0.05  # probability of any mistaken warning of a class
+SHOWN_CLASSES = 5
+# A column is new as a whole if more than this share of at least so many rows have new values in it.
+NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, accuracy, calibration and coverage look "
     "better here than on new rows. Calibrate on rows that it has not seen (`held_out`)."
@@ -98,7 +104,28 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
             f"{_listed(counts['out_of_range'])}. The model extrapolates there, and low uncertainty "
             "only means that alternative models extrapolate in the same way."
         )
-    return notes
+    n_rows = int(counts["rows"].max())
+    return notes + new_value_notes(counts["unseen"] + counts["out_of_range"], n_rows)
+
+
+def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
+    """Advise to leave out columns whose values are new in nearly all rows, such as dates.
+
+    `counts` are the numbers of new values by clean column, among them the dates' own names.
+    """
+    if n_rows < FEWEST_ROWS:
+        return []
+    names = [str(name) for name in counts.index[counts > NEARLY_ALL * n_rows]]
+    own = [PART.sub("", name) if PART.sub("", name) in counts.index else name for name in names]
+    columns = list(dict.fromkeys(own))
+    if not columns:
+        return []
+    return [
+        f"In nearly all of the {n_rows} rows, {' and '.join(columns)} "
+        f"{'has a value' if len(columns) == 1 else 'have values'} that training did not show. "
+        f"Where every table does this, as with a date that only grows, train without "
+        f"(`drop={columns}`), or turn a date into an age; else the model does not suit them."
+    ]
 
 
 def _missing(counts: pd.Series, which: str) -> list[str]:
@@ -161,6 +188,63 @@ def guessing_note(model: TableModel) -> str:
     return (
         "The model is no better than always predicting the class frequencies: do not use it "
         f"(log loss {loss:.3f}; of the class frequencies {guessing:.3f})."
+    )
+
+
+def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
+    """Warn of classes that are found or covered much less often than the average suggests.
+
+    Only differences beyond chance count, by exact binomial limits for all classes together.
+
+    Parameters
+    ----------
+    model : TableModel
+        The fitted model.
+    coverage : float
+        Nominal coverage of the prediction sets.
+
+    Returns
+    -------
+    list of str
+        A sentence on classes of which the model finds less than half as many held-out rows as of
+        all classes, and a sentence on classes that prediction sets miss more than twice as often as
+        `coverage` allows; empty in a regression.
+    """
+    if model.classes_ is None:
+        return []
+    measured, label = model.measured_by_class(coverage), model.held_out_["label"]
+    tail = MISTAKEN / (2 * len(measured))  # two questions about each class
+    rows = measured["rows"].to_numpy()
+    right = float((model.held_out_["prediction"] == label).mean())
+    found = measured["accuracy"].to_numpy()
+    notes = []
+    weak = measured[clopper_pearson(np.rint(found * rows), rows, tail)[1] < right / 2]
+    if len(weak):
+        notes.append(
+            f"The model is right for {right:.1%} of the held-out rows, and always predicting the "
+            f"most frequent class would be right for {label.value_counts().max() / len(label):.1%}"
+            f", but it finds few rows of some classes: {_shares(weak, 'accuracy')}."
+        )
+    covered = measured["coverage"].to_numpy()
+    if np.isnan(covered).any():  # too few held-out rows
+        return notes
+    limit = clopper_pearson(np.rint(covered * rows), rows, tail)[1]
+    missed = measured[(limit < coverage) & (1 - covered > 2 * (1 - coverage))]
+    if len(missed):
+        notes.append(
+            f"Prediction sets have a coverage of {coverage:.4g} on average over all rows, not in "
+            "each class. Held-out rows whose set contains their class: "
+            f"{_shares(missed, 'coverage')}."
+        )
+    return notes
+
+
+def _shares(measured: pd.DataFrame, name: str) -> str:
+    """List the classes with the smallest shares, and their numbers of rows."""
+    lowest = measured.nsmallest(SHOWN_CLASSES, name)
+    return ", ".join(
+        f"{share:.0%} of {rows} {as_text(label)}"
+        for label, share, rows in zip(lowest.index, lowest[name], lowest["rows"], strict=True)
     )
 
 

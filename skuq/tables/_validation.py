@@ -16,6 +16,10 @@ class TableError(ValueError):
     """A table or model file cannot be used; the message says what to change."""
 
 
+class NewValuesWarning(UserWarning):
+    """A column has values in nearly all rows of a table that training did not show."""
+
+
 def check_names(frame: pd.DataFrame, which: str) -> None:
     """Refuse column names that are not text or not unique."""
     for name in frame.columns:

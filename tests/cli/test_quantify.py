@@ -692,6 +692,21 @@ def test_words_that_were_read_as_missing_are_counted_and_may_be_kept(folder, flo
     assert "without a target" not in compared.stdout
 
 
+def test_a_column_that_is_new_in_nearly_all_rows_is_said_once(
+    folder, flowers, monkeypatch, recwarn
+):
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 20 * len(flowers.columns))
+    mixed = flowers.sample(frac=1, random_state=0)
+    days = pd.date_range("2024-01-01", periods=len(flowers)).astype(str)
+    mixed.assign(day=days)[:100].to_csv("known.csv", index=False)
+    mixed.assign(day=days)[102:].to_csv("new.csv", index=False)
+    result = quantify(*METHOD)
+    assert result.exit_code == 0, result.output
+    assert "In nearly all of the 48 rows, day has a value that" in result.stdout
+    assert "train without (--drop day)" in result.stdout
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize("word", ["NA", "", "null"])
 def test_codes_with_leading_zeros_are_text_beside_missing_ones(folder, flowers, word):
     codes = np.resize(["00249", "10115", "01067", word], len(flowers))

@@ -1,12 +1,13 @@
 """Columns of text that stand for numbers: dates, and numbers with a unit."""
 
 import datetime
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.tables import TableError, TableModel
+from skuq.tables import NewValuesWarning, TableError, TableModel, table_notes
 from skuq.tables._columns import CleanColumns
 
 
@@ -328,6 +329,29 @@ def test_codes_that_a_reader_of_files_made_numbers_are_those_of_training(
     assert X["c"].astype(object).where(X["c"].notna(), None).tolist() == [
         None if value is np.nan else value for value in expected
     ]
+
+
+@pytest.mark.parametrize("kind", ["date", "number", "text"])
+def test_a_column_that_is_new_in_nearly_all_rows_is_to_be_left_out(kind):
+    random = np.random.default_rng(0)
+    day = np.arange(120)
+    convert = {
+        "date": lambda k: [str(np.datetime64("2024-01-01") + each) for each in k],
+        "number": lambda k: k * 1.5,
+        "text": lambda k: [f"week {each // 7}" for each in k],
+    }[kind]
+    table = pd.DataFrame({"a": random.normal(size=120), "when": convert(day)})
+    table["kind"] = np.where(table["a"] > 0, "x", "y")
+    model = TableModel("logistic").fit(table[:90], "kind")
+    new = table[98:]
+    with pytest.warns(NewValuesWarning, match=r"of the 22 rows, when has .*\(`drop=\['when'\]`\)"):
+        model.predict(new)
+    (note,) = (n for n in table_notes(model.count(new[:9]) + model.count(new[9:])) if "drop" in n)
+    assert "In nearly all of the 22 rows, when has a value" in note
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(new[:5])  # too few
+        model.predict(table[:90])
 
 
 def test_numbers_that_may_be_two_codes_are_refused():

@@ -21,7 +21,14 @@ from skuq import Uncertainty, UncertaintyMixin
 from skuq.calibration import conformal_limit
 from skuq.ood import Combination
 from skuq.reporting import table_report
-from skuq.tables import TableError, TableModel, compare_models, coverage_notes, table_notes
+from skuq.tables import (
+    TableError,
+    TableModel,
+    compare_models,
+    coverage_notes,
+    table_notes,
+    weak_class_notes,
+)
 
 SEEDS = range(3)
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
@@ -1037,6 +1044,28 @@ def test_held_out_rows_are_measured_by_true_class(report_of, large):
     assert result.model.measured_coverage()[0] == pytest.approx(overall)
 
 
+def test_classes_that_are_rarely_found_or_covered_are_warned_of():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=1000), "b": rng.normal(size=1000)})
+    frame["kind"] = np.where(rng.uniform(size=1000) < 0.1, "fraud", "fair")
+    frame.loc[frame["b"] > 1.2, "kind"] = "other"
+    model = TableModel("logistic").fit(frame, "kind")
+    measured, held = model.measured_by_class(0.9).loc["fraud"], model.held_out_["label"]
+    found, covered = weak_class_notes(model, 0.9)
+    assert found.endswith(f": {measured['accuracy']:.0%} of {measured['rows']:.0f} fraud.")
+    assert f"class would be right for {(held == 'fair').mean():.1%}, but" in found
+    assert covered.endswith(f": {measured['coverage']:.0%} of {measured['rows']:.0f} fraud.")
+    pytest.importorskip("matplotlib").use("Agg")
+    page = Tables(table_report(model, model.predict(frame), model.count(frame)).html())
+    assert found in page.text
+    assert covered in page.text
+    # Beyond chance: the same shares of few rows do not count, nor do balanced classes.
+    model.held_out_, model.held_out_proba_ = model.held_out_[:12], model.held_out_proba_[:12]
+    assert weak_class_notes(model, 0.5) == []
+    frame["kind"] = np.where(frame["a"] + rng.normal(size=1000) > 0, "fraud", "fair")
+    assert weak_class_notes(TableModel("logistic").fit(frame, "kind"), 0.9) == []
+
+
 def test_of_many_classes_those_are_shown_that_sets_hold_least_often(report_of):
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"a": np.repeat(np.arange(12.0), 20) + random.normal(size=240)})
@@ -1055,6 +1084,7 @@ def test_a_regression_has_no_classes_to_measure(large):
     )
     with pytest.raises(ValueError, match="A regression has no classes"):
         model.measured_by_class()
+    assert weak_class_notes(model, 0.9) == []
 
 
 def test_a_model_that_is_no_better_than_guessing_is_the_first_thing_that_is_said(report_of, large):
