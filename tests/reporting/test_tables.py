@@ -71,7 +71,10 @@ def test_an_audit_that_chance_passed_says_what_it_would_not_have_found():
     assert "(bins only: groups and regions were not tested); with so few rows" in sentence
     # Too low a confidence is not found here, but accuracy exceeds 80 % by 20 points at most.
     assert "differences of up to 56 percentage points" in _audit_sentence(audited(10, 0.9))
-    assert _audit_sentence(audited(2, 0.5)).count("of any size") == 1
+    confidence = np.linspace(0.52, 0.98, 10)  # two rows in each bin
+    proba = np.stack([confidence, 1 - confidence], axis=1)
+    few = CalibrationAuditor.from_predictions([0, 1, 0, 1, 0, 0, 0, 1, 0, 0], proba)
+    assert _audit_sentence(few).count("of any size") == 1
     assert "differ by at most the tolerated" in _audit_sentence(audited(100, 0.8))
     assert _audit_sentence(audited(1000, 0.4)).startswith("Failed")
     assert "--groups" not in _audit_sentence(audited(1000, 0.4))  # an option of another command
