@@ -224,7 +224,7 @@ def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str
 
 
 def other_mark(texts: Sequence[str]) -> str | None:
-    """Decimal mark with which alone all texts are numbers; None if there is no such mark."""
+    """Return the only decimal mark with which all texts are numbers, or None."""
     parts = [parts_of(text) for text in texts]
     fits = {
         mark: all(each is not None and style.fullmatch(each.number) is not None for each in parts)

@@ -82,7 +82,7 @@ def has_too_many_unread(rows: Mapping[int, str], cells: Sequence[Cells], n_rows:
 
 
 def decimal_mark_of(cells: Sequence[Cells]) -> str | None:
-    """Decimal mark with which all unreadable cells are numbers; None if there is no such mark."""
+    """Return the only decimal mark with which all unreadable cells are numbers, or None."""
     texts = [text for each in cells if not each.read for text in each.texts]
     return other_mark(list(dict.fromkeys(texts)))
 

@@ -355,8 +355,14 @@ def test_a_policy_of_another_algorithm_is_refused(cls):
 
 
 def test_an_agent_of_the_library_can_be_loaded_as_dqn(tmp_path):
-    make(DQN).save(tmp_path / "agent.zip")
-    assert isinstance(DQNAlgorithm.load(tmp_path / "agent.zip"), DQNAlgorithm)
+    agent = make(DQN)
+    agent.save(tmp_path / "agent.zip")
+    loaded = DQNAlgorithm.load(tmp_path / "agent.zip")
+    assert isinstance(loaded, DQNAlgorithm)
+    observations = np.random.default_rng(0).normal(size=(20, *VECTOR.shape)).astype(VECTOR.dtype)
+    expected, _ = agent.predict(observations, deterministic=True)
+    np.testing.assert_array_equal(loaded.predict(observations, deterministic=True)[0], expected)
+    assert len(set(expected)) > 1
 
 
 @every_algorithm
