@@ -47,6 +47,7 @@ numpydoc_xref_param_type = False
 sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "gallery",
+    "image_scrapers": ("gallery_figures.described",),
     "filename_pattern": r"plot_\d\d_",
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
