@@ -179,7 +179,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     limit = f"{tested}wrong by more than alpha = {statement['alpha']:g}"
     where = "" if found.regions is None else " of all samples or of any region"
     if found.regions is not None and not all(region.could_fail for region in found.regions):
-        where += " with enough samples to fail"
+        where = " of all samples or of any sufficiently large region"
     headline = (
         f"Passed: in no bin{where} is confidence {limit}."
         if found.passed
@@ -214,7 +214,7 @@ def _say_regions(regions: Sequence[RegionAudit]) -> None:
     """Print the verdict on each region, with its accuracy and confidence if disclosed."""
     say("Regions:", bold=True)
     for region in regions:
-        passed = "passed" if region.could_fail else "too few samples to fail"
+        passed = "passed" if region.could_fail else "could not have failed with so few samples"
         verdict = passed if region.passed else "FAILED"
         means = ""
         if region.sums is not None and region.n_samples:
@@ -422,7 +422,7 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
         for rule, size, could_fail in zip(
             rules, regions["n_samples"], regions["could_fail"], strict=True
         ):
-            said = "" if could_fail else ": too few samples to fail"
+            said = "" if could_fail else ": could not have failed with so few samples"
             say(f"region:     {visible(rule)} ({size} samples){said}")
     if record["absent_classes"]:
         say(f"no labels:  the audit had none of {zk.shown_classes(record['absent_classes'])}")

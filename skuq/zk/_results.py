@@ -278,8 +278,8 @@ def region_notes(regions: list[RegionAudit] | None) -> list[str]:
     small = [f"{region.rule} ({region.n_samples})" for region in regions if not region.could_fail]
     if small:
         notes.append(
-            "These regions have too few samples to fail, so their verdicts are not informative: "
-            f"{'; '.join(small)}."
+            "These regions have so few samples that they could not have failed, so their verdicts "
+            f"are not informative: {'; '.join(small)}."
         )
     return notes
 

@@ -354,6 +354,6 @@ def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
     )
     assert found.passed
     assert [region.could_fail for region in found.regions] == [False, True]
-    assert "too few samples to fail, so their verdicts are not informative: income <= 0.5 (2)." in (
+    assert "could not have failed, so their verdicts are not informative: income <= 0.5 (2)." in (
         " ".join(found.notes)
     )
