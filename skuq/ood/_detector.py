@@ -397,7 +397,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         -------
         DataFrame
             One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
-            One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
             name of the score with the largest surprise; and one column of p-values per score.
             Tables of up to 100 columns have a column ``columns``: up to three columns with their
             values, which are not supported by training rows or contribute most to the surprise.
