@@ -2,9 +2,9 @@
 Refuse to answer when unsure
 ============================
 
-If the uncertainty of a classifier is large where it makes mistakes, the classifier can abstain
-there, and is far more reliable on the samples that it answers. Measure whether this is the case:
-the most elaborate uncertainty is not always the best for this purpose.
+A classifier that abstains when it is uncertain can be far more reliable on the samples that it
+answers. This requires that its uncertainty is large for its mistakes. Measure whether this is the
+case: the most elaborate uncertainty is not always the best for this purpose.
 """
 
 # %%
