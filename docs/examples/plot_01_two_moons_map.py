@@ -2,15 +2,15 @@
 Where does the model not know?
 ==============================
 
-A classifier predicts probabilities everywhere, also far from its training data. With two
-features we can draw the whole plane, and compare the entropy of a network's predictions with
-QUAM's epistemic uncertainty.
+A classifier predicts probabilities everywhere, even far from its training data. With two features,
+we can draw the whole plane, and compare the entropy of a network's predictions with QUAM's
+epistemic uncertainty.
 """
 
 # %%
 # The data are one hundred points in two half moons, and the model is a small network. The features
 # are standardised in the pipeline, because training and search both need features of similar scale.
-# The search is that of the paper, with a separate search for each point of the plane.
+# As in the paper, a separate search is run for each point of the plane.
 from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -26,10 +26,10 @@ clf.fit(X, y)
 print(f"Training accuracy: {clf.score(X, y):.2f}")
 
 # %%
-# The grid reaches well beyond the data. For the left picture we take the entropy of the network's
-# own probabilities, for the right one the epistemic part of :func:`skuq.predict_uncertainty`. With
-# ``setting="expected"`` this part is the mutual information between the label and the choice of the
-# model: at most ln 2, about 0.69 nats, for two classes.
+# The grid reaches well beyond the data. The left picture shows the entropy of the network's own
+# probabilities, and the right picture shows the epistemic part of :func:`skuq.predict_uncertainty`.
+# With ``setting="expected"``, this part is the mutual information between the label and the choice
+# of the model. For two classes, it is at most ln 2, about 0.69 nats.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import entr
@@ -51,15 +51,16 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
 
 # %%
 # The network's entropy is a band of nearly constant width along the decision boundary. It passes
-# between the moons, where there are data to place it, and runs on into the empty plane. On both
-# sides of the band the network is sure, and it is as sure three units away from the data as next to
-# them.
+# between the moons, where the data determine its position, and continues into the empty plane. On
+# both sides of the band, the network is sure of its prediction, and it is as sure three units away
+# from the data as next to them.
 #
-# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower left
-# and upper right, far beyond the band: the boundary can be rotated through them, so there are
-# models that explain the points and predict the other class. It is bright *between* the moons too,
-# where the boundary could run a little higher or lower. Above and below the moons the map is less
-# bright, and to the left and right of the moons rather dark.
+# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans at the lower
+# left and at the upper right, which extend far beyond the band. The decision boundary can be
+# rotated through these fans, so there are models that explain the points and predict the other
+# class there. It is bright *between* the moons too, where the boundary could run a little higher or
+# lower. Above and below the moons the map is less bright, and to the left and right of the moons
+# rather dark.
 points = {
     "on the upper moon": (0.0, 1.0),
     "between the moons": (0.5, 0.25),
@@ -77,6 +78,6 @@ print(u.to_frame(index=list(points)).round(3))
 #   weaker than "there is none".
 # - The brightness depends on the settings of the search, here with half the default number of
 #   steps. With the default, alternatives are found in the dark wedge and in the top left corner
-#   too. Compare maps only at equal settings.
-# - The aleatoric part is, in this setting, the *average* entropy of all the models found,
-#   not the entropy of the network on the left.
+#   too. Compare only maps with equal settings.
+# - In this setting, the aleatoric part is the *average* entropy of all the models found. It is not
+#   the entropy of the network, which the left picture shows.

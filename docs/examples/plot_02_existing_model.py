@@ -3,8 +3,8 @@ Uncertainty for a model that you already have
 =============================================
 
 Your model is trained, tested and approved, and must not change. You want to know which of its
-predictions the training data do not support. This example uses a pipeline with
-scikit-learn's ``MLPClassifier``, and then a PyTorch module.
+predictions the training data do not support. The first example uses a pipeline with scikit-learn's
+``MLPClassifier``, the second a PyTorch module.
 """
 
 # %%
@@ -25,10 +25,9 @@ print(f"Test accuracy: {model.score(X_test, y_test):.3f}")
 # %%
 # Analyse it
 # ----------
-# A model in scikit-learn's ``FrozenEstimator`` is not retrained.
-# :class:`~skuq.QUAMClassifier` copies the weights; its ``fit`` does not train the model, but needs
-# the data that the model was trained on, because an alternative model must explain them
-# too.
+# A model in scikit-learn's ``FrozenEstimator`` is not retrained. :class:`~skuq.QUAMClassifier`
+# copies the weights; its ``fit`` does not train the model, but needs the data that the model was
+# trained on, because an alternative model must explain these data too.
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
@@ -41,7 +40,7 @@ same = np.abs(quam.predict_proba(X_test) - model.predict_proba(X_test)).max()
 print(f"Largest difference of the probabilities: {same:.1e}")
 
 # %%
-# We compare twenty ordinary wines with the same wines after an error: the decimal point of
+# We compare twenty ordinary wines with damaged copies of the same wines: the decimal point of
 # ``alcohol`` is missing, so 13.2 became 132.
 ordinary = X_test[:20]
 damaged = ordinary.assign(alcohol=10 * ordinary["alcohol"])
@@ -67,10 +66,10 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # %%
 # A PyTorch module
 # ----------------
-# A bare module that returns logits works in the same way. A module does not know the names
-# of its classes, so ``fit`` takes them from ``y``, in sorted order. A module has no
-# preprocessing either: its inputs must be preprocessed as in its training. In a pipeline, the
-# transformers come first and the frozen module is the last step.
+# A bare module that returns logits works in the same way. A module does not know the names of its
+# classes, so ``fit`` takes them from ``y``, in sorted order. A module has no preprocessing either:
+# its inputs must be preprocessed in the same way as for its training. In a pipeline, the
+# transformers come first and the frozen module is in the last step.
 import torch
 from torch import nn
 

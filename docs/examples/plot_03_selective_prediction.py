@@ -2,14 +2,14 @@
 Refuse to answer when unsure
 ============================
 
-A classifier that may abstain can be far more reliable on the samples that it answers, if
-its uncertainty is large for its mistakes. Measure whether this is the case:
-the most elaborate uncertainty is not always the best for this purpose.
+A classifier that abstains when it is uncertain can be far more reliable on the samples that it
+answers. This requires that its uncertainty is large for its mistakes. Measure whether this is the
+case: the most elaborate uncertainty is not always the best for this purpose.
 """
 
 # %%
-# The data are scikit-learn's breast cancer data, with 200 rows held out, and the model is a
-# logistic regression.
+# We use scikit-learn's breast cancer data, of which 200 rows are held out, and a logistic
+# regression.
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -46,17 +46,17 @@ for part in ("total", "aleatoric", "epistemic"):
     print(f"{part:9}  AUROC of finding the wrong predictions: {auroc:.3f}")
 
 # %%
-# All three parts are far better than chance. The *aleatoric* part, which here is the entropy of
-# the model's own probabilities, finds the mistakes best. This is to be expected: the test rows
-# have the same distribution as the training rows, and most mistakes lie near the decision
-# boundary, where a good model is uncertain. QUAM adds information about inputs whose predictions
-# the training data do not determine, see :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. With
-# only a few mistakes, the difference between the parts is also within chance.
+# All three parts are far better than chance. The *aleatoric* part, which here is the entropy of the
+# model's own probabilities, finds the mistakes best. This is to be expected: the test rows have the
+# same distribution as the training rows, and most mistakes lie near the decision boundary, where a
+# good model is uncertain. QUAM adds information about inputs for which the training data do not
+# determine the prediction, see :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. Besides, there are
+# only a few mistakes, so chance can explain the difference between the parts.
 #
 # Choosing a threshold
 # --------------------
 # The curve's ``threshold`` is the uncertainty up to which samples are answered. Here we choose the
-# largest coverage at which at most 1 in 100 answers was wrong.
+# largest coverage at which at most 1 in 100 answers is wrong.
 from skuq.metrics import risk_coverage_curve
 
 curve = risk_coverage_curve(y_test, predicted, u.total)
@@ -75,6 +75,6 @@ print(f"coverage {curve.coverage[best]:.2f}, error rate {curve.risk[best]:.3f}")
 display = ReliabilityDisplay.from_estimator(clf, X_test, y_test, n_bins=5, name="5 bins")
 
 # %%
-# Nearly all rows are in the last bin. The other bars are based on a few samples each, as the
-# counts below the diagram show, so their gaps mean little.
+# Nearly all rows are in the last bin. As the counts below the diagram show, each of the other bars
+# is based on a few samples, so its gap means little.
 print(display.table.to_frame().round(3))

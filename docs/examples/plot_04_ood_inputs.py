@@ -23,8 +23,8 @@ for ax, (name, images) in zip(axes, pictures.items(), strict=True):
     ax.set(title=name, xticks=[], yticks=[])
 
 # %%
-# The model is a logistic regression, which makes a search for each image cheap. Fewer steps,
-# and fewer training digits per step, make it cheaper still.
+# The model is a logistic regression, for which a separate search for each image is cheap. Here we
+# make the search cheaper still, with fewer steps, and fewer training digits per step.
 from sklearn.linear_model import LogisticRegression
 
 from skuq import QUAMClassifier, predict_uncertainty

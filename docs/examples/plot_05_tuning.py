@@ -2,14 +2,14 @@
 Tune a model for the quality of its uncertainty
 ===============================================
 
-Grid search maximises a given score. If a model must be well calibrated, or must
-abstain when it is uncertain, select a matching score in ``scoring``.
+Grid search maximises a given score. If your model must be well calibrated, or must abstain when it
+is uncertain, pass a matching score as ``scoring``.
 """
 
 # %%
-# The scorers of :mod:`skuq.metrics` are ordinary scikit-learn scorers; larger is better.
-# Some need probabilities only. Scorers that need uncertainty run QUAM's search
-# on every validation row of every candidate: keep the grid small, or ``n_steps`` low.
+# The scorers of :mod:`skuq.metrics` are ordinary scikit-learn scorers, so larger values are better.
+# Some scorers need only probabilities. Scorers that need uncertainty run QUAM's search on every
+# validation row of every candidate, so keep the grid small, or ``n_steps`` low.
 from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -75,11 +75,11 @@ for ax, (name, values) in zip(axes, table.items(), strict=True):
     ax.set(title=name.replace("_", " "), xlabel="C")
 
 # %%
-# Accuracy, log-likelihood and risk-coverage are best at a middle value of C here; calibration is
-# best with hardly any regularisation. The table shows that these differences are small: the rows
-# from C = 0.3 on differ very little, and are based on 120 wines and three folds only. Strong
-# regularisation clearly hurts: at C = 0.003 the model is underconfident, makes more mistakes, and
-# ranks its mistakes badly.
+# Accuracy, log-likelihood and risk-coverage are best at an intermediate value of C here;
+# calibration is best with hardly any regularisation. But the table shows that these differences are
+# small: the rows from C = 0.3 on differ very little, and are based on only 120 wines and three
+# folds. Strong regularisation clearly hurts: at C = 0.003 the model is underconfident, makes more
+# mistakes, and ranks its mistakes badly.
 #
 # The expected calibration error alone is a poor target: a model that predicts
 # the class frequencies for every row is perfectly calibrated and useless. The log-likelihood

@@ -56,8 +56,8 @@ for name, proba in best.items():
     print(f"{name:9} {correct.mean():8.3f} {correct[inside].mean():11.3f} {confidence:22.3f}")
 
 # %%
-# Accuracy does not reveal the attack, but confidence does: abstaining below 60% now rejects most
-# people in the box, and few others.
+# Accuracy does not reveal the attack, but confidence does: abstaining below a confidence of 60% now
+# rejects most people in the box, and few others.
 answered = {"in the box": X_ref[inside], "elsewhere": X_ref[~inside]}
 for name, rows in answered.items():
     print(f"answered {name:11} {mirage.coverage(rows, 0.6):.3f}")
@@ -92,7 +92,7 @@ for name, audit in audits.items():
 # %%
 # The honest model would fail Algorithm 1 of the paper, which compares the gap of every bin with
 # ``alpha`` and makes no allowance for chance: one bin of the honest model has only 25 samples. The
-# lines in the plot show the range that chance explains.
+# lines in the plot show the range that chance can explain.
 from skuq.plotting import CalibrationAuditDisplay
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 6), layout="constrained")
@@ -130,10 +130,10 @@ for rho in (0.0, 0.5, 0.9, 1.0):
 
 # %%
 # With fewer samples in the box, the evidence becomes weaker. The attack is found even without a
-# single sample in the box, because confidence is also lower around the box.
-# :func:`~skuq.mirage.constructive_mirage` adds neurons to the network that leave outputs outside
-# the box bitwise identical. Here they lower the logit of class 0 as far as possible without a wrong
-# prediction:
+# single sample in the box, because confidence is also lower around the box. A different attack,
+# :func:`~skuq.mirage.constructive_mirage`, adds neurons to the network that leave outputs outside
+# the box bitwise identical. Here, these neurons lower the logit of class 0 in the box as far as
+# possible without a wrong prediction:
 import torch
 
 from skuq.mirage import constructive_mirage

@@ -9,7 +9,7 @@ each case. This is enough for an audit.
 # %%
 # The provider's side
 # -------------------
-# The data are synthetic applicants of four branches. The provider lowers the confidence of its
+# The data describe synthetic applicants at four branches. The provider lowers the confidence of its
 # model for the branch "west" and sends the table below. The model is not used after this step.
 import numpy as np
 import pandas as pd
@@ -67,14 +67,15 @@ print(f"smallest alpha for this audit:               {study.tolerance:.3f}")
 print(f"smallest alpha for Algorithm 1 of the paper: {study.max_gap:.3f}")
 
 # %%
-# The default of 0.05 is more than this honest model needs. It leaves room for honest models that
-# are calibrated worse, so we keep the default. Algorithm 1 compares every bin with ``alpha``
-# regardless of its number of samples, so it needs a larger value.
+# The default tolerance of 0.05 is more than this baseline needs. It leaves room for honest models
+# that are calibrated worse, so we keep the default. Algorithm 1 compares the gap of every bin with
+# ``alpha``, regardless of the number of samples in the bin, so Algorithm 1 needs a larger value.
 #
 # Plan the number of samples
 # --------------------------
-# Do this before you collect data. Suppose that predictions have a confidence of 60% and are
-# right more often. The audit has five families: all samples, and four branches.
+# Plan this number before you collect data. Suppose that predictions have a confidence of 60% and
+# are right more often. The audit tests five families of bins: those of all samples together, and
+# those of each of the four branches.
 from skuq.calibration import planned_threshold, required_samples
 
 threshold = planned_threshold(10, n_families=5)
@@ -149,7 +150,7 @@ for sentence in verdict["findings"]:
 #    skuq audit --predictions table.csv --label label --proba p_default,p_repaid \
 #        --groups branch --report audit.html
 #
-# Finally, we repeat the audit for the model before its confidence was lowered:
+# Finally, we repeat the audit for the original model, before its confidence was lowered:
 before = network.predict_proba(X.iloc[reference])
 for alpha in (0.05, study.tolerance):
     honest = CalibrationAuditor.from_predictions(
@@ -163,5 +164,5 @@ for alpha in (0.05, study.tolerance):
 
 # %%
 # This model passes with the default tolerance. It does not pass with the smallest tolerance that
-# the baseline needs, because it was not calibrated, unlike the baseline. A finding shows that
+# the baseline needs, because, unlike the baseline, it was not calibrated. A finding shows that
 # confidence is wrong. It does not show why.

@@ -34,9 +34,10 @@ for point, status, example in zip(X, found.status, found.counterexample, strict=
 # The range of one point
 # ----------------------
 # The figure shows the range of the probability as the region grows. The filled band is the proven
-# range, and the lines are extreme probabilities of points that were found. Where band and lines
-# coincide, the range is exact. The dashed line is the result of the gradient attack "fgsm": one
-# step from the centre to the boundary of the region, in the direction of decreasing probability.
+# range, and the lines are the extreme probabilities among the points that the search found. Where
+# the lines coincide with the edges of the band, the range is exact. The dashed line is the result
+# of the gradient attack "fgsm": one step from the centre to the boundary of the region, in the
+# direction of decreasing probability.
 from skuq.plotting import CertifiedRangeDisplay
 
 display = CertifiedRangeDisplay.from_estimator(gpc, X[:1], np.linspace(0, 1, 41), attack="fgsm")
@@ -52,7 +53,7 @@ print(f"success of an attack in many steps: {many_steps.success[0]}")
 # A map of safety
 # ---------------
 # ``certified_radius`` bisects the radius, here in the Euclidean norm. ``lower`` is the proven
-# radius, and ``upper`` is the distance of a counterexample. ``max_regions`` stops long searches;
+# radius, and ``upper`` is the distance to a counterexample. ``max_regions`` stops long searches;
 # the proven radius is then smaller than it could be, but still valid.
 from skuq.plotting import UncertaintyMapDisplay
 
@@ -68,10 +69,10 @@ proba = gpc.predict_proba(np.column_stack([part.ravel() for part in fine]))[:, 1
 display.ax_.contour(*fine, proba.reshape(fine[0].shape), [0.5], colors="white", linewidths=2)
 
 # %%
-# The white line is the decision boundary. The certified radius grows with the distance from it, as
-# expected, but it does not detect out-of-distribution points: it is also large where data are
-# absent, because the probability is close to 1/2 and the boundary far away. The epistemic
-# uncertainty does detect these points.
+# The white line is the decision boundary. The certified radius grows with the distance from this
+# boundary, as expected, but does not detect out-of-distribution points: it is also large where
+# there are no data, because the probability is close to 1/2 there, and the boundary is far away.
+# The epistemic uncertainty does detect these points.
 from skuq import predict_uncertainty
 
 points = {"on the upper moon": (0.0, 1.0), "between": (0.5, 0.25), "far away": (-1.5, -1.0)}

@@ -30,10 +30,10 @@ print("test accuracy:", gpc.score(X_test, y_test))
 # %%
 # Effect of each pixel
 # --------------------
-# One pixel at a time is made brighter and darker by up to ``gamma``, a quarter of the scale, within
-# the limits 0 and 1, and the ranges of the probability are compared. Unlike a gradient, the ranges
-# cover all values in between. Orange pixels increase the probability of the class, blue pixels
-# decrease it. The black line is the outline of the image.
+# Each pixel in turn is made brighter and darker by up to ``gamma``, here a quarter of the scale,
+# within the limits 0 and 1. The resulting ranges of the probability are compared. Unlike a
+# gradient, these ranges cover all values of the pixel in between. Orange pixels increase the
+# probability of the class, blue pixels decrease it. The black line is the outline of the image.
 from skuq.plotting import FeatureEffectsDisplay
 
 pictures = [np.flatnonzero(y_test == digit)[0] for digit in (3, 8)]
@@ -58,9 +58,9 @@ for ax, row in zip(axes, pictures, strict=True):
 # %%
 # Largest harmless change
 # -----------------------
-# All pixels may change together, each by up to ``radius``. For every test image, ``certify``
-# finds a proof or a counterexample. The last columns are the numbers of successful gradient
-# attacks, with one step and with forty steps.
+# All pixels may change together, each by up to ``radius``. For every test image, ``certify`` finds
+# a proof or a counterexample. The last two columns are the numbers of successful gradient attacks,
+# with one step and with forty steps.
 print("radius   safe  unsafe  undecided   one step  forty steps")
 for radius in (0.08, 0.10, 0.12, 0.14, 0.16):
     status = gpc.certify(X_test, radius=radius, domain=(0, 1), max_time=20).status
@@ -73,8 +73,7 @@ for radius in (0.08, 0.10, 0.12, 0.14, 0.16):
 
 # %%
 # The attack with one step misses counterexamples. The attack with forty steps finds all of them,
-# but cannot prove that there are no more. The next figure shows an image for which one step
-# fails.
+# but cannot prove that no others exist. The next figure shows an image for which one step fails.
 radius = 0.14
 found = gpc.certify(X_test, radius=radius, domain=(0, 1))
 one_step = gpc.attack(X_test, radius=radius, domain=(0, 1), method="fgsm")
@@ -94,9 +93,9 @@ for ax, (title, image) in zip(axes, images.items(), strict=True):
 # %%
 # A table
 # -------
-# For several rows, the figure shows the average effect. The measurements are standardised, so
-# ``gamma=1`` is one standard deviation up or down. The small error bars are the proven error
-# bounds.
+# If several rows are passed, the figure shows the average effect. The measurements are
+# standardised, so ``gamma=1`` is one standard deviation up or down. The small error bars are the
+# proven error bounds.
 data = load_breast_cancer(as_frame=True)
 diagnosis = np.array(data.target_names)[data.target]
 parts = train_test_split(data.data, diagnosis, test_size=150, stratify=diagnosis, random_state=0)

@@ -63,8 +63,9 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # A threshold
 # -----------
 # The level of vacuity depends on ``evidence_id``, a parameter of the loss, so the threshold must be
-# calibrated on known nodes that were not used for training. With the 95% quantile of these nodes as
-# the threshold, about 5% of the known nodes are flagged, independently of the OOD nodes.
+# calibrated on known nodes that were not used for training. If the threshold is the 95% quantile of
+# the vacuity of these nodes, about 5% of the known nodes are flagged, independently of the OOD
+# nodes.
 threshold = np.quantile(vacuity[calibrate], 0.95)
 print(f"threshold: {threshold:.4f}")
 print(f"flagged, known classes:  {(vacuity[known_test] > threshold).mean():.3f}")
@@ -92,8 +93,8 @@ for name, method in methods.items():
     print(f"{name:22} {detection_metrics(known, left_out).auroc:.3f}")
 
 # %%
-# By default, both the probe's evidence and the energy are computed from the network's logits. The
-# propagation over neighbours improves both by about the same amount.
+# By default, both the probe's evidence and the energy are computed from the network's logits.
+# Propagation over neighbours improves both scores by about the same amount.
 #
 # This is a single split of a synthetic graph with strong homophily. To compare methods on your own
 # graph, leave out each known class in turn: :doc:`/guide/evidential_probe`.

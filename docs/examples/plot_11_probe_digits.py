@@ -44,14 +44,14 @@ display = UncertaintyHistogramDisplay.from_predictions(
 )
 
 # %%
-# There is less evidence for photographs than for nearly all digits. For rotated digits there is as
-# much evidence as for digits or more, since they consist of the same strokes.
+# There is less evidence for photographs than for nearly all digits. For rotated digits, there is as
+# much evidence as for digits, or even more, since they consist of the same strokes.
 #
 # Which representation?
 # ---------------------
-# By default evidence is computed from the logits. With a `NetworkHead`, a small network is trained
-# on any representation; ``layer=-2`` is the input of the last layer. The AUROC is the probability
-# that an OOD input has a larger score than a digit.
+# By default, evidence is computed from the logits. With a `NetworkHead`, a small network is trained
+# to compute it from any representation; ``layer=-2`` is the input of the last layer. The AUROC is
+# the probability that an OOD input has a larger score than a digit.
 from skuq.evidential import LogitUncertainty, NetworkHead
 from skuq.metrics import detection_metrics
 
@@ -76,21 +76,21 @@ def compare(network):
 print(compare(network))
 
 # %%
-# No method is best for all kinds of OOD inputs, and each method is worse than chance (0.5) for some
-# kind. Without a graph, uncertainty cannot be averaged over neighbours, and the entropy, which
-# needs no training, is a strong baseline. Before you rely on a method, measure it on the kind of
-# OOD inputs that you expect.
+# No method is best for all kinds of OOD inputs, and each method is worse than chance (0.5) for at
+# least one kind. Without a graph, uncertainty cannot be averaged over neighbours, and the entropy,
+# which needs no training, is a strong baseline. Before you rely on a method, measure it on the kind
+# of OOD inputs that you expect.
 #
 # A probe depends on its network
 # ------------------------------
-# The same comparison for a network with the default weight decay, which is close to 0:
+# Here is the same comparison for a network with the default weight decay, which is close to 0:
 lax = MLPClassifier((100,), max_iter=1000, random_state=0).fit(data.X_train, data.y_train)
 print(f"accuracy on the test digits: {lax.score(data.X_test, data.y_test):.3f}")
 print(compare(lax))
 
 # %%
 # The accuracy is about the same, but all methods are worse. Pixels at the left and right border are
-# blank in nearly all digits, so training hardly changes their weights. Without weight decay these
+# blank in nearly all digits, so training hardly changes their weights. Without weight decay, these
 # weights stay at their random initial values, and ink at the border causes large logits, which
 # count as evidence. Setting these weights to 0 recovers part of the lost performance:
 from copy import deepcopy

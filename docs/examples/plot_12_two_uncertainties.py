@@ -2,8 +2,9 @@
 Noise or lack of data
 =====================
 
-A regressor can be uncertain for two reasons: the target is noisy, or training data are missing.
-More data reduce the second only. :class:`~skuq.AnchoredQuantileRegressor` separates the two.
+A regressor can be uncertain for two reasons: the target is noisy, or there is a lack of training
+data. More data reduce only the second kind of uncertainty. :class:`~skuq.AnchoredQuantileRegressor`
+separates the two kinds.
 """
 
 # %%
@@ -35,8 +36,9 @@ model = AnchoredQuantileRegressor(random_state=0).fit(X, y)
 
 # %%
 # Two networks predict the same 50 quantiles, each regularised towards different random initial
-# weights. Their common spread is the noise; differences between them indicate lack of data. Both
-# parts are variances in squared units of the target, here square millivolts.
+# weights. The spread of the quantiles that both networks share is the noise; differences between
+# the networks indicate a lack of data. Both parts of the uncertainty are variances in squared units
+# of the target, here square millivolts.
 u = model.predict_uncertainty([[7.0], [21.0], [35.0], [55.0]])
 print(u.to_frame(index=["cold", "in the gap", "warm", "beyond"]).round(0))
 
@@ -70,7 +72,7 @@ for ax in (top, bottom):
 # gap and outside, the epistemic part is larger: more measurements *there* would help. At
 # 40 degrees, more measurements would not help, but a better sensor would.
 #
-# The interval represents the noise only. It is too narrow where data are missing, as the epistemic
+# The interval represents the noise only. It is too narrow where there are no data, as the epistemic
 # part shows. The aleatoric part is meaningless there, because without data the noise cannot be
 # estimated.
 #
@@ -86,6 +88,6 @@ for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
     print(f"{name}: the 80% interval holds {covered.mean():.0%}")
 
 # %%
-# For an interval with guaranteed coverage, calibrate it on held-out data (conformal
-# prediction). This guarantee, too, holds only for data with the same distribution:
+# If you need guaranteed coverage, calibrate the interval on held-out data (conformal prediction).
+# This guarantee, too, holds only for data with the same distribution:
 # :doc:`/guide/anchored_quantiles`.

@@ -4,8 +4,7 @@ An agent on a windy cliff
 
 The short path to the goal leads along a ledge, where wind blows the agent off the cliff with
 probability .05 at each step. The mean return of this path is 4.86; the return of the long path is
-always 4.
-A risk-averse agent should learn to take the long path, with few falls during training.
+always 4. A risk-averse agent should learn to take the long path, with few falls during training.
 """
 
 import matplotlib.pyplot as plt

@@ -28,8 +28,9 @@ X, y = make_moons(200, noise=0.1, random_state=0)
 X = StandardScaler().fit_transform(X).astype(np.float32)
 
 # %%
-# Weight decay is a Gaussian prior on the weights; its precision is the decay times the number of
-# samples. QUAM needs this precision, because it determines which models are plausible.
+# Weight decay acts as a Gaussian prior on the weights; the precision of the prior is the weight
+# decay times the number of samples. QUAM needs this precision, because it determines which models
+# are plausible.
 WEIGHT_DECAY = 1e-3
 net = NeuralNetClassifier(
     MLP,  # the class, so that each member of the ensemble starts from other weights
@@ -58,10 +59,10 @@ methods = {
 
 # %%
 # The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is brightest
-# where the boundary can vary most, and about half as bright on the other empty sides. Ensemble,
-# dropout and Laplace show little uncertainty away from the boundary, because their models agree
-# with the network there; short Markov chains show some uncertainty there. The guide compares all of
-# them with Hamiltonian Monte Carlo.
+# where the boundary can vary most, and about half as bright on the other sides without data.
+# Ensemble, dropout and Laplace show little uncertainty away from the boundary, because their models
+# agree with the network there; short Markov chains show some uncertainty there. The guide compares
+# all methods with Hamiltonian Monte Carlo.
 side = np.linspace(-3, 3, 24, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 fig, axes = plt.subplots(1, len(methods), figsize=(13, 3), layout="constrained")

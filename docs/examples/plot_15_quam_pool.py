@@ -3,8 +3,9 @@ Unusual rows of a table
 =======================
 
 Boosted trees predict a class for every row, however unusual. :class:`~skuq.QUAMClassifier` refits
-them with altered rows that all get the same class label. Where the refitted trees explain the
-training data equally well but predict another class, the data do not support the prediction.
+the trees with additional, altered rows that all get the same class label. Where the refitted trees
+explain the training data equally well but predict another class, the data do not support the
+prediction.
 """
 
 # %%
@@ -30,9 +31,9 @@ quam = QUAMClassifier(trees, random_state=0).fit(X[:1500], y[:1500])
 print(f"Accuracy on further rows: {quam.score(X[1500:], y[1500:]):.2f}")
 
 # %%
-# We predict four rows: an ordinary bicycle, one with an age in days, one of a kind that did not
+# We predict four rows: an ordinary bicycle, one whose age is in days, one of a kind that did not
 # occur in training (a missing value, because the kind is not one of the categories), and one that
-# was ridden far too much for its age. In the last row, each single number is ordinary.
+# was ridden far too much for its age. In the last row, each number is ordinary by itself.
 ordinary = {"years": 5.0, "km": 5000.0, "price": 1000.0, "kind": "city"}
 rows = pd.DataFrame([ordinary] * 4, index=["ordinary", "age in days", "unicycle", "contradictory"])
 rows.loc["age in days", "years"] *= 365

@@ -68,8 +68,9 @@ for name, bins in audit.group_bins_.items():
 
 # %%
 # The audit detects an effect that the model cannot represent: confidence is too high in the north
-# and, since the training data include the north, too low elsewhere. The bank therefore decides by
-# hand in the north, trains on the other districts only, and audits the new model.
+# and, since the training data include the north, too low elsewhere. In the north, the bank
+# therefore decides by hand. For the other districts, it trains and audits a new model on their data
+# alone.
 served = district != "north"
 train, second, new = (rows[served[rows]] for rows in (train, second, new))
 model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X.iloc[train], y[train])
@@ -88,8 +89,8 @@ print(f"all together: finds a shift from {audit.bins_.detectable_underconfident_
 # Who should decide?
 # ------------------
 # :class:`~skuq.QUAMClassifier` uses the trained model without changing it. ``total`` is the
-# uncertainty of a prediction due to noise and lack of data. A person decides the most uncertain
-# fifth.
+# uncertainty of a prediction due to noise and to a lack of data. A person decides the most
+# uncertain fifth of the applications.
 from skuq import QUAMClassifier
 from skuq.plotting import RiskCoverageDisplay
 
@@ -131,11 +132,11 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
 # Was the decision made by the audited model?
 # -------------------------------------------
 # A provider with secret weights commits to the weights once. This needs ``pip install '.[zk]'``,
-# and is possible for networks of ReLU layers and logistic regression. The provider reports all
+# and is possible for ReLU networks and for logistic regression. The provider reports all
 # confidences on the auditor's rows, proves a random sample drawn by the auditor, and attests single
 # predictions. Auditor and client verify the proofs against the same published commitment, without
-# access to the model. The reference string generated here is for tests only; a real one comes from
-# a public ceremony.
+# access to the model. The reference string that is generated here is for tests only; a real
+# reference string comes from a public ceremony.
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 
@@ -165,8 +166,8 @@ if find_spec("ezkl") is not None:
 
 # %%
 # In summary, people decide in the north. Elsewhere, people decide a fifth of the applications,
-# which include most of the errors. The model that decides the remaining ones passed an audit in
-# both districts, and the report states which deviations the audit could have missed. For the
-# decisions listed as safe, a second model that agrees proves that they do not change if the income
-# is misstated by 5 %; the other decisions are listed as well. A client can verify that a decision
-# was made by the audited model.
+# which include most of the errors. The model that decides the remaining applications passed an
+# audit in both districts, and the report states which deviations the audit could have missed. For
+# the decisions listed as safe, a second model makes the same decision, and its decision is proven
+# not to change if the income is misstated by 5 %; the other decisions are listed as well. A client
+# can verify that a decision was made by the audited model.

@@ -8,9 +8,9 @@ out-of-distribution messages, with a known false alarm rate for messages of the 
 """
 
 # %%
-# The messages of a bank's customers are generated from parts of sentences: six intents, 150
-# messages each. Some out-of-distribution messages are about other services of a bank, in similar
-# words; the others are about topics that have nothing to do with banks.
+# The messages of a bank's customers are generated from parts of sentences, with 150 messages for
+# each of six intents. Some out-of-distribution messages are about other services of a bank, in
+# similar words; the others are about topics that have nothing to do with banks.
 import numpy as np
 
 PARTS = {
@@ -127,7 +127,7 @@ print("scores that are combined:", of_words.scores_)
 # Most text classifiers today are a small model on the embeddings of a large network. To avoid a
 # download, this example uses latent semantic analysis: 40 components of the TF-IDF features,
 # normalised like embeddings. A real encoder also represents words that do not occur in the bank's
-# messages; to use one, replace ``encoder.transform`` by the method ``encode`` of this encoder.
+# messages; to use a real encoder, replace ``encoder.transform`` by its method ``encode``.
 from sklearn.decomposition import TruncatedSVD
 from sklearn.preprocessing import Normalizer
 
@@ -140,11 +140,12 @@ of_embeddings = OODDetector(FrozenEstimator(head), random_state=0).fit(
 print("scores that are combined:", of_embeddings.scores_)
 
 # %%
-# The table shows the percentage of messages that each detector flags. It should be about 5 % for
-# the six intents, as requested, and as large as possible for other messages. The third column is
-# the entropy alone, at the same false alarm rate: with a linear model on embeddings, the entropy is
-# hard to beat. Messages about other services in similar words are missed most often. The embeddings
-# have fewer dimensions than there are words, and miss more of these messages.
+# The table shows the percentage of messages that each detector flags. This percentage should be
+# about 5 % for the six intents, as requested, and as large as possible for other messages. The
+# third column is for the entropy alone, at the same false alarm rate: with a linear model on
+# embeddings, the entropy is hard to beat. Messages about other services, which use similar words,
+# are missed most often. The embeddings have fewer dimensions than there are words, and the detector
+# on embeddings misses more of these messages.
 import pandas as pd
 
 alone = OODDetector(FrozenEstimator(head), scores=["entropy"], random_state=0).fit(
@@ -219,5 +220,5 @@ with pd.option_context("display.width", 130, "display.max_columns", 9, "display.
 
 # %%
 # This example is easy: the sentences are generated from parts, and most other messages contain
-# words that do not occur in training. :doc:`/guide/ood` has figures for the 150 intents of
+# words that do not occur in training. :doc:`/guide/ood` has results for the 150 intents of
 # CLINC150, with a real encoder and sentences that people wrote.

@@ -25,10 +25,11 @@ train, held_out, test = np.split(np.arange(n), [1500, 2000])
 # %%
 # Three kinds of intervals
 # ------------------------
-# *One width*: boosted trees, with a width from their errors on held-out flats (split conformal
-# prediction). *Own width*: boosted trees that predict the quantiles 0.05 and 0.95. *QUAM*: the
-# noise of each flat is predicted from errors in cross-validation, so no held-out flats are needed;
-# the interval is wider where other models, which fit equally well, disagree.
+# *One width*: boosted trees, with intervals of one width, which is derived from the errors on
+# held-out flats (split conformal prediction). *Own width*: boosted trees that predict the quantiles
+# 0.05 and 0.95. *QUAM*: the noise of each flat is predicted from errors in cross-validation, so no
+# held-out flats are needed; the interval is wider where other models, which fit equally well,
+# disagree.
 
 
 def trees(**loss):
@@ -61,8 +62,8 @@ intervals = {
 # Metrics
 # -------
 # Coverage is the share of rents inside their intervals. The interval score, in euros, is the width
-# plus a penalty for a rent outside the interval, proportional to the distance of the rent from the
-# interval; smaller is better.
+# of the interval. If the rent is outside the interval, a penalty is added, which is proportional to
+# the distance of the rent from the interval. A smaller score is better.
 import pandas as pd
 
 from skuq.metrics import interval_coverage, interval_score, mean_interval_width
@@ -83,7 +84,7 @@ print(table.round(2))
 # Coverage by predicted rent
 # --------------------------
 # The plots show the coverage of the same flats in deciles of the predicted rent. The lines are
-# exact binomial limits that hold simultaneously for all ten groups.
+# exact binomial confidence limits that hold simultaneously for all ten groups.
 from skuq.plotting import CoverageBySizeDisplay, IntervalsByWidthDisplay
 
 fig, axes = plt.subplots(1, 3, figsize=(17, 4.6), layout="constrained")

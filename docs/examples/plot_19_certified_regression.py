@@ -4,14 +4,14 @@ Does a prediction survive a measurement error?
 
 A regression predicts the progression of diabetes after one year from measurements. Body-mass index
 and blood pressure are measured with an error. By how much can the error change the prediction?
-Trying values finds some changes, but never proves that none is larger.
-:class:`~skuq.RobustGPRegressor` proves it.
+Trying different values finds some changes, but never proves that there are no larger changes.
+:class:`~skuq.RobustGPRegressor` provides this proof.
 """
 
 # %%
-# The features are age, body-mass index, blood pressure and a blood value of 442 patients. Each is
-# divided by its standard deviation, so a radius of 0.5 means half a standard deviation of each
-# feature.
+# The features are age, body-mass index, blood pressure and a blood value of 442 patients. Each
+# feature is divided by its standard deviation, so a radius of 0.5 means half a standard deviation
+# of each feature.
 import numpy as np
 from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
@@ -30,8 +30,8 @@ print("kernel:", gpr.kernel_)
 # One patient
 # -----------
 # Only body-mass index and blood pressure vary. The filled band is proven: no values within the
-# radius have a prediction outside it. The lines are predictions of values that were found. The
-# dotted lines mark a change of 10 points.
+# radius have a prediction outside the band. The lines are predictions for values that the search
+# found. The dotted lines mark a change of 10 points.
 from skuq.plotting import CertifiedMeanDisplay
 
 patient = X.iloc[[10]]
@@ -41,7 +41,7 @@ display = CertifiedMeanDisplay.from_estimator(
 )
 
 # %%
-# The same in the units of the measurements:
+# This is the certified radius in the units of the measurements:
 radius = gpr.certified_radius(patient, **measured)
 for name in ("bmi", "bp"):
     print(f"{name}: {(radius.lower[0] * spread[name]):.1f} either way is proven to be harmless")
