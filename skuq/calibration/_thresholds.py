@@ -87,7 +87,7 @@ def choose_alpha(
     n_repeats: int = 200,
     random_state: Any = None,
 ) -> AlphaStudy:
-    """Measure the thresholds that an honest model needs, in a baseline study (Appendix D.3).
+    """Measure thresholds that an honest model passes, as in the baseline study of Appendix D.3.
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is
     known to be honest and was calibrated (`temperature_scaled`). For each set, the smallest
@@ -212,7 +212,7 @@ def _region_draws(
     n_repeats: int,
     random: np.random.RandomState,
 ) -> list[tuple[Conditions, TopLabelPredictions]]:
-    """Draw reference sets of at most the searched size, with the conditions of their samples."""
+    """Draw reference sets, no larger than a search uses, with the conditions of their samples."""
     conditions = checked_conditions(X, len(predictions.confidence))
     size = n_searched(size, math.prod(np.shape(X)[1:]))
     draws = []

@@ -82,8 +82,8 @@ class _Needed(click.Option):
     cls=_Needed,
     multiple=True,
     required=True,
-    help="CSV or Parquet file, one prediction per row; may be repeated, or a pattern such as "
-    "'part-*.parquet'.",
+    help="CSV or Parquet file with one prediction per row, or a pattern such as "
+    "'part-*.parquet'; may be repeated.",
 )
 @click.option("--label", cls=_Needed, required=True, help="Column with the true label.")
 @click.option(

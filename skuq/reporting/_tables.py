@@ -327,7 +327,7 @@ class _Score(NamedTuple):
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
-    """Comparison of scores at detecting wrong predictions, and the best risk-coverage curve."""
+    """Compare how well scores detect wrong predictions, and plot the best risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted

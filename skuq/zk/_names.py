@@ -48,7 +48,7 @@ BLANK = (
     (0x13441, 0x13446),
     (0x16FE4, 0x16FE4),
 )
-# First words of character names that may be mixed in a single text.
+# First words of the names of characters that may be mixed in a single text.
 EAST_ASIAN = (
     "CJK",
     "HIRAGANA",
@@ -116,7 +116,7 @@ def check_texts(texts: Sequence[str], what: str) -> None:
         found = _hidden(text) or _loose_mark(text) or _mixture(text)
         if found:
             raise ValueError(
-                f"the names of {what} must have visible characters of a single script: {found}"
+                f"the names of {what} must have visible characters of a single script, but {found}"
             )
         forms = {*enumerate(_folded(text))}
         others = [seen[form] for form in forms if form in seen]

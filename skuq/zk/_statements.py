@@ -295,7 +295,7 @@ def bins_inputs(
 ) -> dict[str, Any]:
     """Inputs of a chunk of reference data.
 
-    A chunk that is not full repeats its last row, which is not counted.
+    In a chunk that is not full, the last row is repeated; the repetitions are not counted.
     """
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
@@ -382,7 +382,7 @@ def signed_sums(
 
 
 def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
-    """Convert the outputs, added over all chunks, to sums per bin."""
+    """Convert the outputs, summed over all chunks, to sums per bin."""
     parts = np.array(outputs, dtype=object).reshape(3, max_bins)
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]

@@ -192,8 +192,8 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of moments in a box from independent Gaussians of variances D (Eq. 36)."""
-    # A shift of the means that all classes share is removed.
+    """Largest differences between moments in a box and those of independent Gaussians (Eq. 36)."""
+    # The Gaussians have variances D. A shift of the means that all classes share is removed.
     D = parts.D
     precision = 1 / D
     common = (precision / precision.sum(-1, keepdim=True))[:, None]

@@ -31,7 +31,7 @@ class _Sites(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Targets; a weight w becomes ceil(w) copies, with the likelihood raised to a power <= 1."""
+    """Targets, repeated ceil(w) times for weight w, with the likelihood raised to a power <= 1."""
 
     likelihood: str
     y: FloatArray
@@ -166,7 +166,7 @@ def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
 
 
 def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
-    """Sites that give the cavity the tilted moments (lines 8 and 9)."""
+    """Sites with which the cavity has the tilted moments (lines 8 and 9)."""
     shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
     precision = -tilted.second / shrinkage
     return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)

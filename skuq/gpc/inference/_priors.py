@@ -23,7 +23,7 @@ from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior, Posterior
 
 _MAX_JITTER = 1e-4  # relative to the mean of the diagonal
-_WEAK_SITE = 1e-7  # weaker sites, relative to the posterior precision, need another formula
+_WEAK_SITE = 1e-7  # weaker sites, relative to the posterior precision, need a different formula
 _JITTER = 1e-9  # relative to the prior variance; less would increase rounding in predictions
 
 
@@ -239,7 +239,7 @@ class LowRankPrior:
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 
     def missed_gradient(self, weights: FloatArray) -> FloatArray:
-        """Derivative of ``weights @ missed`` for all free hyperparameters."""
+        """Derivative of ``weights @ missed`` with respect to all free hyperparameters."""
         scaled = weights[:, None] * self.features
         _, pullback = covariance_with_pullback(self.kernel, self.inputs[:1])
         of_prior = pullback(np.full((1, 1), weights.sum()))

@@ -85,7 +85,7 @@ class NoisyPrior(NamedTuple):
         return self.prior.condition(weight / self.noise)
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
-        """Combine derivatives by latent hyperparameters and by the noise variance, in order."""
+        """Combine derivatives with respect to latent hyperparameters and to the noise, in order."""
         found, position = [], 0
         for part in summands(self.kernel):
             count = len(part.theta)

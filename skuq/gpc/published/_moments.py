@@ -101,8 +101,8 @@ def _bound_term(
     term: Term, near: FloatArray, far: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Minimum, maximum, lower plane and upper plane of a product of profiles."""
-    # `near` and `far` (m, n_features) are the ends of the range of squared distances per feature; a
-    # plane has rows (intercept, coefficient of each squared distance).
+    # `near` and `far` (m, n_features) are the endpoints of the range of squared distances per
+    # feature; a plane has rows (intercept, coefficient of each squared distance).
     precisions = term.precisions.numpy()
     s_near, s_far = near @ precisions.T, far @ precisions.T
     floor, ceiling = np.full((2, len(near)), term.variance)
@@ -227,7 +227,7 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
 def _solve_dual(
     gap: FloatArray, slope: FloatArray, limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Maximise ``y @ gap - |y @ slope|``, the sum of absolute values, over ``0 <= y <= limits``."""
+    """Maximise ``y @ gap - |y @ slope|_1`` over ``0 <= y <= limits``."""
     # Returns y and the offset t in [-1, 1]^n_free, the multipliers of the constraints
     # ``y @ slope == positive - negative``.
     n_free = slope.shape[1]
