@@ -301,7 +301,7 @@ def _file_parts(
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column, named by the column and the value as written."""
+    """Groups by the values of a column; a name contains the column and the value as written."""
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
     _check_number(str(column.name), len(names))

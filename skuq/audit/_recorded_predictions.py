@@ -182,7 +182,7 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def order_of_columns(
     proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 ) -> list[str]:
-    """Labels in column order; for a single column both labels, its own label last."""
+    """Labels in column order; for a single column, both labels, the label of this column last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = _order(proba, known, classes)
@@ -208,8 +208,8 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
     for name, own, text in zip(proba, named.tolist(), stated, strict=False):
         if classes is not None and own != text:
             raise ValueError(
-                f"Column {str(name)!r} is named after label {own!r}, but the label at its position "
-                f"in `classes` is {text!r}; omit `classes`, or pass both in the same order."
+                f"Column {str(name)!r} is named after label {own!r}, but `classes` has {text!r} "
+                "at its position; omit `classes`, or pass both in the same order."
             )
     return named.tolist()
 

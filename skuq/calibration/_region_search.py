@@ -300,7 +300,7 @@ class _Candidate(NamedTuple):
 def _samples(
     conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
 ) -> _Samples:
-    """Searched samples and their conditions, without duplicates or conditions that few meet."""
+    """Searched samples; their conditions, without duplicates and those that few samples meet."""
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
@@ -405,7 +405,7 @@ def _raise_to_largest(
     expected: FloatArray,
     sign: int,
 ) -> None:
-    """Update the maxima in place with the evidence of more regions, arrays (n_regions, n_sets)."""
+    """Update the maxima in place with the evidence of more regions; arrays (n_regions, n_sets)."""
     # KL(a || e) is at most (a - e)**2 / (e (1 - e)), so only few regions require a logarithm.
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))

@@ -46,7 +46,7 @@ def import_rl(command: str) -> Any:
     "--out",
     type=RUN_FOLDER,
     required=True,
-    help="Folder of the run: a new folder, or that of a run to continue.",
+    help="Folder of the run: a new folder, or the folder of a run to continue.",
 )
 @click.option(
     "--method",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Columns(NamedTuple):
-    """Feature names, and their values in training and new rows, (n_rows, n_columns) each."""
+    """Feature names, and feature values in training and new rows, (n_rows, n_columns) each."""
 
     names: list[str]
     train: np.ndarray[Any, Any]

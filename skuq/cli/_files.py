@@ -148,7 +148,7 @@ raw_text_option = click.option(
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
-    """Options to read the text columns of another file as text: a dict from names to `str`."""
+    """Options that read the text columns of `frame` as text in another file: names to `str`."""
     from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 

@@ -307,7 +307,7 @@ def read_features(path: Path, drop: tuple[str, ...]) -> pd.DataFrame:
 
 
 def numbers_of(path: Path, table: pd.DataFrame) -> pd.DataFrame:
-    """Check that all columns are finite numbers, and convert them to floats exactly."""
+    """Check that all columns contain finite numbers, and convert the numbers to floats exactly."""
     import numpy as np
     import pandas as pd
 
@@ -353,7 +353,7 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
 
 
 def classes_of(text: str, committed: Commitment) -> list[Any]:
-    """Parse comma-separated classes; convert them to the type of the committed classes if exact."""
+    """Parse comma-separated classes of the committed type; None where conversion is inexact."""
     kind = committed.classes.dtype.kind
     # A name with a comma is in quotation marks, as in a CSV file.
     row = next(csv.reader([text], skipinitialspace=True), []) or [""]

@@ -21,7 +21,7 @@ ANYWHERE = "auto"
 
 
 class Raised(NamedTuple):
-    """Rule for the predictions whose confidence is raised, by predicted class.
+    """Rule that selects, for each predicted class, the predictions whose confidence is raised.
 
     Attributes
     ----------

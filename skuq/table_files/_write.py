@@ -47,8 +47,8 @@ class WrittenTable(NamedTuple):
             return ""
         cells = "1 text begins" if self.marked == 1 else f"{self.marked:,} texts begin"
         return (
-            f"{cells} with =, +, -, @ or a control character, which a spreadsheet would evaluate "
-            "as a formula, and got an apostrophe as prefix; skuq removes it when it reads the file."
+            f"{cells} with =, +, -, @ or a control character. A spreadsheet would evaluate such "
+            "text as a formula, so it got an apostrophe as prefix, which skuq removes on reading."
         )
 
 

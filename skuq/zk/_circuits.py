@@ -251,8 +251,8 @@ def _pad(graph: Graph, shape: Architecture, pads: str, chunks: str) -> str:
 def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
     """Evaluate step 3 of Algorithm 1, with an allowance for chance, as 1 or -1 for each alpha.
 
-    With n, c, r the number of predictions, the sum of confidences and the number of correct
-    predictions of a bin, the test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are
+    Let n be the number of predictions in a bin, c the sum of their confidences, and r the number of
+    correct predictions. The test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are
     multiplied by four to be integers; alpha is in thousandths, chance in quarters of millionths.
     """
     n_bins = shape.n_bins
@@ -290,7 +290,7 @@ def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
 
 
 class Graph:
-    """Builder of one ONNX graph; each method appends to it and returns the name of a value."""
+    """Builder of an ONNX graph; each method appends to it and returns the name of a value."""
 
     def __init__(self) -> None:
         self._helper = import_optional("onnx", extra="zk").helper
@@ -340,7 +340,7 @@ class Graph:
         return self.op("Slice", value, *(self._integers(i) for i in (first, last, axis)))
 
     def total(self, value: str, axis: int) -> str:
-        """Sum over an axis, keeping it with length 1."""
+        """Sum over an axis, which is kept with length 1."""
         return self.op("ReduceSum", value, self._integers(axis), keepdims=1)
 
     def broadcast(self, value: str, *shape: int) -> str:

@@ -213,7 +213,7 @@ def _loose_mark(text: str) -> str:
 
 
 def _mixture(text: str) -> str:
-    """Describe the first character of a different script from those before it."""
+    """Describe the first character whose script differs from the script before it."""
     first, script = "", ""
     for c in unicodedata.normalize("NFKC", text):
         found = _script(c)

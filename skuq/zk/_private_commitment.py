@@ -169,7 +169,7 @@ def start_ledger(private: Path) -> None:
 
 
 class Ledger:
-    """Ledger of a commitment in its private folder; the commitment's digest names a second copy."""
+    """Ledger of a commitment in its private folder, with a copy elsewhere, named by the digest."""
 
     def __init__(self, private: Path, commitment_digest: str, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets

@@ -224,7 +224,8 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model's output differs from that of its layers; it cannot be put into a circuit."
+            "The model's output differs from that of its layers, so the model cannot be put into a "
+            "circuit."
         )
 
 

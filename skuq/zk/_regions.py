@@ -196,7 +196,7 @@ def valid_tree(tree: Any, n_columns: int) -> bool:
 
 
 def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
-    """Rows of each proof of sums: at most `size` rows of a single region, in their order."""
+    """Rows that each proof of sums covers: at most `size` rows of a single region, in order."""
     chunks = []
     for k in range(int(region.max(initial=0)) + 1):
         rows = np.flatnonzero(region == k)
@@ -205,7 +205,7 @@ def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
 
 
 def group_confidence_level(confidence_level: float, n_groups: int) -> float:
-    """Compute the confidence level of each of several audits from their joint level.
+    """Compute the confidence level of a single audit from the joint level of several audits.
 
     The probability that any of the audits wrongly fails a model within alpha is at most the sum of
     these probabilities over the audits (Bonferroni), however the groups overlap.

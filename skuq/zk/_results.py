@@ -295,7 +295,7 @@ def _bins_record(sums: BinSums) -> dict[str, Any]:
 
 
 def _extremes(sums: BinSums) -> list[BinSums]:
-    """Sums with the same confidences, for the cases of only correct and only wrong predictions."""
+    """Sums with the same confidences, once with all predictions correct, once with all wrong."""
     return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
 
 

@@ -252,7 +252,7 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
 
 
 def context(statement: bytes, part: str) -> int:
-    """Hash of a statement and the name of one of its parts, which binds a proof to both.
+    """Hash that binds a proof to a statement and to the name of one of its parts.
 
     The hash is a public input. Public inputs are part of the transcript from which the challenges
     of a proof are derived (Fiat-Shamir).

@@ -1,9 +1,10 @@
 """Averages of a likelihood over latent Gaussians: values, and lower bounds over boxes.
 
-A link averages a likelihood over the Gaussian distribution of the latent functions. It computes
-a weighted sum of class probabilities (one class, or the margin between two) with a proven error
-bound, and a lower bound on the sum over a box, given bounds on the moments. Equation numbers refer
-to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
+weighted sum of class probabilities (one class, or the margin between two) with a proven error
+bound. Given bounds on the moments over a box, it also computes a lower bound on this sum over the
+box. Equation numbers refer to the proofs page of the user guide
+(`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations

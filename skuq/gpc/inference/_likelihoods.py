@@ -127,7 +127,7 @@ def tilted_moments(
 def _quadrature(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Integrate over panels around the mode of the tilted density, split where the latter bends."""
+    """Integrate over panels around the mode of the tilted density, with boundaries at its bends."""
     # The derivatives are expectations of derivatives of the log-likelihood under the tilted
     # density, which avoids differences of moments. The integration variable t is in standard
     # deviations from `mean`, which also works in the limit of zero variance.

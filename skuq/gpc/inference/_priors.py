@@ -68,7 +68,7 @@ class Prior(Protocol):
         """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
 
     def condition(self, precision: FloatArray) -> Conditional:
-        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
@@ -110,7 +110,7 @@ class DensePrior:
         return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
-        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return DenseConditional(self, precision)
 
 
@@ -229,7 +229,7 @@ class LowRankPrior:
         return (alpha @ self.features) @ self.features.T
 
     def condition(self, precision: FloatArray) -> LowRankConditional:
-        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return LowRankConditional(self, precision)
 
     @cached_property
