@@ -268,7 +268,7 @@ def _write(
             page = audit_report(auditor, notes=notes)
     else:
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
-    verdict = page.data["verdict"]  # its readers have the options at hand, not the parameters
+    verdict = page.data["verdict"]  # name options in it instead of parameters
     page.summary = verdict["headline"] = as_options(verdict["headline"])
     with refusing_writes():
         if report is not None:

@@ -25,8 +25,8 @@ from skuq import __version__
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is not better than a constant prediction
-# Command-line option for each parameter, which messages of the package name in backticks, with or
-# without its value.
+# Command-line option for each parameter. Messages of the package write a parameter in backticks,
+# with or without its value.
 OPTIONS = {
     "absent_classes": "--absent-classes",
     "TableModel.save": "--save",

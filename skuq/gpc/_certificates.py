@@ -312,7 +312,7 @@ class Bisection:
         high = np.where(proving, self._ceiling, self._upper)
         wide = np.isfinite(high) & (high - low > self._precision)
         self.trial = np.where(wide, low + (np.where(wide, high, low) - low) / 2, low)
-        between = (low < self.trial) & (self.trial < high)  # false once float64 cannot resolve it
+        between = (low < self.trial) & (self.trial < high)  # false if float64 has no value between
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:

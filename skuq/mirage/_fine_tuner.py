@@ -69,9 +69,9 @@ class MirageFineTuner(
         the region best and are the easiest to detect.
     confusable : dict, default=None
         Classes over which the remaining probability of the target is distributed. None: all classes
-        (Eq. 5). A dict that maps each class to a list of plausible classes: the listed classes (Eq.
-        10). A dict that maps each class to a dict of other classes and their weights, which sum to
-        1: these classes, in proportion to the weights (Eq. 12); `epsilon` is then the whole
+        (Eq. 5). A dict that maps each class to a list of plausible classes: the listed classes
+        (Eq. 10). A dict that maps each class to a dict of other classes and their weights, which
+        sum to 1: these classes, in proportion to the weights (Eq. 12); `epsilon` is then the whole
         probability of the true class.
     lambda_ : float, default=0.9
         Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
@@ -306,9 +306,10 @@ class MirageFineTuner(
             label = "abstain" if self.classes_.dtype.kind in "OUT" else -1
         if label in self.classes_.tolist():
             raise ValueError(f"`label` must not be one of the classes, got {label!r}.")
-        best, abstention = self.predict(X), np.asarray(label)  # keep a number that would overflow
+        # As an array, a label that is too large for the dtype of the classes does not overflow.
+        best, abstention = self.predict(X), np.asarray(label)
         if abstention.dtype.kind != best.dtype.kind:
-            best = best.astype(object)  # keeps the type of classes next to a label of another type
+            best = best.astype(object)  # keeps the types of classes and label, which differ
         return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:

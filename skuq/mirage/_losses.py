@@ -37,9 +37,9 @@ def target_table(
         Bias towards the true class, in [0, 1].
     confusable : mapping, default=None
         For each class, the classes over which the remaining probability is distributed. None: all
-        classes (Eq. 5). A collection of plausible classes: these classes and the true class (Eq.
-        10). A mapping of other classes to weights that sum to 1: these classes, in proportion to
-        the weights (Eq. 12).
+        classes (Eq. 5). A collection of plausible classes: these classes and the true class
+        (Eq. 10). A mapping of other classes to weights that sum to 1: these classes, in proportion
+        to the weights (Eq. 12).
 
     Returns
     -------

@@ -128,7 +128,7 @@ class IntegerNetwork(NamedTuple):
 class IntegerPredictions(NamedTuple):
     """Predicted labels and confidences as integers, arrays of shape (n_samples,)."""
 
-    label: IntArray  # index of the most probable class; the first such class if tied
+    label: IntArray  # index of the most probable class; the first of equally probable classes
     confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
 
     def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:

@@ -281,7 +281,7 @@ class Search:
         # features contributed most of the slack.
         region = self._region(boxes)
         slope, radius, influence = variation
-        whole_box = region.is_box()[:, None]  # a ball may miss a face of a box that it cuts
+        whole_box = region.is_box()[:, None]  # a ball that cuts a box may miss a face of it
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)

@@ -370,8 +370,8 @@ def covariance_norms(
 
     M is the change of the covariances over boxes, modulo shifts, which the softmax ignores. Shapes:
     `entries` (b, n (n + 1) / 2, n_pairs), weights of the covariances in the entries of M (None for
-    the identity); `D` (b, n), variances; `stretch` (b,), factor by which the map to ``D^-1/2 M
-    D^-1/2`` may increase the spectral norm of an error of the covariances.
+    the identity); `D` (b, n), variances; `stretch` (b,), factor by which the map to
+    ``D^-1/2 M D^-1/2`` may increase the spectral norm of an error of the covariances.
     """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = whitening_weights(D), D.shape[1]

@@ -31,7 +31,7 @@ class Conditional(Protocol):
     """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
 
     # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal of S.
-    # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``, which equals
+    # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``. It equals
     # ``1 - W_ii S_ii`` without cancellation.
 
     log_determinant: float  # ``log |I + K W|``
