@@ -1,4 +1,4 @@
-"""Attributes with the findings of an audit; suspicious samples, and statistical power."""
+"""Findings of an audit: attributes, suspicious samples, and statistical power."""
 
 from __future__ import annotations
 

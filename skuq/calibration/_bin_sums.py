@@ -252,7 +252,7 @@ def bin_edges(
         # Line 13. Rounded up: bin b contains exactly the values with floor(value * n_bins) = b.
         return -(-steps * SCALE // n_bins)
     if weight is None:
-        # Order statistics at rank floor(b n / n_bins), in integers to avoid rounding of levels.
+        # Order statistics at rank floor(b n / n_bins). Integer arithmetic avoids rounded levels.
         rank = steps[1:-1] * len(confidence) // n_bins
         inner = np.partition(confidence, rank)[rank]
     else:

@@ -391,7 +391,8 @@ def _scored(
             if report is not None:
                 kept.append(rows)
             yield rows
-        # Before the file is moved into place: if the report fails, nothing is written.
+        # Create the report before the file is moved into place: if the report fails, nothing is
+        # written.
         if report is not None:
             from skuq.reporting import table_report  # imports matplotlib, which is slow
 

@@ -1,4 +1,4 @@
-"""Artificial uncertainty without training: neurons active only inside a box (Lemma 4.1)."""
+"""Artificial uncertainty without training: neurons that are active only in a box (Lemma 4.1)."""
 
 from __future__ import annotations
 

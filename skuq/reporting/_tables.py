@@ -152,7 +152,7 @@ def _not_scored(rows: pd.DataFrame) -> list[str]:
     if n_rows == 0:
         return []
     were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
-    return [f"{were} not scored because of an unreadable cell, named in the reasons."]
+    return [f"{were} not scored because of an unreadable cell, which is named in the reasons."]
 
 
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:

@@ -22,7 +22,7 @@ MAX_COLUMNS = 3
 # Maximum number of blocks of columns; rows that exceed one block continue in the next.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
-MAX_BINS = 1000  # a provider must not be able to make a verifier build a huge circuit
+MAX_BINS = 1000  # limits the size of the circuit that a provider can make a verifier build
 CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
 N_ALPHAS = 3  # thresholds of a verdict: alpha - tolerance, alpha, alpha + tolerance

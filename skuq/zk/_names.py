@@ -62,7 +62,7 @@ UNITS = "\u03bc\u03a9"  # micro and ohm, which occur in units next to other scri
 # Letters that lose their dot under a combining mark, until a dot above restores it (Soft_Dotted of
 # PropList.txt, in NFKC), and dotless letters, which a dot above turns into letters with a dot.
 DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
-# Characters that look like an ASCII character: dashes and minus, quotes, a click, the script g.
+# Characters that look like an ASCII character: dashes and minus, quotes, a click letter, script g.
 ALIKE = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     **dict.fromkeys("\u2018\u2019\u02bc", "'"),

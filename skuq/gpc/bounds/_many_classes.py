@@ -97,7 +97,7 @@ def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, Floa
 
 
 class ManyClassesLink:
-    """Link for one class c of more than three: margin, smallest or largest probability."""
+    """Link for one class c of more than three classes: margin, smallest or largest probability."""
 
     # The value depends on the kind:
     # - "margin": ``p_c - max_j p_j``;

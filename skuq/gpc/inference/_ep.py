@@ -1,7 +1,8 @@
 """Expectation propagation for binary targets.
 
 Numbers of algorithms and lines refer to Rasmussen and Williams, "Gaussian Processes for Machine
-Learning", 2006. `shift` and `precision` are the natural parameters nu and tau of sites in the book.
+Learning", 2006. `shift` and `precision` are the natural parameters of sites, which the book calls
+nu and tau.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def check_noisy_kernel(kernel: Any, n_features: int) -> None:
         )
     if not latent:
         raise ValueError(
-            f"The kernel {kernel} is noise alone; add the covariance of a latent function, such as "
-            "RBF()."
+            f"The kernel {kernel} represents noise alone; add the covariance of a latent function, "
+            "such as RBF()."
         )
     check_kernel(latent_kernel(kernel), n_features)
 

@@ -207,9 +207,9 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     # coefficients (m,)
     # With coefficients c, the minimum is a constant plus the minimum of
     # ``sum_i |c_i| max(0, gap_i(x))``. Here ``gap_i`` is the difference between the linear and the
-    # constant bound on ``r_i``, lower bounds for c_i >= 0 and upper bounds otherwise. The dual
-    # problem has one row per free feature. The bound is evaluated in closed form at a dual point;
-    # it is therefore valid for any tolerances of the solver.
+    # constant bound on ``r_i``; these are lower bounds for c_i >= 0, and upper bounds otherwise.
+    # The dual problem has one row per free feature. The bound is evaluated in closed form at a dual
+    # point; it is therefore valid for any tolerances of the solver.
     (below, slope_below), (above, slope_above) = box.lines_below(), box.lines_above()
     pulled_down = coefficients >= 0
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
