@@ -280,7 +280,7 @@ def audit_bins(
 
 
 def _within(sums: BinSums, alpha: float) -> BoolArray:
-    """Step 3 of Algorithm 1, exact; alpha is treated as the decimal number that was written."""
+    """Step 3 of Algorithm 1, computed exactly for alpha as the decimal number that was written."""
     tolerated = Fraction(str(float(alpha))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21

@@ -408,7 +408,7 @@ def one_row(
 
 
 def check_names(path: Path, columns: list[str], estimator: Any) -> None:
-    """Compare column names and order with the model: proofs identify features by position only."""
+    """Compare column names and order with the model: proofs identify features only by position."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
         expected = [str(name).strip() for name in names]

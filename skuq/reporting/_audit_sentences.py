@@ -238,9 +238,9 @@ def _undetectable(filled: list[Row], figures: Figures) -> list[str]:
                 f"{way} confidence without their neighbours: {', '.join(sizes)}."
             )
     return sentences + [
-        f"For a reported confidence of {ranges(rows)}, the accuracy cannot "
+        f"For a reported confidence of {ranges(rows)}, the accuracy either cannot "
         f"{'exceed' if direction == 'underconfident' else 'fall short of'} the confidence by more "
-        "than the tolerance, or not by enough to be detected."
+        "than the tolerance, or does so by too little to be detected."
         for direction, rows in sure.items()
         if rows
     ]
