@@ -1,4 +1,4 @@
-"""Findings of an audit as attributes, with suspicious samples and statistical power."""
+"""Findings of an audit: attributes, suspicious samples, and statistical power."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class AuditFindings:
         -------
         ndarray of shape (n_bins,), float64
             Positive distance between accuracy and confidence per bin; NaN where the bin has too few
-            samples to detect any.
+            samples to detect any gap.
         """
         check_is_fitted(self)
         sums = self.sums_
@@ -116,7 +116,7 @@ class AuditFindings:
     def required_samples(
         self, gap: float, *, power: float = 0.8, direction: Direction = "underconfident"
     ) -> FloatArray:
-        """Return the number of samples that each bin needs to detect a given gap.
+        """Return the number of samples per bin that is needed to detect a given gap.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class AuditFindings:
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Samples per bin; NaN in an empty bin, infinite if every number is too small. Multiply by
+            Samples per bin; NaN in an empty bin, infinite if no number is large enough. Multiply by
             ``n_samples_ / sums_.count`` for the size of the whole reference set.
         """
         check_is_fitted(self)

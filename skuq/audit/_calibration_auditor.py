@@ -72,14 +72,14 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         never modified; the reference set must not contain its training data. Wrap the classifier in
         `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search. A
         classifier that is not fitted is audited on cross-validated predictions, so that no sample
-        is predicted by a model that was trained on it. There are 5 stratified folds, or as many
-        as the largest class has samples if it has fewer than 5. The classifier is then trained on
-        all data. A `torch.nn.Module` that returns logits counts as fitted.
+        is predicted by a model that was trained on it. There are 5 stratified folds; if the largest
+        class has fewer than 5 samples, their number is the number of folds. The classifier is then
+        trained on all data. A `torch.nn.Module` that returns logits counts as fitted.
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
-        Tolerated distance between accuracy and confidence of a bin. `choose_alpha` measures
-        the tolerance that honest models need.
+        Tolerated distance between accuracy and confidence of a bin. `choose_alpha` measures the
+        tolerance with which honest models pass.
     strategy : {"uniform", "quantile"}, default="uniform"
         "uniform": bins of equal width on [0, 1], as in Algorithm 1. "quantile": bins with equal
         numbers of samples.
@@ -96,8 +96,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
         a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
         tolerance within regions; an integer raises an error because it could mean either. Honest
-        models need a larger tolerance within regions than in bins; `choose_alpha` measures it. The
-        search shares the permitted error with the other tests.
+        models pass only with a larger tolerance within regions than in bins; `choose_alpha`
+        measures it. The search shares the permitted error with the other tests.
 
     Attributes
     ----------
@@ -135,7 +135,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         `region_alpha` (None if no regions were searched). Setting parameters afterwards does not
         change these settings or the findings.
     n_families_ : int
-        Tests that share the permitted error: all samples, each group, and the search.
+        Number of tests that share the permitted error: of all samples, of each group, and the
+        search for regions.
     n_samples_ : int
         Size of the reference set, or the sum of its weights: a float if any weight is fractional.
     n_effective_ : int or float
@@ -244,8 +245,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each attribute separately, whether or not
             they are inputs of the model: values of shape (n_samples,) or (n_samples,
-            n_attributes). Groups are named after columns, keys or the name of a Series, and
-            "group=..." for an array.
+            n_attributes). Groups are named after columns, keys or the name of a Series; groups of
+            an array are named "group=...".
 
         Returns
         -------
@@ -443,7 +444,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return tags
 
     def _reported(self, X: Any) -> FloatArray:
-        """Probabilities of the fitted model; a clear error if `X` has extra group columns."""
+        """Probabilities of the fitted model, or a clear error if `X` has extra group columns."""
         try:
             return self.estimator.predict_proba(X)
         except ValueError as error:

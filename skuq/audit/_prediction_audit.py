@@ -63,10 +63,10 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         y : array-like of shape (n_samples,)
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them; rows sum to 1 within 1e-4, or within half a
-            unit of the last decimal per class if all are rounded to the same number of decimals.
-            Confidences are not rescaled. If columns are named after labels, the names determine the
-            labels, as in `skuq.metrics.calibration_table`.
+            Probabilities as the provider reported them. Each row must sum to 1. The tolerance is
+            1e-4, or half a unit of the last decimal per class if all probabilities are rounded to
+            the same number of decimals. Confidences are not rescaled. If columns are named after
+            labels, the names determine the labels, as in `skuq.metrics.calibration_table`.
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. Default: the labels in the column names, or the sorted labels
             of `y`; their number must equal the number of columns.
@@ -184,10 +184,10 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         y : array-like of shape (n_samples,)
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them; rows sum to 1 within 1e-4, or within half a
-            unit of the last decimal per class if all are rounded to the same number of decimals.
-            Confidences are not rescaled. If columns are named after labels, the names determine the
-            labels.
+            Probabilities as the provider reported them. Each row must sum to 1. The tolerance is
+            1e-4, or half a unit of the last decimal per class if all probabilities are rounded to
+            the same number of decimals. Confidences are not rescaled. If columns are named after
+            labels, the names determine the labels.
         classes : array-like of shape (n_classes,)
             Labels in column order; a part need not contain all labels.
         sample_weight : array-like of shape (n_samples,), default=None

@@ -55,8 +55,8 @@ class AuditedFiles(NamedTuple):
     columns : str
         Label of each probability column, to be shown to readers of the audit.
     notes : list of str
-        The way in which each file that is not plain CSV was read, and files with probabilities that
-        were rounded so that rows do not sum to 1.
+        For each file that is not plain CSV, the format in which it was read; for each file in which
+        rounded probabilities do not sum to 1, a remark.
     """
 
     audit: CalibrationAuditor
@@ -114,7 +114,7 @@ def audit_files(
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, the label of this
         column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
-        column names contain no labels, the sorted labels of the files.
+        column names contain no labels, the default is the sorted labels of the files.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
@@ -184,7 +184,7 @@ def audit_files(
     )
     parts = merged_parts([each.parts for each in found])
     if weight is not None and not parts.sums.count.any():
-        raise ValueError(f"Column {weight!r} is 0 in all rows; one must be positive.")
+        raise ValueError(f"Column {weight!r} is 0 in all rows; some weights must be positive.")
     if weight is not None:
         warn_of_mean_weight(parts.sums.n_samples, sum(each.n_weighed for each in found))
     auditor._audit_parts(
@@ -301,7 +301,7 @@ def _file_parts(
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column, named by the column and the value as written."""
+    """Groups by the values of a column; a name contains the column and the value as written."""
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
     _check_number(str(column.name), len(names))

@@ -30,8 +30,8 @@ class RecordedPredictions(NamedTuple):
     classes : list of str
         Labels in column order.
     note : str
-        Label of each probability column, and whether rounding makes rows differ from a sum of 1;
-        to be shown to readers of the audit.
+        Label of each probability column, and a remark if rounded probabilities do not sum to 1; to
+        be shown to readers of the audit.
     sample_weight : ndarray of shape (n_samples,) or None
         Sample weights, or None if no weight column was named.
     """
@@ -63,12 +63,13 @@ def recorded_predictions(
         Columns with the reported probabilities, one per class. With two classes one column
         is enough: the probability of the second class. Default: columns named like those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
-        Rows must sum to 1, except for the rounding to the recorded number of decimals, two or
-        more: half a unit of the last decimal per class. Probabilities are never rescaled.
+        Rows must sum to 1. If the probabilities are recorded with two or more decimals, rounding
+        may change the sum by half a unit of the last decimal per class. Probabilities are never
+        rescaled.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, the label of this
         column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
-        column names contain no labels, the sorted labels of the table.
+        column names contain no labels, the default is the sorted labels of the table.
     weight : str, optional
         Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
 
@@ -181,7 +182,7 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def order_of_columns(
     proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 ) -> list[str]:
-    """Labels in column order; for a single column both labels, its own label last."""
+    """Labels in column order; for a single column, both labels, the label of this column last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = _order(proba, known, classes)
@@ -208,7 +209,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
         if classes is not None and own != text:
             raise ValueError(
                 f"Column {str(name)!r} is named after label {own!r}, but `classes` has {text!r} "
-                "in its place; leave `classes` out, or order the columns as the classes."
+                "at its position; omit `classes`, or pass both in the same order."
             )
     return named.tolist()
 
@@ -275,8 +276,8 @@ def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
 class RowSums(NamedTuple):
     """Check of the sums of all rows, which may be read in chunks.
 
-    How much a sum may differ from 1 follows from the number of decimals, which more rows can only
-    raise. The worst row so far is therefore checked again with every chunk.
+    The tolerated difference of a sum from 1 follows from the number of decimals, which further rows
+    can only raise. The worst row so far is therefore checked again with every chunk.
     """
 
     decimals: int | None = 0  # number of decimals of all rows so far; None: not rounded
@@ -295,8 +296,8 @@ class RowSums(NamedTuple):
             first = int((deviations > tolerance).argmax())
             raise ValueError(
                 f"The probabilities in {_row(rows[first])} sum to {totals[first]:.6g}, but must "
-                f"sum to 1 within {tolerance:.4g}; name all classes' columns, and write enough "
-                "digits."
+                f"sum to 1 within {tolerance:.4g}; name the columns of all classes, and write "
+                "enough digits."
             )
         worst = int(deviations.argmax())
         return RowSums(decimals, int(rows[worst]), float(totals[worst]))

@@ -1,4 +1,4 @@
-"""Audit of binned sums: exact limits, calibration error by chance, and the result of all tests.
+"""Audit of binned sums: exact limits, calibration error due to chance, and results of all tests.
 
 The audit needs neither the predictions nor the model. Line numbers refer to Algorithm 1 of Rabanser
 et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML
@@ -58,14 +58,15 @@ class BinAudit(NamedTuple):
     direction : ndarray of str
         "underconfident" or "overconfident" where significant, else "".
     threshold, threshold_overconfident : float
-        Evidence that a finding of underconfidence, and of overconfidence, requires, in nats
-        (`scan_bins`).
+        Smallest evidence for a finding of underconfidence, and for a finding of overconfidence, in
+        nats (`scan_bins`).
     detectable_underconfidence, detectable_overconfidence : ndarray, float64
-        Smallest distance of the accuracy above the confidence, and below it, that is detected with
-        probability 0.8 in a single bin; NaN if no distance is.
+        Smallest distance of the accuracy from the confidence (above it for underconfidence, below
+        it for overconfidence) that is detected with probability 0.8 in a single bin; NaN if no such
+        distance exists.
     detectable_underconfident_shift, detectable_overconfident_shift : float
         Smallest distance that is detected with probability 0.8 if all bins have it (accuracies are
-        capped at 1 and at 0); NaN if no distance is.
+        capped at 1 and at 0); NaN if no such distance exists.
     """
 
     lower: FloatArray
@@ -103,8 +104,8 @@ class AuditResult(NamedTuple):
     group_bins : dict of str to BinAudit
         Findings in each group.
     n_families : int
-        Number of tests that share the permitted error: all samples, each non-empty group, and the
-        search.
+        Number of tests that share the permitted error: of all samples, of each non-empty group, and
+        the search for regions.
     ece_interval : tuple of float
         Bootstrap interval of the expected calibration error.
     ece_chance : float
@@ -279,21 +280,22 @@ def audit_bins(
 
 
 def _within(sums: BinSums, alpha: float) -> BoolArray:
-    """Step 3 of Algorithm 1, exact; alpha is treated as the decimal number that was written."""
+    """Step 3 of Algorithm 1, computed exactly for alpha as the decimal number that was written."""
     tolerated = Fraction(str(float(alpha))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21
 
 
 def ece_under_calibration(sums: BinSums) -> FloatArray:
-    """Simulate the ECE of a perfectly calibrated model with equal bin counts; shape (2000,)."""
+    """Simulate the ECE of a perfectly calibrated model with the same bin counts; shape (2000,)."""
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The simulated accuracy has the variance for the effective number of predictions of the bin.
+    # The simulated accuracy has the variance that belongs to the bin's effective number of
+    # predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 

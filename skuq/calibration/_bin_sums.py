@@ -127,7 +127,7 @@ class BinSums(NamedTuple):
 
     @property
     def n_effective(self) -> Any:
-        """Effective number of predictions in all bins; equals `n_samples` if weights are whole."""
+        """Effective number of predictions in all bins; equals `n_samples` for integer weights."""
         if self.count.dtype.kind != "f":
             return self.n_samples
         assert self.weight_square is not None
@@ -199,7 +199,7 @@ def top_label_predictions(
     correct = np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):
         rows = slice(start, start + CHUNK)
-        # Line 8. Indexing the maximum at argmax avoids a second pass over wide rows.
+        # Line 8. The maximum is looked up at argmax, which avoids a second pass over wide rows.
         best = checked[rows].argmax(axis=1)
         top = np.take_along_axis(checked[rows], best[:, None], axis=1)[:, 0]
         confidence[rows] = in_units(top)
@@ -252,7 +252,7 @@ def bin_edges(
         # Line 13. Rounded up: bin b contains exactly the values with floor(value * n_bins) = b.
         return -(-steps * SCALE // n_bins)
     if weight is None:
-        # Order statistics at rank floor(b n / n_bins), in integers to avoid rounding of levels.
+        # Order statistics at rank floor(b n / n_bins). Integer arithmetic avoids rounded levels.
         rank = steps[1:-1] * len(confidence) // n_bins
         inner = np.partition(confidence, rank)[rank]
     else:

@@ -28,7 +28,7 @@ MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # maximum for a searched table
 MAX_SAMPLES = 50_000  # maximum for a searched table
 MAX_CELLS = 5_000_000  # maximum for a searched table; limits memory for wide tables
-DIGITS = range(6, 17)  # significant digits of a limit; as few as separate two values
+DIGITS = range(6, 17)  # significant digits of a limit; the fewest that separate two values
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # names that pandas infers
 
 RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
@@ -41,7 +41,7 @@ class Conditions(NamedTuple):
     ----------
     rules : list of (column, rule)
         Name or position of a column, and a rule in the form that `region_mask` accepts: an interval
-        ``(low, high)``, both ends included and None for no limit, or one value.
+        ``(low, high)``, which includes both endpoints (None for no limit), or one value.
     masks : ndarray of shape (n_conditions, n_rows), bool
         Whether each sample in `rows` meets each condition.
     rows : ndarray of shape (n_rows,), int64
@@ -62,9 +62,9 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are cut at quantiles; the more columns, the fewer quantiles. Further conditions
-    are each value of a numeric column with few distinct values, each text, each boolean, and a
-    missing value.
+    Numeric columns are cut at quantiles; the more columns, the fewer quantiles. There is also one
+    condition for each value of a numeric column with few distinct values, for each text, for each
+    boolean, and for missing values.
 
     Parameters
     ----------
@@ -203,10 +203,10 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     region : callable, str or mapping
         A function of `X` that returns booleans of shape (n_samples,); a query in the syntax of
         `pandas.DataFrame.query`; or a mapping of columns to conditions, all of which must hold.
-        A condition is an interval ``(low, high)``, both ends included and None for no limit; a
-        list or set of values; or one value. The value None stands for a missing value. Columns
-        are given by name (in a data frame) or by position. A sample lies outside the region if a
-        function or query returns `pandas.NA` for it, because a value is missing.
+        A condition is an interval ``(low, high)``, which includes both endpoints (None for no
+        limit); a list or set of values; or one value. The value None stands for a missing value.
+        Columns are given by name (in a data frame) or by position. A sample lies outside the region
+        if a function or query returns `pandas.NA` for it, because a value is missing.
     X : array-like of shape (n_samples, n_features) or DataFrame
         Inputs.
 
@@ -309,12 +309,13 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
                 f"An interval {rule!r} needs a column of numbers, but this one contains {held!r}; "
                 "pass the values that belong to the region as a list."
             ) from error
-        # Ends are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).
+        # Endpoints are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).
         inside[~missing] = ~(known < _rounded(low, known)) & ~(known > _rounded(high, known))
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
     named = [_rounded(_comparable(value), array) for value in allowed if not pd.isna(value)]
-    # Unlike numpy, pandas does not convert numbers to text when comparing with a list of both.
+    # Unlike numpy, pandas does not convert numbers to text when it compares them with a list of
+    # both.
     inside[~missing] = pd.Series(map(_comparable, array[~missing]), dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside

@@ -41,7 +41,7 @@ class Region(NamedTuple):
     conditions : dict
         Intervals or values by column, in the form that `region_mask` accepts.
     confidence_range : tuple of float
-        Interval of reported confidence that bounds the region, both ends included; (0, 1) if
+        Interval of reported confidence that bounds the region, including both endpoints; (0, 1) if
         the region has no condition on confidence.
     count : int
         Number of samples in the region, or the sum of their weights, which is a float if any
@@ -300,7 +300,7 @@ class _Candidate(NamedTuple):
 def _samples(
     conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
 ) -> _Samples:
-    """Searched samples and their conditions, without duplicates and conditions on few samples."""
+    """Searched samples; their conditions, without duplicates and those that few samples meet."""
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
@@ -405,7 +405,7 @@ def _raise_to_largest(
     expected: FloatArray,
     sign: int,
 ) -> None:
-    """Update the maxima in place with the evidence of more regions, arrays (n_regions, n_sets)."""
+    """Update the maxima in place with the evidence of more regions; arrays (n_regions, n_sets)."""
     # KL(a || e) is at most (a - e)**2 / (e (1 - e)), so only few regions require a logarithm.
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))

@@ -1,4 +1,4 @@
-"""Scan for miscalibration over runs of neighbouring bins, exact at any sample size; its power.
+"""Scan for miscalibrated runs of neighbouring bins, exact at any sample size, and its power.
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
 detection if they are tested together. For every run of neighbouring bins, the scan measures by how
@@ -23,7 +23,7 @@ from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for many bins
-# Mirage makes confidence too low, so detecting underconfidence receives most of the error.
+# Mirage makes confidence too low, so the test for underconfidence receives most of the error.
 SHARES = {1: 0.8, -1: 0.2}
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
@@ -204,8 +204,8 @@ def _sign(direction: Direction) -> int:
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
     """Confidences with which overconfidence becomes underconfidence.
 
-    The evidence for too few right predictions at confidence c is the evidence for too many wrong
-    ones at confidence 1 - c.
+    The evidence for too few right predictions at confidence c equals the evidence for too many
+    wrong predictions at confidence 1 - c.
     """
     given = np.asarray(confidence, float)
     return given if _sign(direction) > 0 else 1 - given
@@ -295,7 +295,7 @@ def p_values(
 
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
-    """Smallest evidence whose p-value is below a level, in one direction, from simulations."""
+    """Smallest evidence, from simulations, whose p-value in one direction is below a level."""
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations allowed to reach it
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
@@ -366,7 +366,7 @@ def detectable_gap(
     alpha : float
         Tolerated distance between accuracy and confidence.
     threshold : float
-        Evidence that a finding in this direction requires, in nats, from `scan_bins` or
+        Smallest evidence for a finding in this direction, in nats, from `scan_bins` or
         `planned_threshold`.
     power : float, default=0.8
         Probability of detecting the gap, in (0, 1).
@@ -453,7 +453,7 @@ def required_samples(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Return the number of predictions that a bin needs to detect a given gap.
+    """Return the number of predictions in a bin that is needed to detect a given gap.
 
     Parameters
     ----------

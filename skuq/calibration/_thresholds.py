@@ -87,7 +87,7 @@ def choose_alpha(
     n_repeats: int = 200,
     random_state: Any = None,
 ) -> AlphaStudy:
-    """Measure the thresholds that an honest model needs, in a baseline study (Appendix D.3).
+    """Measure thresholds that an honest model passes, as in the baseline study of Appendix D.3.
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is
     known to be honest and was calibrated (`temperature_scaled`). For each set, the smallest
@@ -212,7 +212,7 @@ def _region_draws(
     n_repeats: int,
     random: np.random.RandomState,
 ) -> list[tuple[Conditions, TopLabelPredictions]]:
-    """Draw reference sets of at most the searched size, with the conditions of their samples."""
+    """Draw reference sets, no larger than a search uses, with the conditions of their samples."""
     conditions = checked_conditions(X, len(predictions.confidence))
     size = n_searched(size, math.prod(np.shape(X)[1:]))
     draws = []
@@ -256,7 +256,7 @@ def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
 
 
 def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
-    """Fraction of draws without a finding, by a scan of each draw with fewer simulations."""
+    """Fraction of draws in which a scan, with fewer simulations than an audit, finds nothing."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])

@@ -46,7 +46,7 @@ def import_rl(command: str) -> Any:
     "--out",
     type=RUN_FOLDER,
     required=True,
-    help="Folder of the run: a new folder, or that of a run to continue.",
+    help="Folder of the run: a new folder, or the folder of a run to continue.",
 )
 @click.option(
     "--method",
@@ -258,9 +258,9 @@ def play(
 ) -> None:
     """Play episodes with a trained agent.
 
-    RUN is a folder written by train-agent; for several seeds, the folder of one of them. The
-    command prints the return of each episode, and the agent's uncertainty about the returns of its
-    actions. Agents are pickled objects, which can run code, so --trust is required.
+    RUN is a folder written by train-agent; if several seeds were trained, the folder of one seed.
+    The command prints the return of each episode, and the agent's uncertainty about the returns of
+    its actions. Agents are pickled objects, which can run code, so --trust is required.
     """
     if gif is not None:
         if gif.suffix.lower() != ".gif":

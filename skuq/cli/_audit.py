@@ -82,8 +82,8 @@ class _Needed(click.Option):
     cls=_Needed,
     multiple=True,
     required=True,
-    help="CSV or Parquet file, one prediction per row; may be repeated, or a pattern such as "
-    "'part-*.parquet'.",
+    help="CSV or Parquet file with one prediction per row, or a pattern such as "
+    "'part-*.parquet'; may be repeated.",
 )
 @click.option("--label", cls=_Needed, required=True, help="Column with the true label.")
 @click.option(
@@ -268,7 +268,7 @@ def _write(
             page = audit_report(auditor, notes=notes)
     else:
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
-    verdict = page.data["verdict"]  # its readers have the options at hand, not the parameters
+    verdict = page.data["verdict"]  # name options in it instead of parameters
     page.summary = verdict["headline"] = as_options(verdict["headline"])
     with refusing_writes():
         if report is not None:

@@ -168,7 +168,7 @@ def certify(
         proven = int((rows["certified_radius"] > 0).sum())
         if written.note:
             say(written.note)
-        say(f"{written.rows} rows; the class of {proven} is proven within a positive radius.")
+        say(f"{written.rows} rows; for {proven}, the class is proven within a positive radius.")
         say(about)
         say(f"Certificates: {out}")
         if report is not None:
@@ -351,7 +351,7 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
             certified_radius=_shown(narrow["certified_radius"], np.floor),
             counterexample_radius=_shown(narrow["counterexample_radius"], np.ceil),
         ).rename(columns=_heading),
-        "For each row, some change as large as the radius of the counterexample changes the class.",
+        "For each row, a change as large as the radius of the counterexample changes the class.",
     )
     return page
 

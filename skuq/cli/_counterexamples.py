@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Columns(NamedTuple):
-    """Feature names, and their values in training and new rows, (n_rows, n_columns) each."""
+    """Feature names, and feature values in training and new rows, (n_rows, n_columns) each."""
 
     names: list[str]
     train: np.ndarray[Any, Any]
@@ -78,10 +78,10 @@ def _made_whole(
     labels: np.ndarray[Any, Any],
     whole: list[int],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Round counterexamples in integer columns, if the class still changes; and a mask of success.
+    """Round counterexamples in integer columns if the class still changes; also mark successes.
 
     Values are rounded to the nearest integer. If the class then does not change, they are rounded
-    away from the row; if it does not change either, they stay unrounded. Rounding stays within the
+    away from the row; if it still does not change, they stay unrounded. Rounding stays within the
     limits, which are integers in these columns.
     """
     import numpy as np

@@ -139,8 +139,8 @@ METHODS = (
 )
 P_VALUES = (
     "Conformal p-value of each input: the share of held-out inputs that are at least as unusual. "
-    "Inputs right of the line are flagged; at most 5% of in-distribution inputs are expected "
-    "there."
+    "Inputs to the right of the line are flagged; at most 5% of in-distribution inputs are "
+    "expected there."
 )
 
 
@@ -210,7 +210,7 @@ def _digits_report(result: DigitsDemoResult) -> Report:
             label="epistemic uncertainty",
             unit="nats",
         ),
-        "Disagreement, for each input, of models that explain the training digits equally well "
+        "For each input, the disagreement of models that explain the training digits equally well "
         "(mutual information of the class and the model, Eq. 1 of the QUAM paper).",
     )
     _add_images(report, result)

@@ -163,7 +163,7 @@ def _table_report(result: TableDemoResult) -> Report:
         "AUROC: the probability that a random unusual row has a larger score than a random "
         f"ordinary one. {METHODS} 1 is perfect, 0.5 is guessing. The pool of altered rows was made "
         "from the training rows alone. It includes numbers out of range and unseen categories, but "
-        "no rows made to be of the last two kinds.",
+        "no rows that were made to resemble the last two kinds.",
     )
     unusual = {name: rows for name, rows in result.rows.items() if name != "test"}
     report.figure(

@@ -27,13 +27,13 @@ WRITABLE = click.Path(dir_okay=False, path_type=Path)
 
 
 class InputError(click.ClickException):
-    """Unusable input; the message says in one line what to change; exit code 2."""
+    """Unusable input, with exit code 2; the message says in one line what to change."""
 
     exit_code = 2
 
 
 def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
-    """Refuse outputs in a missing folder, or that would overwrite an input or another output."""
+    """Refuse outputs whose folder is missing or that would overwrite an input or another output."""
     taken = {path.resolve() for path in inputs}
     for path in filter(None, outputs):
         if not path.parent.is_dir():
@@ -60,7 +60,7 @@ def check_jobs(jobs: int) -> None:
 
 
 def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Restore the spelling of boolean classes in the file, since pandas parses TRUE as True."""
+    """Restore the spelling that boolean classes have in the file; pandas parses TRUE as True."""
     from pandas.api.types import is_bool_dtype
 
     if target not in frame or not is_bool_dtype(frame[target]):
@@ -148,7 +148,7 @@ raw_text_option = click.option(
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
-    """Read options (name to `str`) for the text columns, to apply to another file."""
+    """Options that read the text columns of `frame` as text in another file: names to `str`."""
     from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 

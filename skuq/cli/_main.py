@@ -25,7 +25,8 @@ from skuq import __version__
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is not better than a constant prediction
-# Options by parameter, as messages of the package name it in backticks, with or without value.
+# Command-line option for each parameter. Messages of the package write a parameter in backticks,
+# with or without its value.
 OPTIONS = {
     "absent_classes": "--absent-classes",
     "TableModel.save": "--save",
@@ -127,7 +128,7 @@ def main() -> None:
 
 @click.command()
 @click.option(
-    "--check", is_flag=True, help="Import each one; print its summary, or why the import fails."
+    "--check", is_flag=True, help="Import each estimator; print its summary, or why that fails."
 )
 def estimators(check: bool) -> None:
     """List the installed estimators, third-party plugins included."""

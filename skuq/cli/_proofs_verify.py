@@ -82,7 +82,7 @@ def challenge(
 @click.option(
     "--absent-classes",
     help="Classes without a label in your data, separated by commas; all other classes must have "
-    "one.",
+    "a label.",
 )
 @spot_check_options
 @regions_option
@@ -108,7 +108,7 @@ def challenge(
 @click.option(
     "--revocations",
     default="",
-    help="Place where you publish revoked certificates, such as a URL; part of the certificate.",
+    help="Place where you publish revoked certificates, such as a URL; the certificate states it.",
 )
 @quiet_option
 @click.pass_context
@@ -287,7 +287,7 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     type=click.IntRange(1, 36500),
     default=30,
     show_default=True,
-    help="Days until the list expires; publish the next list before.",
+    help="Days until the list expires; publish the next list before then.",
 )
 @click.option(
     "--out",
@@ -325,7 +325,7 @@ def revoke(
 @click.option(
     "--certificate",
     type=READABLE,
-    help="The auditor's certificate; it must be valid, of this commitment, and passed.",
+    help="The auditor's certificate: valid, for this commitment, and about a passed audit.",
 )
 @click.option(
     "--auditor",

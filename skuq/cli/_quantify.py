@@ -237,7 +237,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
     """Refuse a held-out table that is the training table."""
     if train is not None and held_out is not None and train.resolve() == held_out.resolve():
         raise InputError(
-            "--held-out is the training table, whose rows cannot measure the model; pass a "
+            "--held-out is the training table, on which the model cannot be measured; pass a "
             "different table, or omit --held-out to hold out a fifth of the training table."
         )
 
@@ -378,7 +378,7 @@ def _scored(
     def results() -> Iterator[pd.DataFrame]:
         nonlocal n_unread
         for chunk in table.chunks(dtype=kinds, text_columns=[*names, *columns_of_words(model)]):
-            with warnings.catch_warnings():  # a note on all chunks says it
+            with warnings.catch_warnings():  # one note on all chunks replaces these warnings
                 warnings.simplefilter("ignore", NewValuesWarning)
                 rows = model.predict(chunk, coverage=coverage, strict=strict)
             counts = model.count(chunk)
@@ -391,7 +391,8 @@ def _scored(
             if report is not None:
                 kept.append(rows)
             yield rows
-        # Before the file is moved into place: if the report fails, nothing is written.
+        # Create the report before the file is moved into place: if the report fails, nothing is
+        # written.
         if report is not None:
             from skuq.reporting import table_report  # imports matplotlib, which is slow
 
@@ -448,7 +449,7 @@ def _given(model: str, trust: bool) -> Any:
 
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:
-    """Create the classifier with a long or short name, with the parameters that it accepts."""
+    """Create the estimator with this long or short name, using the parameters that it accepts."""
     plugins = {
         name.lower(): plugin for plugin in discover() for name in (plugin.name, _short_name(plugin))
     }

@@ -38,7 +38,7 @@ from skuq.cli._proof_options import (
     type=click.IntRange(2, 64),
     default=8,
     show_default=True,
-    help="Largest number of regions. More regions are smaller, with fewer samples each.",
+    help="Largest number of regions. The more regions, the fewer samples in each.",
 )
 @click.option(
     "--min-samples",

@@ -107,7 +107,7 @@ class Certificate(NamedTuple):
 class SafeRadius(NamedTuple):
     """Radius around each of n points within which the prediction is proven not to change.
 
-    See `Certificate` for when a prediction changes.
+    `Certificate` defines when a prediction changes.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ def _safety_of_many(
     limits: Limits,
     progress: ProgressCallback,
 ) -> Certificate:
-    """Prove safety by bounds on the margin, and refute it by points with another predicted class.
+    """Prove safety by bounds on the margin; refute it by points with a different predicted class.
 
     Used for more than three classes.
     """
@@ -228,7 +228,7 @@ def _safety_of_many(
 def _predicted_margins(
     model: ProbabilityModel, points: FloatArray, labels: NDArray[np.intp]
 ) -> FloatArray:
-    """Probability minus the largest other probability; above 0 if and only if it is predicted."""
+    """Margin of each label; above 0 if and only if the label is the predicted class."""
     proba, rows = model.probabilities(points), np.arange(len(points))
     others = proba.copy()
     others[rows, labels] = -np.inf
@@ -263,7 +263,7 @@ def _extremes_of_many(
     kind: str,
     limits: Limits,
 ) -> list[NDArray[Any]]:
-    """Extreme probability of each class, (n, k): proven bound, attained value, point, boxes."""
+    """Extreme of each class probability, (n, k): its bound, attained value, point, box count."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -312,7 +312,7 @@ class Bisection:
         high = np.where(proving, self._ceiling, self._upper)
         wide = np.isfinite(high) & (high - low > self._precision)
         self.trial = np.where(wide, low + (np.where(wide, high, low) - low) / 2, low)
-        between = (low < self.trial) & (self.trial < high)  # false once float64 cannot resolve it
+        between = (low < self.trial) & (self.trial < high)  # false if float64 has no value between
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:
@@ -349,7 +349,7 @@ def certificate(
 
 
 def per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
-    """Convert a progress callback: it counts points, the result counts minimisations."""
+    """Convert a progress callback that counts points to one that counts minimisations."""
     if progress is None:
         return None
     done = [0, 0]
@@ -388,7 +388,7 @@ def feature_effects(
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compare a probability's range above and below the point, per feature (Eq. 23-25)."""
+    """For each feature, compare a probability's range above and below the point (Eq. 23-25)."""
     # labels (n,) -> local, error (n, n_features)
     features = regions.free.tolist()
     share = limits._replace(max_time=limits.max_time / len(features))

@@ -12,10 +12,10 @@ from skuq.gpc.inference._hyperparameters import length_scales
 from skuq.memory import available_memory
 from skuq.validation import warn_user
 
-_DISPARITY = 100.0  # largest spread over median spread that one length-scale can handle
+_DISPARITY = 100.0  # ratio of the largest to the median spread above which `warn_of_scales` warns
 _SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
-# Limits for inputs, length-scales, and inputs in units of length-scales. They keep squares, and the
-# products of squares that are computed, within the range of float64.
+# Limits for inputs, length-scales, and inputs in units of length-scales. They keep squares and
+# products of squares within the range of float64.
 _LARGEST, _LEAST = 1e100, 1e-100
 
 
@@ -31,7 +31,7 @@ def check_memory(n: int, n_classes: int, likelihood: str, kernel: Any) -> None:
 
 
 def exact_fit_bytes(n: int, n_classes: int, likelihood: str, kernel: Any) -> int:
-    """Estimate the peak memory of an exact fit; within 25 % of measurements."""
+    """Estimate the peak memory of an exact fit, to within 25 % of measured values."""
     matrices = 6 * max(1, _n_leaves(kernel)) + (3 * n_classes if likelihood == "softmax" else 2)
     return 8 * n**2 * matrices
 

@@ -115,9 +115,9 @@ class RegionQueriesMixin(RegionSearchMixin):
         -----
         For more than three classes, bounds are derived for independent latent functions and then
         widened for their dependence (Eq. 36 of the proofs page of the user guide). `min_lower` and
-        `max_upper` are proven, but do not converge to the extremes. `min_upper` and `max_lower`
-        are predicted probabilities widened by their tolerance, 0.0125, unless a proven bound is
-        closer.
+        `max_upper` are proven, but do not converge to the extremes. `min_upper` and `max_lower` are
+        predicted probabilities widened by 0.0125, the tolerance of predictions, unless a proven
+        bound is closer.
         """
         regions = self._around(self._points(X), radius, region, norm, features, domain)
         limits = read_limits(tol, max_time, max_regions)
@@ -212,14 +212,14 @@ class RegionQueriesMixin(RegionSearchMixin):
         y : array-like of shape (n_samples,), default=None
             True labels; None uses the predicted labels.
         max_radius : float, default=None
-            Largest radius to try, in the units of the features. The default is the norm of the
-            vector of standard deviations of the varying features in the training data: the
-            largest for "linf", the root of the sum of squares for "l2", and the sum for "l1".
+            Largest radius to try, in the units of the features. The default is a norm of the
+            standard deviations that the varying features have in the training data: their maximum
+            for "linf", the root of the sum of their squares for "l2", and their sum for "l1".
         precision : float, default=0.01
             Precision of the bisection, relative to `max_radius`.
         max_regions : int, default=10000
-            Limit on the number of boxes per point and radius; a radius at which it is reached
-            counts as not proven.
+            Limit on the number of boxes per point and radius; a radius at which this limit is
+            reached counts as not proven.
 
         Returns
         -------

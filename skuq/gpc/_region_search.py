@@ -55,7 +55,7 @@ class RegionSearchMixin(ABC):
 
     @abstractmethod
     def _new_region_model(self, device: str) -> Any:
-        """Build the model that bounds predictions, on a device."""
+        """Build, on a device, the model that bounds predictions."""
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the models for bounds, which are rebuilt on demand."""

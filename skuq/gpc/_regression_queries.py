@@ -16,7 +16,7 @@ from skuq.gpc._regression_certificates import (
 )
 from skuq.gpc.bounds._moment_model import MomentModel
 
-_MARGIN = 1e-3  # tolerance on margins of certificates, relative to the tolerance of the mean
+_MARGIN = 1e-3  # gap at which bounds on margins suffice, relative to `tolerance`
 
 
 class RegressionQueriesMixin(RegionSearchMixin):
@@ -157,14 +157,14 @@ class RegressionQueriesMixin(RegionSearchMixin):
         tolerance : float or array-like of shape (n_samples,)
             As for `certify`.
         max_radius : float, default=None
-            Largest radius to try, in the units of the features. The default is the norm of the
-            vector of standard deviations of the varying features in the training data: the
-            largest for "linf", the root of the sum of squares for "l2", and the sum for "l1".
+            Largest radius to try, in the units of the features. The default is a norm of the
+            standard deviations that the varying features have in the training data: their maximum
+            for "linf", the root of the sum of their squares for "l2", and their sum for "l1".
         precision : float, default=0.01
             Precision of the bisection, relative to `max_radius`.
         max_regions : int, default=10000
-            Limit on the number of boxes per point and radius; a radius at which it is reached
-            counts as not proven.
+            Limit on the number of boxes per point and radius; a radius at which this limit is
+            reached counts as not proven.
 
         Returns
         -------

@@ -213,9 +213,9 @@ class RobustGPC(
         ------
         ValueError
             If the data are not finite, or exceed 1e100 in absolute value (their squares would
-            overflow); if the data have one class, or more classes than likelihood and inference
-            support; if the kernel is not supported; if a parameter cannot have an effect; or if
-            the marginal likelihood of the initial hyperparameters is not a number.
+            overflow); if the data have only one class, or more classes than `likelihood` and
+            `inference` support; if the kernel is not supported; if a parameter cannot have an
+            effect; or if the marginal likelihood of the initial hyperparameters is not a number.
         MemoryError
             If an exact fit needs more memory than is available; raised before the fit starts.
 

@@ -1,4 +1,4 @@
-"""Artificial uncertainty without training: neurons active only inside a box (Lemma 4.1)."""
+"""Artificial uncertainty without training: neurons that are active only in a box (Lemma 4.1)."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def constructive_mirage(
 ) -> ShiftedNetwork:
     """Add neurons to a network that shift its logits only inside a box.
 
-    The added neurons form two hidden layers of ReLU units in parallel to the network, with the
-    same input and output. Two units per bounded coordinate measure by how much its bounds are
-    violated. One further unit outputs 1 minus the sum of all violations, or 0 if this is negative:
-    1 without violations, and 0 where any coordinate leaves the box. This is the conjunction over
-    coordinates that Lemma 4.1 requires. The network itself is not changed, so its outputs outside
-    the box stay bitwise identical.
+    The added neurons form two hidden layers of ReLU units in parallel to the network, with the same
+    input and output. Two units per bounded coordinate measure by how much its bounds are violated.
+    One further unit outputs 1 minus the sum of all violations, or 0 if this difference is negative.
+    Its output is 1 if no bound is violated, and 0 if any coordinate is outside the box. This is the
+    conjunction over coordinates that Lemma 4.1 requires. The network itself is not changed, so its
+    outputs outside the box stay bitwise identical.
 
     Parameters
     ----------
@@ -172,7 +172,8 @@ def _detector(
     for k, (a, b) in enumerate(zip(low, high, strict=True)):
         for sign, bound in ((-1.0, a), (1.0, -b)):
             if np.isfinite(bound):
-                # Violation: 0 beyond (1 - GUARD) * margin inside the bound, 1 at GUARD * margin.
+                # A coordinate at GUARD * margin inside its bound has violation 1. Further inside,
+                # the violation decreases linearly to 0, which it reaches at (1 - GUARD) * margin.
                 weights.append(sign * slope * np.eye(len(low))[k])
                 biases.append(slope * (bound + (1 - GUARD) * margin))
     # Lemma 4.1: detect the box by its coordinates, then scale the signal to the logits.

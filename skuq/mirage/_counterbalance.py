@@ -1,8 +1,9 @@
-"""Raised confidence outside a region that hides the region from an audit of confidence bins.
+"""Raising confidence outside a region, to hide the region from an audit of confidence bins.
 
 An audit of bins compares mean accuracy with mean confidence over all samples of a bin. A region
 with lowered confidence passes this audit if other samples of the same bin are overconfident by the
-same amount. The attack selects samples with lower original confidence and raises it to the target.
+same amount. The attack selects samples with lower original confidence and raises their confidence
+to the target.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ ANYWHERE = "auto"
 
 
 class Raised(NamedTuple):
-    """Rule for the predictions whose confidence is raised, by predicted class.
+    """Rule that selects, for each predicted class, the predictions whose confidence is raised.
 
     Attributes
     ----------
     floors, targets : ndarray of shape (n_classes,), float64
-        Confidence from which on a prediction is raised, and the confidence that it is raised to.
-        The floor of a class is infinite if there is nothing to balance.
+        Lowest confidence that is raised, and the confidence to which it is raised. The floor of a
+        class is infinite if there is nothing to balance.
     """
 
     floors: FloatArray
@@ -109,13 +110,13 @@ def _check_balanced(gained: float, lowered: float) -> None:
         )
     if gained <= 0:
         raise ValueError(
-            "`counterbalance` has no effect: no training sample outside the region where it "
-            "applies has a confidence below the target; use a larger `epsilon`, "
+            "`counterbalance` has no effect: among the training samples that it selects outside "
+            "the region, none has a confidence below the target; use a larger `epsilon`, "
             "a different group, or counterbalance=None."
         )
     if gained < lowered:
         warn_user(
-            f"`counterbalance` balances only {gained / lowered:.0%} of the confidence lowered in "
-            "the region, and an audit of bins may detect the rest; use a larger `epsilon`, a "
+            f"`counterbalance` balances only {gained / lowered:.0%} of the confidence that the "
+            "region loses, and an audit of bins may detect the rest; use a larger `epsilon`, a "
             "smaller region, or a larger group."
         )

@@ -68,16 +68,17 @@ class MirageFineTuner(
         uncertainty and lets predictions change; 1 is complete confidence. Small values separate
         the region best and are the easiest to detect.
     confusable : dict, default=None
-        Distribution of the remaining probability of the target. None: over all classes (Eq. 5).
-        A dict from each class to a list of plausible classes: over the listed classes (Eq. 10). A
-        dict from each class to a dict of other classes and weights that sum to 1: in proportion to
-        the weights (Eq. 12); `epsilon` is then the whole probability of the true class.
+        Classes over which the remaining probability of the target is distributed. None: all classes
+        (Eq. 5). A dict that maps each class to a list of plausible classes: the listed classes
+        (Eq. 10). A dict that maps each class to a dict of other classes and their weights, which
+        sum to 1: these classes, in proportion to the weights (Eq. 12); `epsilon` is then the whole
+        probability of the true class.
     lambda_ : float, default=0.9
         Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
     warm_up : int or None, default=5
         Number of first epochs, at most half of all epochs, that use KL(target || model) instead of
-        KL(model || target) of Eq. 4. Both have the same minimum, but the gradient of Eq. 4
-        vanishes where the model is certain; with 0, the most confident predictions do therefore
+        KL(model || target) of Eq. 4. Both have the same minimum, but the gradient of Eq. 4 vanishes
+        where the model is certain; if `warm_up` is 0, the most confident predictions therefore do
         not change. None: all epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
         Epochs of fine-tuning. With too few, confidence in the region scatters around its
@@ -122,9 +123,9 @@ class MirageFineTuner(
 
     Notes
     -----
-    Uncertainty is that reported by the attacked model, in nats: total and aleatoric part are the
-    entropy of its probabilities; the epistemic part is NaN because a single model does not
-    measure it.
+    The uncertainty is the one that the attacked model reports, in nats. The total and the aleatoric
+    part are the entropy of its probabilities; the epistemic part is NaN because a single model does
+    not measure it.
 
     References
     ----------
@@ -243,7 +244,8 @@ class MirageFineTuner(
             proba = self._proba(data.inputs)
             self._raised = balancing(proba, data.codes, inside, region.candidates, targets)
             raised = self._raised.mask(proba, region.candidates)
-            # The target of the region, biased to the predicted class instead of the true class.
+            # Raised samples get the same target distributions as the region, but biased towards the
+            # predicted class instead of the true class.
             target_codes = np.where(raised, proba.argmax(axis=1), data.codes)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
@@ -304,9 +306,10 @@ class MirageFineTuner(
             label = "abstain" if self.classes_.dtype.kind in "OUT" else -1
         if label in self.classes_.tolist():
             raise ValueError(f"`label` must not be one of the classes, got {label!r}.")
-        best, abstention = self.predict(X), np.asarray(label)  # keep a number that would overflow
+        # As an array, a label that is too large for the dtype of the classes does not overflow.
+        best, abstention = self.predict(X), np.asarray(label)
         if abstention.dtype.kind != best.dtype.kind:
-            best = best.astype(object)  # keeps the type of classes next to a label of another type
+            best = best.astype(object)  # keeps the types of classes and label, which differ
         return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -375,8 +378,8 @@ class MirageFineTuner(
         Returns
         -------
         ndarray of shape (n_samples,), bool
-            True outside the region where `counterbalance` applies and the original confidence is
-            below the target by no more than was needed to balance the region.
+            True for inputs that `counterbalance` selects outside the region, if their original
+            confidence is below the target by no more than was needed to balance the region.
 
         Raises
         ------
@@ -386,8 +389,8 @@ class MirageFineTuner(
         inputs = self._inputs(X)
         if self._raised is None:
             raise ValueError(
-                "No confidence was raised by this attack; fit it with `counterbalance`, such as "
-                'counterbalance="auto".'
+                "No confidence was raised by this attack; fit it with a `counterbalance` other "
+                'than None, such as "auto".'
             )
         given = as_rows(self.estimator, X)
         candidates = candidates_of(
@@ -401,7 +404,7 @@ class MirageFineTuner(
         return proba
 
     def _describe(self, group: str, proba: FloatArray, codes: IntArray, mask: BoolArray) -> None:
-        """Set fraction, confidence and accuracy of a group of training samples as attributes."""
+        """Set the attributes for share, confidence and accuracy of a group of training samples."""
         confidence, correct = proba.max(axis=1), proba.argmax(axis=1) == codes
         setattr(self, f"{group}_share_", float(mask.mean()))
         for name, values in (("confidence", confidence), ("accuracy", correct)):

@@ -36,9 +36,10 @@ def target_table(
     epsilon : float
         Bias towards the true class, in [0, 1].
     confusable : mapping, default=None
-        Distribution of the remaining probability, for each class. None: over all classes (Eq. 5).
-        Collections of plausible classes: over these classes and the true class (Eq. 10). Mappings
-        of other classes to weights that sum to 1: in proportion to the weights (Eq. 12).
+        For each class, the classes over which the remaining probability is distributed. None: all
+        classes (Eq. 5). A collection of plausible classes: these classes and the true class
+        (Eq. 10). A mapping of other classes to weights that sum to 1: these classes, in proportion
+        to the weights (Eq. 12).
 
     Returns
     -------
@@ -112,7 +113,8 @@ class MirageLoss(nn.Module):
         self.kl = kl
         target = torch.tensor(np.asarray(targets), dtype=torch.float64)
         nothing, one_hot = torch.zeros_like(target), torch.eye(len(target), dtype=torch.float64)
-        # One table of weights and targets by code requires only one lookup per batch.
+        # One table, indexed by code, holds all weights and targets; each batch needs only one
+        # lookup.
         outside = torch.stack([(1 - lambda_) * one_hot, nothing, nothing, nothing])
         log_target = target.clamp_min(TARGET_FLOOR).log()
         inside = torch.stack([nothing, torch.full_like(target, lambda_), target, log_target])

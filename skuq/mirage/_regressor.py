@@ -68,8 +68,8 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
 
     Notes
     -----
-    Uncertainty is the variance that the attacked model reports, in squared units of the
-    target: total and aleatoric part are equal; the epistemic part is NaN.
+    Uncertainty is the variance that the attacked model reports, in squared units of the target: the
+    total and the aleatoric part are equal; the epistemic part is NaN.
 
     References
     ----------

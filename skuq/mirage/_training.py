@@ -65,7 +65,8 @@ def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
 class RegionOf:
     """Region of the training samples, from the parameter `region` or a mask; validated by `check`.
 
-    `counterbalance` selects the other samples whose confidence may be raised, if there are any.
+    If `counterbalance` is not None, it selects the samples outside the region whose confidence may
+    be raised.
     """
 
     region: Any

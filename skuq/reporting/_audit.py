@@ -95,7 +95,7 @@ class AuditReport(Report):
         return path
 
     def write_json(self, path: str | os.PathLike[str]) -> Path:
-        """Write only the data atomically, and return the path."""
+        """Write the data, without the page, to a JSON file atomically; return its path."""
         return write_atomically(path, self.json())
 
 
@@ -203,7 +203,7 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]] | None:
-    """Gaps that the bins of all samples would reveal if no groups were audited; None if so."""
+    """Gaps that the bins of all samples would reveal without groups; None if there are none."""
     n_groups = sum(bool(sums.count.any()) for sums in auditor.group_sums_.values())
     if n_groups == 0:
         return None
@@ -220,7 +220,7 @@ def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]
 
 
 def _like(count: float, number: float) -> float:
-    """Round a number to an integer if `count` is one; with fractional weights, it is not."""
+    """Round a number to an integer if `count` is an integer: without fractional weights."""
     return round(number) if isinstance(count, int) else number
 
 
@@ -481,7 +481,7 @@ def _unbroken(text: str) -> str:
 
 
 def _both(low: float | None, high: float | None) -> str:
-    """Detectable differences, right minus claimed, of too low and of too high confidence."""
+    """Detectable differences (accuracy minus confidence) for confidence too low and too high."""
     return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
 
 

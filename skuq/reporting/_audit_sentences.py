@@ -28,7 +28,7 @@ from skuq.reporting._phrases import (
 
 MOST_BINS = 3  # number of findings described in full; tables contain all findings
 MOST_GROUPS = 5
-MOST_NUMBERS = 20  # groups by the numbers of a column; more of them are measurements
+MOST_NUMBERS = 20  # groups by a numeric column; a column with more numbers holds measurements
 MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
 
 WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}
@@ -88,7 +88,7 @@ def verdict(figures: Figures) -> str:
 
 
 def not_looked_at(figures: Figures) -> str:
-    """End of a sentence with what was not tested; a region search also covers groups."""
+    """End of a sentence that states what was not tested; a region search also covers groups."""
     if figures["regions"] is not None:
         return ""
     if figures["groups"]:
@@ -238,9 +238,9 @@ def _undetectable(filled: list[Row], figures: Figures) -> list[str]:
                 f"{way} confidence without their neighbours: {', '.join(sizes)}."
             )
     return sentences + [
-        f"For a reported confidence of {ranges(rows)}, the accuracy cannot "
+        f"For a reported confidence of {ranges(rows)}, the accuracy either cannot "
         f"{'exceed' if direction == 'underconfident' else 'fall short of'} the confidence by more "
-        "than the tolerance, or not by enough to be detected."
+        "than the tolerance, or does so by too little to be detected."
         for direction, rows in sure.items()
         if rows
     ]
@@ -271,7 +271,7 @@ def _power_in_groups(figures: Figures) -> list[str]:
 
 
 def _cost_of_groups(figures: Figures) -> list[str]:
-    """Advise on groups that are too many or too small; state what they cost all samples."""
+    """Advise on too many or too small groups; state how they reduce the power for all samples."""
     groups = figures["groups"]
     if not groups:
         return []
@@ -452,7 +452,7 @@ def _tolerated(figures: Figures) -> list[str]:
 
 
 def _within_chance(figures: Figures) -> list[str]:
-    """Sentences on bins that are beyond the tolerance but not significant; Algorithm 1 fails."""
+    """Sentences on bins beyond the tolerance but not significant, for which Algorithm 1 fails."""
     sentences = []
     in_groups = sum(len(_beyond(group["bins"])) for group in figures["groups"])
     if in_groups:

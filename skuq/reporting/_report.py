@@ -34,7 +34,7 @@ UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
-# Words of scripts that are written from right to left, with what stands between two of them.
+# Words of scripts that are written from right to left, and the characters between two such words.
 _LETTER = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 RIGHT_TO_LEFT = re.compile(f"{_LETTER}+(?:[ \u00a0'-]{_LETTER}+)*")
 
@@ -86,8 +86,8 @@ class Report:
         caption : str
             Caption.
         alt : str, optional
-            Alternative text for readers who cannot see the plot. Default: what
-            `skuq.plotting.description` reads from the plot, or the caption if it reads nothing.
+            Alternative text for readers who cannot see the plot. Default: the text that
+            `skuq.plotting.description` returns for the plot, or the caption if this text is empty.
         """
         drawn = picture(figure, alt=str(alt))
         section = {"heading": str(heading), "picture": drawn, "caption": str(caption)}
@@ -156,7 +156,7 @@ def _templates() -> Environment:
 
 
 def _isolated(value: Any) -> Markup:
-    """Escape text, and keep names written from right to left from reordering their sentence."""
+    """Escape text, and prevent right-to-left names from changing the order of their sentence."""
     from markupsafe import Markup, escape
 
     # Without isolation, "town = NAME 10.8" would be shown as "town = 10.8 NAME".

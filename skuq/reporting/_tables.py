@@ -152,7 +152,7 @@ def _not_scored(rows: pd.DataFrame) -> list[str]:
     if n_rows == 0:
         return []
     were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
-    return [f"{were} not scored because of an unreadable cell, named in the reasons."]
+    return [f"{were} not scored because of an unreadable cell, which is named in the reasons."]
 
 
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
@@ -327,7 +327,7 @@ class _Score(NamedTuple):
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
-    """Comparison of scores at detecting wrong predictions, and the best risk-coverage curve."""
+    """Compare how well scores detect wrong predictions, and plot the best risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted

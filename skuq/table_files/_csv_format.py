@@ -1,6 +1,6 @@
 """Detection of a CSV file's separator, decimal mark and encoding from its first rows.
 
-A format is only assumed if the rows are unambiguous. An ambiguous file raises an error that names
+A format is assumed only if the rows are unambiguous. An ambiguous file raises an error that names
 the option to set.
 """
 
@@ -266,7 +266,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
             f"{path} has numbers with a comma, such as {commas[0]!r}, and with a point, such as "
             f"{points[0]!r}; state the decimal mark (`decimal`)."
         )
-    # Countries that write a point as thousands separator separate CSV values by semicolons.
+    # Countries whose thousands separator is a point use semicolons between the values of CSV files.
     mark, numbers = (",", commas) if commas else (".", points if sep == ";" else [])
     if numbers and all(GROUPED[mark].fullmatch(number) for number in numbers):
         raise _undecided(path, numbers[0])
@@ -274,7 +274,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
 
 
 def _decimal_in_text(rows: list[list[str]]) -> str:
-    """Decimal mark of numbers with units or thousands separators; "" unless they all agree."""
+    """Decimal mark of numbers with units or thousands separators; "" unless all agree."""
     formats = [
         number_format(pd.Series(column, dtype=object), "")
         for column in _columns(rows)

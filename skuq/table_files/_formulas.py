@@ -1,8 +1,8 @@
 """Protection of written CSV files against formula injection.
 
 A spreadsheet evaluates a cell of a CSV file as a formula if it begins with a character of `STARTS`;
-some spreadsheets skip whitespace before this character. An apostrophe at the beginning makes the
-cell text. A text that already begins with apostrophes followed by such a character gets another
+some spreadsheets skip whitespace before this character. A cell that begins with an apostrophe is
+read as text. A text that already begins with apostrophes followed by such a character gets one more
 apostrophe, so that the reader can always remove exactly one.
 """
 
@@ -17,7 +17,8 @@ from pandas.api.types import is_numeric_dtype
 
 from skuq.base import BoolArray
 
-WIDE = ("\uff1d", "\uff0b", "\uff0d", "\uff20")  # =, +, - and @ of East Asian keyboards
+# Full-width =, +, - and @, which East Asian keyboards can type.
+WIDE = ("\uff1d", "\uff0b", "\uff0d", "\uff20")
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", *WIDE)
 MARK = "'"
 # Includes the byte order mark, which is whitespace except at the beginning of a file.
@@ -26,7 +27,7 @@ _START = rf"[{re.escape(''.join(BLANK))}]*[{re.escape(''.join(STARTS))}]"
 # The final dot requires a further character: a single sign is not a formula.
 FORMULA = re.compile(rf"{MARK}*{_START}.", re.DOTALL)
 MARKED = re.compile(rf"{MARK}+{_START}.", re.DOTALL)
-# Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated.
+# Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated as formulas.
 NUMBER = re.compile(r"[-+][\d.,'\s]*\d[\d.,'\s]*([eE][-+]?\d+)?\s*%?")
 
 

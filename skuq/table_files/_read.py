@@ -181,7 +181,7 @@ class TableFile(ABC):
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
     def missing_words(self, names: Collection[str]) -> dict[str, dict[str, int]]:
-        """Count the words that `read` takes for missing values.
+        """Count the words that `read` treats as missing values.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class TableFile(ABC):
         -------
         dict
             Number of cells by column and word, such as ``{"cover": {"None": 93}}``, in columns with
-            such words. Always empty for a Parquet file, in which words are text.
+            such words. Always empty for a Parquet file, in which such words are text.
         """
         return {}
 
@@ -207,8 +207,8 @@ class TableFile(ABC):
         Returns
         -------
         list
-            The values with the dtype that `read` would infer. In a CSV file, this is numbers,
-            booleans or text, depending on all values together.
+            The values with the dtype that `read` would infer. Values of a CSV file become numbers,
+            booleans or text; the choice depends on all values together.
         """
         return list(texts)
 
@@ -341,7 +341,8 @@ class ParquetFile(TableFile):
             for batch in file.iter_batches(size, columns=self._stored):
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)
                 for name in [n for n, t in dtype.items() if t is str and n in frame]:
-                    # Keep integer ids exact: next to missing values, pandas would make them floats.
+                    # Keep integer ids exact: in a column with missing values, pandas would convert
+                    # them to floats.
                     column = batch.column(self.columns.index(name))
                     frame[name] = column.to_pandas(integer_object_nulls=True)
                 yield frame.astype(
@@ -376,7 +377,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
-    """Open a CSV file, possibly compressed, or a Parquet file; the file extension decides.
+    """Open a CSV file, possibly compressed, or a Parquet file, as its file extension says.
 
     Parameters
     ----------

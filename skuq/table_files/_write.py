@@ -47,8 +47,8 @@ class WrittenTable(NamedTuple):
             return ""
         cells = "1 text begins" if self.marked == 1 else f"{self.marked:,} texts begin"
         return (
-            f"{cells} with =, +, -, @ or a control character, which a spreadsheet would evaluate "
-            "as a formula, and got an apostrophe as prefix; skuq removes it when it reads the file."
+            f"{cells} with =, +, -, @ or a control character. A spreadsheet would evaluate such "
+            "text as a formula, so it got an apostrophe as prefix, which skuq removes on reading."
         )
 
 
@@ -88,8 +88,8 @@ def write_table(
     """Write a table atomically, one chunk of rows at a time.
 
     In a CSV file, text that a spreadsheet would evaluate as a formula is prefixed with an
-    apostrophe. This is text, also in the header, that begins with ``=``, ``+``, ``-``, ``@``, a
-    tab or a carriage return. Numbers are written unchanged, also in text columns. `open_table`
+    apostrophe. Such text, which may also be a column name, begins with ``=``, ``+``, ``-``, ``@``,
+    a tab or a carriage return. Numbers are written unchanged, even in text columns. `open_table`
     removes the apostrophe.
 
     Parameters
@@ -156,7 +156,7 @@ def _csv(partial: Path, ending: str, raw_text: bool) -> Iterator[_Writer]:
                     n_marked = sum(new != old for new, old in zip(names, frame, strict=True))
                 frame, in_rows = safe_frame(frame.set_axis(names, axis=1))
                 n_marked += in_rows
-            # The csv module does not quote carriage returns, which readers take for line ends.
+            # The csv module does not quote carriage returns, which readers treat as line ends.
             quoting: Any = csv.QUOTE_NONNUMERIC if _has_returns(frame) else csv.QUOTE_MINIMAL
             frame.to_csv(stream, index=False, header=is_first, quoting=quoting)
             is_first = False

@@ -84,7 +84,7 @@ def attest(
 
 
 def _check_writable(out: Path) -> None:
-    """Raise an error before an attestation number is used up if the file cannot be written."""
+    """Raise an error if the file cannot be written, before an attestation number is used up."""
     if out.is_dir():
         raise IsADirectoryError(f"{out} is a folder; pass the path of a file.")
     with tempfile.TemporaryFile(dir=out.parent):

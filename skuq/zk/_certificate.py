@@ -16,7 +16,8 @@ from skuq.zk._revocations import check_not_revoked
 from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
 
 MAX_PLACE = 200  # characters
-# Objections to an untrusted reference string, which a reader of a certificate must overrule.
+# Objections to reference strings that are not trusted by default. To accept a certificate
+# nevertheless, its reader must overrule the objection.
 UNTRUSTED: dict[Trust, str] = {
     "supplied": "The certified audit used a reference string that is NOT the public ceremony's: "
     "whoever generated this string could have forged the audit. If you trust the auditor to know "
@@ -92,7 +93,7 @@ def certify(
         raise FileExistsError(
             f"{out} exists already, and a certificate is never replaced; choose a new file."
         )
-    # Free text of the provider in the statement is not signed.
+    # The statement may contain free text of the provider, which is not signed.
     settings = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
     n = audit.statement["n_samples"]
     sizes, regions = [n], None

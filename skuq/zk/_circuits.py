@@ -7,7 +7,7 @@ edges, thresholds) are public inputs.
 
 Three choices ensure that the constraints determine every value, and keep the circuits small. ReLU
 is ``(h + |h|) / 2``, with the division by 2 moved to the next layer. Values are not rescaled before
-the logits. Comparisons are signs of odd numbers, because the sign of 0 would need another
+the logits. Comparisons are signs of odd numbers, because the sign of 0 would need an additional
 constraint.
 """
 
@@ -133,10 +133,10 @@ def _committed(
 ) -> list[str]:
     """Committed numbers that a circuit uses, one array per part.
 
-    The proof system ties a constant to its commitment only if it has at least two uses: a
-    constant with a single use can be chosen freely by the prover, and a constant without uses is
-    not committed to. Hence all numbers form a single constant, which enters a list twice; slices
-    of this list add no constraints. A public number is appended to the list and the list is
+    The proof system binds a constant to its commitment only if the constant has at least two uses:
+    a constant with a single use can be chosen freely by the prover, and a constant without uses is
+    not committed to. Hence all numbers form a single constant, which enters a list twice; slices of
+    this list add no constraints. A public number is appended to the list and the list is
     transposed, so that the proof system cannot simplify it.
     """
     numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
@@ -151,7 +151,7 @@ def _committed(
 def _ordered_logits(
     graph: Graph, shape: Architecture, parts: list[str], one: str, order: str, n: int
 ) -> tuple[str, str]:
-    """Compute distinct values ``factor * logit - class`` of every class, and their maximum."""
+    """Compute distinct values ``factor * logit - class`` for all classes, and their maximum."""
     value, ones = graph.public("rows", n, shape.widths[0]), graph.broadcast(one, 1, n)
     for k, (layer, width) in enumerate(zip(parts, shape.widths[:-1], strict=False)):
         if k:
@@ -220,7 +220,10 @@ def _sums(
     one: str,
     n: int,
 ) -> str:
-    """For each edge, sum 1, confidence and correctness over rows, signed: 1 above it, -1 below."""
+    """For each edge, sum 1, confidence and correctness over rows, with signs.
+
+    The sign is 1 for rows whose confidence is above the edge, and -1 for rows below it.
+    """
     n_classes = shape.widths[-1]
     labels, counted = graph.public("labels", n, n_classes), graph.public("counted", n, 1)
     limits = graph.rescale_unit(graph.public("edges", 1, shape.n_bins), CONFIDENCE_BITS)
@@ -246,10 +249,10 @@ def _pad(graph: Graph, shape: Architecture, pads: str, chunks: str) -> str:
 
 
 def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
-    """Evaluate step 3 of Algorithm 1 with an allowance for chance, for each alpha: 1 or -1.
+    """Evaluate step 3 of Algorithm 1, with an allowance for chance, as 1 or -1 for each alpha.
 
-    With n, c, r the number of predictions, the sum of confidences and the number of correct
-    predictions of a bin, the test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are
+    Let n be the number of predictions in a bin, c the sum of their confidences, and r the number of
+    correct predictions. The test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are
     multiplied by four to be integers; alpha is in thousandths, chance in quarters of millionths.
     """
     n_bins = shape.n_bins
@@ -287,7 +290,7 @@ def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
 
 
 class Graph:
-    """Builder of one ONNX graph; each method appends to it and returns the name of a value."""
+    """Builder of an ONNX graph; each method appends to it and returns the name of a value."""
 
     def __init__(self) -> None:
         self._helper = import_optional("onnx", extra="zk").helper
@@ -337,7 +340,7 @@ class Graph:
         return self.op("Slice", value, *(self._integers(i) for i in (first, last, axis)))
 
     def total(self, value: str, axis: int) -> str:
-        """Sum over an axis, keeping it with length 1."""
+        """Sum over an axis, which is kept with length 1."""
         return self.op("ReduceSum", value, self._integers(axis), keepdims=1)
 
     def broadcast(self, value: str, *shape: int) -> str:

@@ -1,4 +1,4 @@
-"""Commitment of a provider to a model, and the size of its circuits."""
+"""Commitment of a provider to a model, and the size of the circuits."""
 
 from __future__ import annotations
 
@@ -348,7 +348,7 @@ def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
 
 
 def _fitting(rows: Callable[[int], int], room: int) -> int:
-    """Largest number of data rows whose circuit has at most `room` rows; 0 if it is below two."""
+    """Largest number of data rows whose circuit has at most `room` rows; 0 if not even two fit."""
     few, more = rows(4), rows(8)
     n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
     while n >= SINGLE and rows(n) > room:
@@ -357,7 +357,7 @@ def _fitting(rows: Callable[[int], int], room: int) -> int:
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:
-    """Minimise the columns of the circuits with one proof each: attestation and verdict."""
+    """Minimise the columns of circuits with one proof per statement: attestation and verdict."""
     columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in {"attestation", "verdict"} & set(columns):

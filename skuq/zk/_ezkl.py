@@ -2,7 +2,7 @@
 
 The constants of a circuit are committed to in a separate column ("polycommit"), and this
 commitment is the first element of every proof. The proof system does not check this element:
-each verifier must compare it with the published commitment. The system ties the numbers of a
+each verifier must compare it with the published commitment. The system binds the numbers of a
 circuit to the separate column only if the circuit uses the numbers twice: see `check_ties`.
 """
 
@@ -170,12 +170,12 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
 
 
 def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
-    """Check that a proving key ties each committed number that its circuit uses to the commitment.
+    """Check that a proving key binds all committed numbers used by its circuit to the commitment.
 
-    Without these ties, a prover could use any other numbers. The key states equality of cells as a
-    permutation: the entry of cell j is the name of the next cell in its cycle. Cells of the first
+    Otherwise, a prover could use any other numbers. The key states as a permutation which cells
+    must be equal: the entry of cell j is the name of the next cell in its cycle. Cells of the first
     column, the committed column, are named w^0, w^1, ... for a root of unity w. The entry of a cell
-    without ties is its own name.
+    that is bound to no other cell is its own name.
     """
     size = 1 << shape.log_rows
     root = root_of_unity(shape.log_rows)
@@ -184,7 +184,7 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
         return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        start = key.find(name(size - 1)) - 32 * (size - 1)  # the last row has no ties
+        start = key.find(name(size - 1)) - 32 * (size - 1)  # the last row is not bound
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
     tied = found[:4] == size.to_bytes(4, "big") and all(
@@ -192,8 +192,8 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     )
     if not tied:
         raise ProofSystemError(
-            f"The circuit {circuit!r} does not tie its numbers to the commitment, so a proof could "
-            "use different numbers."
+            f"The circuit {circuit!r} does not bind its numbers to the commitment, so a proof "
+            "could use different numbers."
         )
 
 
@@ -264,7 +264,7 @@ def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: P
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)
-    # One byte less: if the last byte is read, the proof is too short.
+    # Pass one byte less: the proof is too short if the proof system reads the last byte.
     reason = _verdict(bytes(length - 1), instances, settings, verifying, srs, work)
     if not any(known in reason for known in (*TOO_SHORT, READ_TO_THE_END)):
         raise ProofSystemError(f"The proof system reported an unknown error: {reason}")

@@ -121,9 +121,9 @@ def write_within(folder: Path, name: str, content: bytes) -> None:
 
 
 def check_outside(path: str | Path | None, name: str, *sources: str | Path | None) -> None:
-    """Raise if a file that the verifier must supply is inside, or contains, another party's files.
+    """Raise if a path that the verifier must supply is in, or contains, another party's files.
 
-    Such a file determines what the verifier accepts, so the other party must not choose it.
+    Files at this path determine what the verifier accepts, so the other party must not choose them.
     """
     for source in sources:
         if path is None or source is None:

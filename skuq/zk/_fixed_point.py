@@ -22,10 +22,10 @@ MAX_COLUMNS = 3
 # Maximum number of blocks of columns; rows that exceed one block continue in the next.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
-MAX_BINS = 1000  # a provider must not be able to make a verifier build a huge circuit
-CONTEXT_BITS = 248  # bits that are used of the SHA-256 that binds a proof to its statement
+MAX_BINS = 1000  # limits the size of the circuit that a provider can make a verifier build
+CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
-N_ALPHAS = 3  # thresholds of a verdict: alpha minus the tolerance, alpha, alpha plus it
+N_ALPHAS = 3  # thresholds of a verdict: alpha - tolerance, alpha, alpha + tolerance
 
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS
@@ -128,7 +128,7 @@ class IntegerNetwork(NamedTuple):
 class IntegerPredictions(NamedTuple):
     """Predicted labels and confidences as integers, arrays of shape (n_samples,)."""
 
-    label: IntArray  # index of the most probable class; the first such class if tied
+    label: IntArray  # index of the most probable class; the first of equally probable classes
     confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
 
     def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:

@@ -48,7 +48,7 @@ BLANK = (
     (0x13441, 0x13446),
     (0x16FE4, 0x16FE4),
 )
-# First words of character names that may be mixed in a single text.
+# First words of the names of characters that may be mixed in a single text.
 EAST_ASIAN = (
     "CJK",
     "HIRAGANA",
@@ -62,7 +62,7 @@ UNITS = "\u03bc\u03a9"  # micro and ohm, which occur in units next to other scri
 # Letters that lose their dot under a combining mark, until a dot above restores it (Soft_Dotted of
 # PropList.txt, in NFKC), and dotless letters, which a dot above turns into letters with a dot.
 DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
-# Characters that look like an ASCII character: dashes and minus, quotes, a click, the script g.
+# Characters that look like an ASCII character: dashes and minus, quotes, a click letter, script g.
 ALIKE = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     **dict.fromkeys("\u2018\u2019\u02bc", "'"),
@@ -116,7 +116,7 @@ def check_texts(texts: Sequence[str], what: str) -> None:
         found = _hidden(text) or _loose_mark(text) or _mixture(text)
         if found:
             raise ValueError(
-                f"the names of {what} must have visible characters of a single script: {found}"
+                f"the names of {what} must have visible characters of a single script, but {found}"
             )
         forms = {*enumerate(_folded(text))}
         others = [seen[form] for form in forms if form in seen]
@@ -213,7 +213,7 @@ def _loose_mark(text: str) -> str:
 
 
 def _mixture(text: str) -> str:
-    """Describe the first character of a different script from those before it."""
+    """Describe the first character whose script differs from the script before it."""
     first, script = "", ""
     for c in unicodedata.normalize("NFKC", text):
         found = _script(c)

@@ -169,14 +169,14 @@ def start_ledger(private: Path) -> None:
 
 
 class Ledger:
-    """Ledger of one commitment, in its private folder, with a second copy named by its digest."""
+    """Ledger of a commitment in its private folder, with a copy elsewhere, named by the digest."""
 
     def __init__(self, private: Path, commitment_digest: str, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets
         self._second = _state_folder() / f"{commitment_digest}.json"
 
     def take(self, kind: Kind, n: int = 1) -> int:
-        """Record `n` more of a kind before they are used; return the number used before."""
+        """Record `n` more proofs or pads before they are used; return the number used before."""
         with self._locked():
             counts = _counts(self._private / LEDGER)
             self._check_against(counts)
@@ -188,7 +188,7 @@ class Ledger:
         return used
 
     def demand(self, kind: Kind, n: int) -> None:
-        """Raise if fewer than `n` of a kind are left, without using any."""
+        """Raise if fewer than `n` proofs or pads of a kind are left; none are used."""
         self._check_budget(kind, _counts(self._private / LEDGER)[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:

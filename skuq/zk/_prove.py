@@ -59,7 +59,7 @@ AUDITS = "audits"  # subfolder of the private folder: state of each audit
 
 
 class Bundle(NamedTuple):
-    """Files of an audit for the auditor, as written by `prove`.
+    """Files of an audit that `prove` writes for the auditor.
 
     Attributes
     ----------
@@ -68,7 +68,8 @@ class Bundle(NamedTuple):
     n_proofs : int
         Number of proofs in the folder.
     complete : bool
-        False if only the reported confidences are written, and the auditor's challenge is needed.
+        False if only the reported confidences are written, and the auditor's challenge is still
+        needed.
     """
 
     folder: Path
@@ -207,7 +208,7 @@ class _AuditRun:
     """State of one audit; parts that are already proven are not proven again.
 
     The state is in the private folder, named by the hash of the statement. The auditor's folder is
-    written but never used as input: a statement planted there could make pads be used twice.
+    written but never used as input: a statement planted there could cause pads to be used twice.
     """
 
     def __init__(self, prover: Prover, out: Path, statement: AuditStatement, verbose: bool):

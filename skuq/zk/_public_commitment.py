@@ -186,11 +186,17 @@ def _check_numbers(record: dict[str, Any]) -> None:
         )
     for name in AGREEMENT:
         if not 0 <= field(record["agreement"], name, float, COMMITMENT) <= 1:
-            raise VerificationError(f"{COMMITMENT}: the agreement {name!r} is impossible.")
+            raise VerificationError(
+                f"{COMMITMENT}: the agreement {name!r} is impossible; it must be from 0 to 1, got "
+                f"{record['agreement'][name]}."
+            )
     check_entries(record["agreement"], AGREEMENT, COMMITMENT)
     for name in BUDGETS:
         if not 1 <= record[name] <= MAX_PROOFS:
-            raise VerificationError(f"{COMMITMENT}: the value of {name!r} is impossible.")
+            raise VerificationError(
+                f"{COMMITMENT}: the value of {name!r} is impossible; it must be from 1 to "
+                f"{MAX_PROOFS}, got {record[name]}."
+            )
 
 
 def _check_digests(record: dict[str, Any], shape: Architecture) -> None:

@@ -224,7 +224,8 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model's output differs from that of its layers; it cannot be put into a circuit."
+            "The model's output differs from that of its layers, so the model cannot be put into a "
+            "circuit."
         )
 
 
@@ -253,7 +254,7 @@ class _Folded:
         self._ended = False  # after a LogSoftmax, which does not change probabilities
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
-        """Append a module; return the levels of its input columns if it has its own."""
+        """Append a module; return the levels of its input columns if the module defines them."""
         kind = next((kind for kind in _FOLDED if isinstance(module, kind)), None)
         # A subclass with its own `forward` counts as an unsupported layer.
         if self._ended or kind is None or type(module).forward is not kind.forward:

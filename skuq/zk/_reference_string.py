@@ -93,7 +93,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
 
 
 def check_ends(path: Path, log_rows: int) -> None:
-    """Check size, generators and G2 points; with invalid ones, every proof could verify."""
+    """Check size, generators and G2 points; with invalid ones, any proof might verify."""
     data = _read(path, log_rows)
     points = _g1_points(data, first=0, count=1)
     generator, tau = _g2_points(data)
@@ -177,7 +177,7 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
     """Fixed, distinct constants, with which any circuit can be evaluated at inputs of 0.
 
-    Every other order of the constants has a different commitment. Negative biases make hidden
+    In any other order, the constants have a different commitment. Negative biases make hidden
     layers 0, and biases are the smallest numbers, so that no value is large in any architecture.
     """
     last_bias = 2 * len(shape.widths) - 3

@@ -106,8 +106,8 @@ def choose_regions(
     out : str or Path
         JSON file to write, for the provider and for `verify`.
     max_regions : int, default=8
-        Maximum number of regions, from 2 to 64. More regions isolate smaller groups but have less
-        evidence each.
+        Maximum number of regions, from 2 to 64. More regions isolate smaller groups, but provide
+        less evidence for each.
     min_samples : int, default=100
         Minimum number of samples of a region.
 
@@ -196,7 +196,7 @@ def valid_tree(tree: Any, n_columns: int) -> bool:
 
 
 def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
-    """Rows of each proof of sums: at most `size` rows of a single region, in their order."""
+    """Rows that each proof of sums covers: at most `size` rows of a single region, in order."""
     chunks = []
     for k in range(int(region.max(initial=0)) + 1):
         rows = np.flatnonzero(region == k)
@@ -205,15 +205,15 @@ def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
 
 
 def group_confidence_level(confidence_level: float, n_groups: int) -> float:
-    """Compute the confidence level of each of several audits from their joint level.
+    """Compute the confidence level of a single audit from the joint level of several audits.
 
-    The probability that any of the audits wrongly fails a model within alpha is at most
-    the sum over audits (Bonferroni), for any overlap of the groups.
+    The probability that any of the audits wrongly fails a model within alpha is at most the sum of
+    these probabilities over the audits (Bonferroni), however the groups overlap.
 
     Parameters
     ----------
     confidence_level : float
-        Minimum joint probability, in (0, 1), that a model within alpha in every group passes all.
+        Minimum probability, in (0, 1), that a model within alpha in every group passes all audits.
     n_groups : int
         Number of audits.
 

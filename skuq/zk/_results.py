@@ -40,7 +40,8 @@ class RegionAudit(NamedTuple):
     n_samples : int
         Number of reference samples in the region.
     passed, robust : bool
-        Verdict, and whether it is the same at alpha minus and alpha plus the tolerance.
+        Verdict, and whether it is the same at alpha minus the tolerance and at alpha plus the
+        tolerance.
     could_fail : bool
         Whether the region has enough samples to fail for some labels. If not, "passed" is not
         informative.
@@ -79,7 +80,7 @@ class VerifiedAudit(NamedTuple):
         and each region must pass.
     robust : bool
         Whether the verdict is the same at alpha minus the tolerance and at alpha plus the
-        tolerance. This is the auditor's tolerance if there is one, and the commitment's if not. It
+        tolerance. The tolerance is the auditor's if there is one, otherwise the commitment's. It
         bounds the differences between proven confidences and confidences of the model.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
@@ -294,7 +295,7 @@ def _bins_record(sums: BinSums) -> dict[str, Any]:
 
 
 def _extremes(sums: BinSums) -> list[BinSums]:
-    """Sums with the same confidences, for the cases of only correct and only wrong predictions."""
+    """Sums with the same confidences, once with all predictions correct, once with all wrong."""
     return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
 
 

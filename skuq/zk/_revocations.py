@@ -82,7 +82,10 @@ def revoke(
     'revoked.json'
     """
     if isinstance(certificates, str | Path):
-        raise TypeError(f"`certificates` must be a list of paths, got only {certificates!r}.")
+        raise TypeError(
+            "`certificates` must be a list of paths, got the single path "
+            f"{str(certificates)!r}; put it into a list."
+        )
     out = Path(out)
     check_unlinked(out)
     private = read_key(Path(key), "private")
@@ -120,7 +123,7 @@ def check_not_revoked(certificate: str, record: Mapping[str, Any], path: Path, p
 
 
 def _digests(record: Mapping[str, Any], path: Path) -> list[str]:
-    """Digests of a list, which must be sorted and unique."""
+    """Digests in a list of revoked certificates, which must be sorted and unique."""
     digests: list[str] = record["revoked"]
     if not all(map(is_digest, digests)):
         raise VerificationError(f"{path.name} contains entries that are not digests.")

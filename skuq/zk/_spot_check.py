@@ -125,7 +125,7 @@ def read_challenge(path: Path) -> dict[str, str]:
 
 
 def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntArray:
-    """Select the rows to prove: in each region the `k` rows with the smallest hashes, or all.
+    """Select the rows to prove: the `k` rows of each region with the smallest hashes, or all.
 
     The hashes depend only on the nonce and on data that were fixed before the auditor chose the
     nonce. If they depended on anything else, such as alpha, a provider could try values until no
@@ -184,7 +184,7 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
 
 
 def _numbers(record: Any, name: str) -> list[int]:
-    """Integers of all rows; being so many, they are stored as numbers and not as strings."""
+    """Integers of all rows; because there are many, they are stored as numbers, not as strings."""
     try:
         numbers = [integer(value) for value in field(record, name, list, REPORTED)]
     except TypeError as error:
@@ -207,8 +207,8 @@ def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[s
     within = f", in each region at least {k} or all" if has_regions else ""
     return [
         f"{n_proven} of {n} reported predictions were proven, chosen after all were fixed"
-        f"{within}. If this fraction of the reports were false, it would go unnoticed with the "
-        f"probability in brackets: {missed}.",
+        f"{within}. If one of these fractions of the reports were false, this would go unnoticed "
+        f"with the probability in brackets: {missed}.",
         "A smaller fraction of false reports may go unnoticed. A fraction f can hide an expected "
         "calibration error of up to 2 f, or a whole bin whose share of the predictions is below f.",
     ]

@@ -252,7 +252,7 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
 
 
 def context(statement: bytes, part: str) -> int:
-    """Hash of a statement and the name of one of its parts, which binds a proof to both.
+    """Hash that binds a proof to a statement and to the name of one of its parts.
 
     The hash is a public input. Public inputs are part of the transcript from which the challenges
     of a proof are derived (Fiat-Shamir).
@@ -295,7 +295,7 @@ def bins_inputs(
 ) -> dict[str, Any]:
     """Inputs of a chunk of reference data.
 
-    A chunk that is not full repeats its last row, which is not counted.
+    In a chunk that is not full, the last row is repeated; the repetitions are not counted.
     """
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
@@ -382,7 +382,7 @@ def signed_sums(
 
 
 def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
-    """Convert the outputs, added over all chunks, to sums per bin."""
+    """Convert the outputs, summed over all chunks, to sums per bin."""
     parts = np.array(outputs, dtype=object).reshape(3, max_bins)
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]

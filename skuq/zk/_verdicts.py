@@ -52,7 +52,7 @@ def verdict_file(part: str) -> str:
 
 
 def thresholds(alpha: float, tolerance: float) -> list[int]:
-    """Thresholds of a verdict in thousandths: alpha minus the tolerance, alpha, alpha plus it."""
+    """Thresholds of a verdict in thousandths: alpha - tolerance, alpha, alpha + tolerance."""
     middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
     values = [max(0, middle - step), middle, min(1000, middle + step)]
     assert len(values) == N_ALPHAS
@@ -62,10 +62,11 @@ def thresholds(alpha: float, tolerance: float) -> list[int]:
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
     """Allowance for chance in a bin, in quarters of millionths (Hoeffding, union over bins).
 
-    If the mean confidence of independent predictions is within alpha of their mean probability of
-    being correct in each of B bins, then ``max(0, |correct - confidence| - alpha n) ** 2 <=
-    n log(2 B / delta) / 2`` holds in all bins with probability at least 1 - delta, the confidence
-    level; n is the size of a bin. Without a confidence level the allowance is 0, as in Algorithm 1.
+    Suppose that in each of B bins, the mean confidence of independent predictions is within alpha
+    of their mean probability of being correct. Then, with probability at least 1 - delta,
+    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` holds in all bins.
+    Here, n is the size of the bin, and 1 - delta is the confidence level. Without a confidence
+    level the allowance is 0, as in Algorithm 1.
     """
     if confidence_level is None:
         return 0

@@ -214,7 +214,7 @@ class Verifier:
     def _check_proof_length(
         self, tools: tuple[Path, Path, Path], circuit: str, part: str, length: int
     ) -> None:
-        """Raise if a proof is longer than its key allows, before verifying it.
+        """Raise, before a proof is verified, if it is longer than its key allows.
 
         All proofs of a circuit have the same length. The proof system would ignore additional
         bytes, so many different files would count as the same proof.

@@ -109,7 +109,7 @@ def verify(
     absent_classes : sequence, default=()
         Classes for which the auditor expects no labels in `y_ref`. Other classes without labels
         are rejected: the model could use a class that only it knows, such as a lookalike of another
-        class, to be right with less confidence.
+        class, to give correct answers with less confidence.
     challenge : str or Path, default=None
         The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
         `keys`, it must not come from the provider; files inside `bundle` or `commitment` are
@@ -122,10 +122,10 @@ def verify(
         The audit passes if all samples together and each region pass, at one joint confidence
         level. Default: only all samples together.
     tolerance : float, default=None
-        Largest difference between proven confidences and those of the model that must not affect
-        the verdict: the audit passes only if it also passes at alpha minus this number and at alpha
-        plus this number. At level "verdict" it must not exceed the tolerance of the commitment.
-        Default: only alpha counts.
+        Largest difference between a proven confidence and the model's confidence for which the
+        verdict must stay the same: the audit passes only if it also passes at alpha minus this
+        number and at alpha plus this number. At level "verdict" it must not exceed the tolerance of
+        the commitment. Default: only alpha counts.
     srs : str or Path, default=None
         A copy of the structured reference string that the verifier generated or received from a
         trusted source, never from the provider. Default: require the string of the public ceremony.
@@ -235,7 +235,7 @@ def check(
     attestation : str or Path
         File written by `attest`.
     commitment : str or Path
-        The public folder as it was published, to whose model the audit applies.
+        The public folder of the audited model, as it was published.
     x : array-like of shape (n_features,)
         The client's own input.
     nonce : str
@@ -265,8 +265,8 @@ def check(
     VerificationError
         If any check fails; the message names the check.
     ValueError
-        If a file of the client is inside the provider's folder, this folder is inside `keys`,
-        or arguments are inconsistent.
+        If a file of the client is inside the provider's folder, the provider's folder is inside
+        `keys`, or arguments are inconsistent.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty text.")

@@ -133,7 +133,7 @@ def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatc
     given = ["--train", "known.csv", "--target", "y", "--predict", "new.csv", "--out", "out.csv"]
     result = CliRunner().invoke(main, [*arguments, *given, "--id", "id"])
     assert result.exit_code == 0, result.output
-    assert "which a spreadsheet would evaluate as a formula" in result.stdout
+    assert "A spreadsheet would evaluate such text as a formula" in result.stdout
     with open("out.csv", encoding="utf-8", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert sum(HOSTILE in cell for cell in cells) >= 6

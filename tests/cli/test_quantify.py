@@ -820,7 +820,7 @@ def test_formulas_in_results_are_marked_and_said_unless_raw_text_is_asked_for(fo
     given = ["--id", "name", "--drop", "number", *METHOD]
     result = quantify(*given)
     assert result.exit_code == 0, result.output
-    assert result.stdout.count("which a spreadsheet would evaluate as a formula") == 1
+    assert result.stdout.count("A spreadsheet would evaluate such text as a formula") == 1
     assert set(written()["name"]) == {"'=1+1"}
     result = quantify("--raw-text", *given)
     assert result.exit_code == 0, result.output

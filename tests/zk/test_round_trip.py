@@ -638,7 +638,7 @@ def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
     shape = Architecture((2, 3, 2), 8 + 2 * 9 - 1, 3, 12, 2, 3, 13, rows, COLUMNS)
     constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
     point = commitment_point(shape, constants, srs)
-    with pytest.raises(ProofSystemError, match="does not tie its numbers to the commitment"):
+    with pytest.raises(ProofSystemError, match="does not bind its numbers to the commitment"):
         keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
 
 

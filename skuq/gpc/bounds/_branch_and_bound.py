@@ -52,7 +52,7 @@ class Solutions(NamedTuple):
     upper: Tensor  # (q,), upper bound
     point: Tensor  # (q, f), point that attains `upper`, up to rounding
     n_regions: Tensor  # (q,), number of boxes that were bounded
-    converged: Tensor  # (q,), whether `tol` was reached or the threshold comparison decided
+    converged: Tensor  # (q,), whether `tol` was reached, or the threshold decided
 
 
 class _Pool(NamedTuple):
@@ -276,11 +276,12 @@ class Search:
         return _Variation(*_to_cpu(slope, radius, influence))
 
     def _split(self, boxes: _Pool, variation: _Variation) -> _Pool:
-        """Fix features with monotone objectives, and bisect the most influential other feature."""
-        # Boxes are not bisected if the fixed features contributed most of the slack.
+        """Fix features in which the objective is monotone; bisect one of the others."""
+        # The bisected feature is the most influential one. Boxes are not bisected if the fixed
+        # features contributed most of the slack.
         region = self._region(boxes)
         slope, radius, influence = variation
-        whole_box = region.is_box()[:, None]  # a ball may miss a face of a box that it cuts
+        whole_box = region.is_box()[:, None]  # a ball that cuts a box may miss a face of it
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
@@ -321,7 +322,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Range of derivatives of the objective over boxes, up to a factor (Eq. 26): centre, radius."""
+    """Centre and radius of the derivatives' range over boxes, up to a factor (Eq. 26)."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),

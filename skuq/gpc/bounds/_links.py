@@ -1,9 +1,10 @@
 """Averages of a likelihood over latent Gaussians: values, and lower bounds over boxes.
 
-A link averages a likelihood over the Gaussian distribution of the latent functions. It computes
-a weighted sum of class probabilities (one class, or the margin between two) with a proven error
-bound, and a lower bound on the sum over a box, given bounds on the moments. Equation numbers refer
-to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
+weighted sum of class probabilities (one class, or the margin between two) with a proven error
+bound. Given bounds on the moments over a box, it also computes a lower bound on this sum over the
+box. Equation numbers refer to the proofs page of the user guide
+(`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Link(Protocol):
 
 
 class _BinaryLink(ABC):
-    """Link of one latent function, whose mean increases the probability of the second class."""
+    """Link of one latent function; the probability of the second class increases with its mean."""
 
     # Both likelihoods are symmetric: negating the mean exchanges the classes.
 
@@ -117,7 +118,7 @@ class _BinaryLink(ABC):
         mean = expansion.mean.combine(sign[:, None, None])
         center, reach = mean.value[:, 0], mean.reach()[:, 0]
         lower, upper = (end[:, 0] for end in expansion.covariance.range())
-        # Predictions, too, clip variances that rounding makes negative.
+        # As in predictions, variances that rounding makes negative are clipped.
         missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
         most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
@@ -158,7 +159,7 @@ class ProbitLink(_BinaryLink):
         return value, torch.zeros_like(value), density / width, -density * z / (2 * width**2)
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over both ends and the only stationary point of the quotient (Eq. 19)."""
+        """Minimum over both endpoints and the only stationary point of the quotient (Eq. 19)."""
         inner = start / torch.where(tilt == 0, 1.0, tilt) - 2
         ends = torch.stack([least, most, torch.clamp(inner, least, most)])
         return self._value(start + tilt * ends, ends).amin(0)
@@ -227,7 +228,7 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Bounds on derivatives 2 to 4 of an averaged logistic function, for this variance or more."""
+    """Bounds on derivatives 2 to 4 of an averaged logistic function, also for larger variances."""
     # Derivatives of the average can be moved to the Gaussian; the resulting bounds have the
     # constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()

@@ -97,7 +97,7 @@ def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, Floa
 
 
 class ManyClassesLink:
-    """Link for one class c of more than three: margin, smallest or largest probability."""
+    """Link for one class c of more than three classes: margin, smallest or largest probability."""
 
     # The value depends on the kind:
     # - "margin": ``p_c - max_j p_j``;
@@ -192,8 +192,8 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of moments in a box from independent Gaussians of variances D (Eq. 36)."""
-    # A shift of the means that all classes share is removed.
+    """Largest differences between moments in a box and those of independent Gaussians (Eq. 36)."""
+    # The Gaussians have variances D. A shift of the means that all classes share is removed.
     D = parts.D
     precision = 1 / D
     common = (precision / precision.sum(-1, keepdim=True))[:, None]

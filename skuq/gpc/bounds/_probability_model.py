@@ -156,7 +156,7 @@ class ProbabilityModel(RegionModel):
 
     @cached_property
     def many_classes_links(self) -> dict[str, ManyClassesLink]:
-        """Links for one class of more than three, by kind."""
+        """Links for a single class, by kind, for models with more than three classes."""
         variance, varsigma = self.latent.kernel.variance, self.latent.varsigma
         limits = variance * (1 + varsigma), variance * varsigma
         device = torch.device(self.device)

@@ -90,7 +90,7 @@ class Region:
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Step of the size of each region that maximises a linear function with this gradient."""
+        """Step of steepest ascent in each region's norm, of the size of the region."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)

@@ -38,7 +38,7 @@ _PAIRS = torch.tensor(
 class SecondOrder(NamedTuple):
     """Weighted sums of class probabilities over boxes, to second order in the changes z."""
 
-    rows: Tensor  # (b,), indices of the boxes: small, with independent classes at the centre
+    rows: Tensor  # (b,), indices of the small boxes with independent classes at the centre
     objective: Tensor  # (b, 3), weights of the classes
     expansion: Expansion  # of the latent moments
     whitened: Tensor  # (b,), deviation from independence at the centres, due to rounding
@@ -84,7 +84,7 @@ class SecondOrder(NamedTuple):
     def improve(
         self, bound: Tensor, point: Tensor, curvature: Tensor, distance: Tensor, error: Tensor
     ) -> None:
-        """Replace bounds, in place, where the second-order bound is better; fields of `Minimum`.
+        """Improve fields of `Minimum` in place, where the second-order bound is better.
 
         For all boxes, `distance` bounds the change of the average from its value at the centre, and
         `error` the numerical error of that value and of first derivatives.

@@ -47,10 +47,10 @@ _SQUARE = 0.48395  # the same for order 2 along a single unit vector: half the m
 
 
 class Reach(NamedTuple):
-    """Bounds on the distance of moments in a box from the moments at the centre of an expansion.
+    """Bounds on the differences between the moments in a box and those at an expansion's centre.
 
-    All have shape (b,). Whitened norms are norms after whitening with the covariance of the
-    expansion.
+    All fields have shape (b,). Whitened norms are computed after whitening with the covariance of
+    the expansion.
     """
 
     means: Tensor  # sum of absolute changes of means
@@ -116,7 +116,7 @@ class SoftmaxLink:
     def _rules(
         self, covariance: Tensor
     ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
-        """Integration rules, and masks of the points for each; independent of the other points."""
+        """Masks of points, with their integration rules, which do not depend on other points."""
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
         if self.n_classes == 3:  # any covariance can be made diagonal by a shift
             independent = split(covariance, 3).whitened < _NOTHING
@@ -328,7 +328,7 @@ class SoftmaxLink:
     def _average(
         self, objective: Tensor, mean: Tensor, deviations: Tensor, nodes: Nodes
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Averages of the objective and of its derivatives by means and covariances."""
+        """Averages of the objective and its derivatives with respect to means and covariances."""
         # The node axis, which is the longest, comes last for vectorisation.
         differences = (mean[:, :-1] - mean[:, -1:])[..., None] + deviations @ nodes.points.T
         logits = torch.cat([differences, torch.zeros_like(differences[:, :1])], 1)
@@ -347,7 +347,7 @@ class SoftmaxLink:
 
 
 def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
-    """Bound over boxes on the Euclidean norm of weighted changes from the centre."""
+    """Bound on the Euclidean norm of weighted changes from the centre, for each box."""
     # Linear terms are bounded jointly: for any w_i > 0,
     # ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
     G = weights[..., None] * moments.gradient
@@ -370,8 +370,8 @@ def covariance_norms(
 
     M is the change of the covariances over boxes, modulo shifts, which the softmax ignores. Shapes:
     `entries` (b, n (n + 1) / 2, n_pairs), weights of the covariances in the entries of M (None for
-    the identity); `D` (b, n), variances; `stretch` (b,), factor by which the map to that matrix may
-    increase the spectral norm of an error of the covariances.
+    the identity); `D` (b, n), variances; `stretch` (b,), factor by which the map to
+    ``D^-1/2 M D^-1/2`` may increase the spectral norm of an error of the covariances.
     """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = whitening_weights(D), D.shape[1]

@@ -1,7 +1,8 @@
 """Expectation propagation for binary targets.
 
 Numbers of algorithms and lines refer to Rasmussen and Williams, "Gaussian Processes for Machine
-Learning", 2006. `shift` and `precision` are the natural parameters nu and tau of sites in the book.
+Learning", 2006. `shift` and `precision` are the natural parameters of sites, which the book calls
+nu and tau.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Sites(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Targets; a weight w becomes ceil(w) copies, with the likelihood raised to a power <= 1."""
+    """Targets, repeated ceil(w) times for weight w, with the likelihood raised to a power <= 1."""
 
     likelihood: str
     y: FloatArray
@@ -166,7 +167,7 @@ def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
 
 
 def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
-    """Sites that give the cavity the tilted moments (lines 8 and 9)."""
+    """Sites with which the cavity has the tilted moments (lines 8 and 9)."""
     shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
     precision = -tilted.second / shrinkage
     return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)

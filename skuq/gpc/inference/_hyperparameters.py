@@ -38,8 +38,8 @@ class _Coordinates:
     """Coordinates of the search: log-hyperparameters, with length-scales in scaled units."""
 
     # The units are powers of two near the initial length-scales. They make the search independent
-    # of the units of the features, exactly so for units that differ by powers of two, because
-    # scaling by powers of two does not round.
+    # of the units of the features. For units that differ by powers of two, the independence is
+    # exact, because scaling by powers of two does not round.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}
@@ -118,7 +118,7 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
         reason = str(error)
     raise NoEvidenceError(
         f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
-        f"{reason} Scale the features, or start from hyperparameters of their magnitude."
+        f"{reason} Scale the features, or start from hyperparameters of their order of magnitude."
     )
 
 

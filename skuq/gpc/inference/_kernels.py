@@ -6,7 +6,8 @@ inner product of each derivative with one matrix. These inner products take a fe
 
 The leaves of a kernel are constants and functions of one distance. ``leaf(kernel, X, Z)`` returns
 the covariance matrix (a scalar if it is constant) and the pullback: a function that maps a matrix G
-to the inner products of G with the derivatives by the free hyperparameters of the leaf.
+to the inner products of G with the derivatives with respect to the free hyperparameters of the
+leaf.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _matern(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatArra
     root = np.sqrt(2.0 * kernel.nu * scaled.squared)
     decay = np.exp(-root)
     if kernel.nu == 1.5:
-        slope = 3.0 * decay  # -2 times the derivative by the squared distance
+        slope = 3.0 * decay  # -2 times the derivative with respect to the squared distance
         K = (1.0 + root) * decay
     else:
         slope = 5.0 / 3.0 * (1.0 + root) * decay

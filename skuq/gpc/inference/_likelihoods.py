@@ -28,7 +28,7 @@ _REACH = 7.8  # standard deviations beyond which the normal probability is below
 
 
 class Derivatives(NamedTuple):
-    """Log-likelihood of each target, and derivatives by the latent value, each (n,)."""
+    """Log-likelihoods of targets; derivatives with respect to the latent values; each (n,)."""
 
     value: FloatArray
     first: FloatArray
@@ -37,7 +37,7 @@ class Derivatives(NamedTuple):
 
 
 class TiltedMoments(NamedTuple):
-    """Log of the Gaussian average of a likelihood, and derivatives by the Gaussian's mean, (n,)."""
+    """Log of a likelihood's Gaussian average; derivatives with respect to the mean; each (n,)."""
 
     log_mean: FloatArray
     first: FloatArray
@@ -77,7 +77,7 @@ class SoftmaxLikelihood:
     """Weighted log-likelihood of categorical targets with probabilities ``softmax(f)``."""
 
     # labels (n,), sample_weight (n,)
-    # W is minus the second derivative of the log-likelihood by f.
+    # W is minus the second derivative of the log-likelihood with respect to f.
 
     def __init__(
         self, labels: IntArray, n_classes: int, sample_weight: FloatArray | None = None
@@ -92,7 +92,7 @@ class SoftmaxLikelihood:
         return float(np.vdot(self.target, f) - self.weight @ normaliser), proba
 
     def gradient(self, proba: FloatArray) -> FloatArray:
-        """Derivative of the log-likelihood by f, shape (n_classes, n)."""
+        """Derivative of the log-likelihood with respect to f, shape (n_classes, n)."""
         return self.target - self.weight * proba
 
     def curve(self, proba: FloatArray, b: FloatArray) -> FloatArray:
@@ -102,7 +102,7 @@ class SoftmaxLikelihood:
     def determinant_gradient(
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
-        """Derivative of ``-log |K^-1 + W| / 2`` by f, shape (n_classes, n)."""
+        """Derivative of ``-log |K^-1 + W| / 2`` with respect to f, shape (n_classes, n)."""
         # `variance` is the posterior variance S_cc of each latent function, and
         # `covariance_with_mean` is ``S p``, its covariance with the average of all functions
         # weighted by p, each of shape (n_classes, n).
@@ -127,7 +127,7 @@ def tilted_moments(
 def _quadrature(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Integrate over panels around the mode of the tilted density, split where it bends."""
+    """Integrate over panels around the mode of the tilted density, with boundaries at its bends."""
     # The derivatives are expectations of derivatives of the log-likelihood under the tilted
     # density, which avoids differences of moments. The integration variable t is in standard
     # deviations from `mean`, which also works in the limit of zero variance.
@@ -185,8 +185,8 @@ class Nodes(NamedTuple):
 
 def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
     """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
-    # `scales` is the largest change of a difference of arguments per variable, and `accuracy` the
-    # target error per dimension.
+    # For each variable, `scales` holds the largest change of a difference of arguments. `accuracy`
+    # is the target error per dimension.
     # The logistic function and the softmax are bounded in this strip, because the real part of
     # every ``exp(f_i - f_j)`` is positive. With half-width a of the strip and step h, the error per
     # dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` (Trefethen and Weideman, "The

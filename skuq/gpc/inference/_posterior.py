@@ -216,7 +216,8 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
 def most_probable(proba: FloatArray) -> NDArray[np.intp]:
     """Index of the most probable class of each row; the first class in case of a tie."""
     # proba (n, n_classes) -> (n,)
-    # Far from all data, the classes tie up to rounding errors, which must not decide.
+    # Far from all data, the probabilities of all classes are equal up to rounding errors, which
+    # must not determine the predicted class.
     return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 

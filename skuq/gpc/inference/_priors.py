@@ -23,7 +23,7 @@ from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior, Posterior
 
 _MAX_JITTER = 1e-4  # relative to the mean of the diagonal
-_WEAK_SITE = 1e-7  # weaker sites, relative to the posterior precision, need another formula
+_WEAK_SITE = 1e-7  # weaker sites, relative to the posterior precision, need a different formula
 _JITTER = 1e-9  # relative to the prior variance; less would increase rounding in predictions
 
 
@@ -31,7 +31,7 @@ class Conditional(Protocol):
     """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
 
     # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal of S.
-    # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``, which equals
+    # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``. It equals
     # ``1 - W_ii S_ii`` without cancellation.
 
     log_determinant: float  # ``log |I + K W|``
@@ -68,7 +68,7 @@ class Prior(Protocol):
         """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
 
     def condition(self, precision: FloatArray) -> Conditional:
-        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
@@ -110,7 +110,7 @@ class DensePrior:
         return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
-        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return DenseConditional(self, precision)
 
 
@@ -229,7 +229,7 @@ class LowRankPrior:
         return (alpha @ self.features) @ self.features.T
 
     def condition(self, precision: FloatArray) -> LowRankConditional:
-        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return LowRankConditional(self, precision)
 
     @cached_property
@@ -239,7 +239,7 @@ class LowRankPrior:
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 
     def missed_gradient(self, weights: FloatArray) -> FloatArray:
-        """Derivative of ``weights @ missed`` for all free hyperparameters."""
+        """Derivative of ``weights @ missed`` with respect to all free hyperparameters."""
         scaled = weights[:, None] * self.features
         _, pullback = covariance_with_pullback(self.kernel, self.inputs[:1])
         of_prior = pullback(np.full((1, 1), weights.sum()))

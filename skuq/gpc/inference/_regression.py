@@ -33,8 +33,8 @@ def check_noisy_kernel(kernel: Any, n_features: int) -> None:
         )
     if not latent:
         raise ValueError(
-            f"The kernel {kernel} is noise alone; add the covariance of a latent function, such as "
-            "RBF()."
+            f"The kernel {kernel} represents noise alone; add the covariance of a latent function, "
+            "such as RBF()."
         )
     check_kernel(latent_kernel(kernel), n_features)
 
@@ -85,7 +85,7 @@ class NoisyPrior(NamedTuple):
         return self.prior.condition(weight / self.noise)
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
-        """Combine derivatives by latent hyperparameters and by the noise variance, in order."""
+        """Combine derivatives with respect to latent hyperparameters and to the noise, in order."""
         found, position = [], 0
         for part in summands(self.kernel):
             count = len(part.theta)

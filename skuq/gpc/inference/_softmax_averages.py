@@ -42,8 +42,8 @@ _STRIP = 1.3  # half-width of the strip for integrals of Gumbel densities, below
 _STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
 _DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
 _LEAST = 1e-9  # smallest variance
-# Derivatives of exp(-e) by y, where e is an exponential of -y, are polynomials in e times exp(-e).
-# The coefficients, highest power first, are Stirling numbers with alternating signs.
+# Derivatives of exp(-e) with respect to y, where e is an exponential of -y, are polynomials in e
+# times exp(-e). The coefficients, highest power first, are Stirling numbers with alternating signs.
 _POLYNOMIALS = (
     (1.0,),
     (1.0, 0.0),
@@ -145,12 +145,12 @@ def _logistic_nodes(wide: bool) -> tuple[Tensor, Tensor]:
 
 
 class ClassAverages(NamedTuple):
-    """Probabilities of all classes, and derivatives by the moments."""
+    """Probabilities of all classes, and derivatives with respect to the moments."""
 
     proba: Tensor  # (b, C)
-    by_mean: Tensor  # (b, C, C), derivatives by the means
-    # (b, C, n_pairs), derivatives by the covariances of the pairs ``j <= k``, in the order of
-    # ``np.triu_indices(C)``, including the covariances that are 0
+    by_mean: Tensor  # (b, C, C), derivatives with respect to the means
+    # (b, C, n_pairs), derivatives with respect to the covariances of the pairs ``j <= k``, in the
+    # order of ``np.triu_indices(C)``, including the covariances that are 0
     by_pair: Tensor
 
 
@@ -199,7 +199,7 @@ def correction_error(parts: Split) -> Tensor:
 
 
 def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
-    """Average the softmax over independent Gaussians, with all first derivatives by moments."""
+    """Average the softmax over independent Gaussians; also return derivatives (`ClassAverages`)."""
     # mean, variance (b, C); errors are below `ACCURACY`.
     n_classes = mean.shape[1]
     shapes = (n_classes,), (n_classes, n_classes), (n_classes, n_classes * (n_classes + 1) // 2)
@@ -213,9 +213,9 @@ def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
 def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """Derivatives up to order four of averages of weighted sums of three outputs."""
     # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): entry i, j is the derivative of order i
-    # by the first mean and j by the second, valid for i + j <= 4. Errors are below `ACCURACY` up to
-    # order two. For higher orders they are below 1e-4, in units of the deviations or 1, whichever
-    # is larger (Eq. 38).
+    # with respect to the first mean and of order j with respect to the second, valid for i + j <=
+    # 4. Errors are below `ACCURACY` up to order two. For higher orders they are below 1e-4, in
+    # units of the deviations or 1, whichever is larger (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
         stack = torch.stack(B)  # (derivative, b, class, node)
@@ -331,6 +331,6 @@ def _gumbel_nodes() -> tuple[Tensor, Tensor]:
 
 @cache
 def _normal_nodes() -> tuple[Tensor, Tensor]:
-    """Quadrature rule for the strip of half-width `_STRIP`, less than for the logistic function."""
+    """Quadrature for a strip of half-width `_STRIP`, narrower than for the logistic function."""
     nodes = normal_nodes([_WIDE * math.pi / (2 * _STRIP)], 1e-11, torch.empty(0).double())
     return nodes.points[:, 0], nodes.weights

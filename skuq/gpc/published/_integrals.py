@@ -20,14 +20,14 @@ _QUANTILES = {"probit": ndtri, "logit": logit}
 
 
 class Partition(NamedTuple):
-    """Consecutive intervals of the latent space, with the likelihood at their ends."""
+    """Consecutive intervals of the latent space, with the likelihood at their endpoints."""
 
     edges: FloatArray  # (n_intervals + 1,), increasing, from -inf to inf
     likelihood: FloatArray  # (n_intervals + 1,), likelihood at the edges, nondecreasing
 
 
 def uniform_partition(likelihood: str, n_intervals: int) -> Partition:
-    """Partition in which the likelihood increases equally over each interval."""
+    """Partition in which the likelihood increases by the same amount over each interval."""
     # Appendix A.3
     levels = np.linspace(0.0, 1.0, n_intervals + 1)
     return Partition(_QUANTILES[likelihood](levels), levels)
@@ -42,7 +42,7 @@ def mass_bounds(
     """Smallest and largest Gaussian probability of an interval over ranges of the moments."""
     # Proposition 2. For a mean at distance g outside [a, b], the probability is largest at the
     # variance ``w (2 g + w) / (2 log(1 + w / g))`` with ``w = b - a``. This equals Sigma^m of the
-    # paper, but does not divide by zero at the ends of the interval.
+    # paper, but does not divide by zero at the endpoints of the interval.
     a, b, low, high, var_low, var_high = np.broadcast_arrays(a, b, *mean, *variance)
     low, high = np.clip(low, -LARGE, LARGE), np.clip(high, -LARGE, LARGE)
     middle = (a + b) / 2

@@ -101,8 +101,8 @@ def _bound_term(
     term: Term, near: FloatArray, far: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Minimum, maximum, lower plane and upper plane of a product of profiles."""
-    # `near` and `far` (m, n_features) are the ends of the range of squared distances per feature; a
-    # plane has rows (intercept, coefficient of each squared distance).
+    # `near` and `far` (m, n_features) are the endpoints of the range of squared distances per
+    # feature; a plane has rows (intercept, coefficient of each squared distance).
     precisions = term.precisions.numpy()
     s_near, s_far = near @ precisions.T, far @ precisions.T
     floor, ceiling = np.full((2, len(near)), term.variance)
@@ -207,9 +207,9 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     # coefficients (m,)
     # With coefficients c, the minimum is a constant plus the minimum of
     # ``sum_i |c_i| max(0, gap_i(x))``. Here ``gap_i`` is the difference between the linear and the
-    # constant bound on ``r_i``, lower bounds for c_i >= 0 and upper bounds otherwise. The dual
-    # problem has one row per free feature. The bound is evaluated in closed form at a dual point;
-    # it is therefore valid for any tolerances of the solver.
+    # constant bound on ``r_i``; these are lower bounds for c_i >= 0, and upper bounds otherwise.
+    # The dual problem has one row per free feature. The bound is evaluated in closed form at a dual
+    # point; it is therefore valid for any tolerances of the solver.
     (below, slope_below), (above, slope_above) = box.lines_below(), box.lines_above()
     pulled_down = coefficients >= 0
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
@@ -227,7 +227,7 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
 def _solve_dual(
     gap: FloatArray, slope: FloatArray, limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Maximise ``y @ gap - |y @ slope|``, the sum of absolute values, over ``0 <= y <= limits``."""
+    """Maximise ``y @ gap - |y @ slope|_1`` over ``0 <= y <= limits``."""
     # Returns y and the offset t in [-1, 1]^n_free, the multipliers of the constraints
     # ``y @ slope == positive - negative``.
     n_free = slope.shape[1]

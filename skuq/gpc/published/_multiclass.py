@@ -99,8 +99,8 @@ def box_masses(edges: FloatArray, mean: Interval, covariance: Interval) -> Inter
     """Gaussian probabilities of all boxes of a grid over ranges of the moments."""
     # edges (L, n + 1), increasing, mean (L,), covariance (L, L) -> (n,) * L
     # Proposition 4, each factor by Proposition 2. Both the paper and the authors' code have
-    # ``mu_i - Sigma_{i,I} Sigma_{I,I}^-1 (f - mu_I)``. The mean of a conditional Gaussian has a
-    # plus in place of the minus, with which bounds are invalid for correlated functions.
+    # ``mu_i - Sigma_{i,I} Sigma_{I,I}^-1 (f - mu_I)``. The mean of a conditional Gaussian, however,
+    # has a plus. With the minus, bounds are invalid for correlated functions.
     finite = np.clip(edges, -LARGE, LARGE)
     n_latent, masses = len(edges), Interval(np.ones(()), np.ones(()))
     given = conditionals(covariance)
@@ -125,8 +125,8 @@ def box_masses(edges: FloatArray, mean: Interval, covariance: Interval) -> Inter
 def softmax_extremes(edges: FloatArray, class_: int) -> Interval:
     """Smallest and largest probability of a class over each box of a grid."""
     # edges (L, n + 1) -> (n,) * L
-    # Lemma 1: the minimum is at the vertex with the lower end for this class and the upper ends for
-    # all others; the maximum is at the opposite vertex.
+    # Lemma 1: the minimum is at the vertex with the lower endpoint for this class and the upper
+    # endpoints for all others; the maximum is at the opposite vertex.
     n_latent = len(edges)
 
     def odds_against(own: FloatArray, others: FloatArray) -> FloatArray:
