@@ -162,7 +162,7 @@ def _rows(data: Any, rows: Tensor) -> Any:
 
 
 class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean of losses times per-sample weights.
+    """skorch classifier whose loss is the mean of the samples' losses times their weights.
 
     The input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
     per-sample data. Weights should have mean 1; a sample of weight 2 then counts as two samples.
