@@ -95,7 +95,7 @@ def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any]
 
 
 def label_in_name(name: Any, own: str, labels: Sequence[str]) -> str:
-    """Longest label that a column's name ends with, or ""; ties are resolved in favour of `own`."""
+    """Longest label at the end of a column's name, or ""; `own` takes precedence in a tie."""
     endings = [text for text in labels if _spaced(as_text(name)).endswith(_spaced(text))]
     return max(endings, key=lambda text: (len(text), text == own), default="")
 

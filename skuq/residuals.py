@@ -330,7 +330,7 @@ def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> Floa
 
 
 def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
-    """Rescale intervals to contain all targets with interval score <= limit."""
+    """Rescale intervals to contain all targets whose interval score is at most `limit`."""
     by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
     return lower - by, upper + by
 

@@ -151,7 +151,7 @@ class BatchLoader:
         return n_batches - self._joins_last()
 
     def _joins_last(self) -> bool:
-        """Whether a last batch of one sample, which batch normalisation cannot use, is joined."""
+        """Whether to join the last two batches: batch normalisation needs more than one sample."""
         return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
 
 

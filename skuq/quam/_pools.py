@@ -1,4 +1,4 @@
-"""Pools of inputs, generated from training inputs, on which adversarial models are searched."""
+"""Pools of inputs for the search for adversarial models, generated from training inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
 _FEWEST_AGAIN = 100  # smallest batch that is generated to replace training inputs
-_MOST_DRAWS = 10  # most attempts per kind to generate enough inputs that are not training inputs
+_MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]
 
 
@@ -43,11 +43,11 @@ channels, height, width)
         Kinds of alteration, in equal numbers; None uses all kinds that apply to `X`.
 
         - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
-          different row), "out_of_range" (numbers far outside their range, in up to three columns;
-          in every second row, in up to half of the columns), "unseen" (categories that do not
-          occur, in the same numbers of columns), and the kinds for texts in text columns. If all
-          rows are floats with the same norm, such as embeddings, the generated rows have this norm,
-          too, and "out_of_range" does not apply.
+          different row), "out_of_range" (numbers far outside their range: in up to three columns of
+          every second row, and in up to half of the columns of the other rows), "unseen"
+          (categories that do not occur in `X`, in as many columns), and the kinds for texts in text
+          columns. If all rows are floats with the same norm, such as embeddings, the generated rows
+          have this norm, too, and "out_of_range" does not apply.
         - Texts: "mixed_words" (words of several texts), "shuffled_words" (words in random order),
           "truncated" (the first words, up to half of them), "other_script" (letters of a
           different alphabet).

@@ -186,7 +186,7 @@ def overlapping_rows(
     held_out: pd.DataFrame,
     ids: tuple[pd.Series, pd.Series] | None = None,  # training, held-out
 ) -> BoolArray:  # (n_held_out,)
-    """Mask of held-out rows that are also in the training table; an error if all of them are."""
+    """Mask of held-out rows that are also in the training table; raise an error if all are."""
     rows = _hashes(train)
     known = np.isin(_hashes(held_out), rows)
     n_different = len(np.unique(rows))
@@ -249,7 +249,7 @@ def _accuracy_alone(
     held_out: tuple[pd.DataFrame, NDArray[Any]],
     numbers: Sequence[str],
 ) -> float:
-    """Accuracy on held-out rows of a small tree trained on one column."""
+    """Accuracy, on held-out rows, of a small tree that was trained on one column."""
     some = np.random.default_rng(0).permutation(len(train[1]))[:MOST_TO_SUSPECT]
     X, y = train[0][[name]].iloc[some], train[1][some]
     encoder = as_codes(X, [name] if name in numbers else []).fit(X)

@@ -109,7 +109,7 @@ class Quantities:
     def interval(
         self, quantiles: FloatArray, coverage: float, limit: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of the intervals, clipped to possible values; (n_rows,) each."""
+        """Lower and upper endpoints of intervals, clipped to possible values; (n_rows,) each."""
         ends = stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)
 

@@ -172,7 +172,7 @@ def _check_classes(labels: NDArray[Any], target: str) -> None:
 
 
 def classes_as_given(values: NDArray[Any], column: pd.Series) -> NDArray[Any]:
-    """Convert predicted classes back to the type of the training column; dates are text inside."""
+    """Convert predicted classes back to the type of the training column; dates are held as text."""
     dates = is_datetime64_dtype(column) or infer_dtype(column, skipna=True) == "date"
     return values.astype("datetime64[ns]") if dates else values
 

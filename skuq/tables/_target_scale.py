@@ -100,5 +100,5 @@ class TargetScale:
             return ""
         return (
             f"The model was trained on the {NAMES[self.power]} {target!r}, which gave narrower "
-            "intervals in cross-validation; all figures are in the unit of the target."
+            "intervals in cross-validation; all results are in the unit of the target."
         )

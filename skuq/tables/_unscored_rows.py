@@ -12,7 +12,7 @@ from skuq.tables._validation import TOO_LARGE, TableError, place
 from skuq.unusual_rows import SEPARATOR
 from skuq.written_numbers import FEW, other_mark
 
-TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # empty instead of missing
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" instead of missing
 
 
 def unread_rows(cells: Sequence[Cells], table: pd.DataFrame) -> dict[int, str]:

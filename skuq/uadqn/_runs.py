@@ -154,7 +154,7 @@ def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Create a folder if necessary, and lock it, to allow training in it by only one process.
+    """Create a folder if necessary, and lock it so that only one process trains in it.
 
     The operating system releases the lock when the process ends. The lock file is kept: if it were
     removed, a second process could lock the removed file while a third process locks a new file.
