@@ -36,8 +36,8 @@ def last_layer_curvature(
 ) -> Tensor:
     """Curvature of the cross-entropy with respect to a linear layer before a softmax.
 
-    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the features,
-    with a constant 1 appended for the bias.
+    The curvature is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the
+    features, with a constant 1 appended for the bias.
 
     Shapes: `features` (n_samples, n_features), `log_proba` (..., n_samples, n_classes),
     `weight` (n_samples,); returns (..., n_classes * width, n_classes * width).

@@ -147,7 +147,7 @@ class FeatureEffectsDisplay(Display):
         TypeError
             If the estimator cannot explain.
         ValueError
-            If a setting does not fit the data.
+            If a setting does not match the data.
         """
         require_certificates(estimator, "predict_proba_bounds", "RobustGPC")
         effects = estimator.explain(

@@ -31,7 +31,8 @@ class PITDisplay(Display):
     The PIT is the predicted distribution function at the true value. If the predicted distributions
     are right, the PIT is uniform, and all bars end in the shaded band with a probability of at
     least 95%. A U shape indicates distributions that are too narrow, and a hump distributions that
-    are too wide. A slope indicates predictions that are too low (if rising) or too high (falling).
+    are too wide. A slope indicates predictions that are too low (if it rises) or too high (if it
+    falls).
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class AgentTrainingDisplay(Display):
     history, window
         As given.
     size : tuple of float
-        Suitable width and height of a figure, inches.
+        Suitable width and height of a figure, in inches.
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
     axes_ : list of matplotlib Axes

@@ -201,9 +201,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
-            out. A mean below 0.1 or above 10 raises a warning. Unequal weights raise an error if
-            the learner does not accept weights.
+            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
+            weight 0 is left out. A mean below 0.1 or above 10 raises a warning. Unequal weights
+            raise an error if the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
             Inputs, without targets, on which to search for adversarial models. None generates a
             pool from the training inputs (see `pool` of the search). Not allowed with
