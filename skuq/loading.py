@@ -1,4 +1,4 @@
-"""Refusal to load pickled files unless the user trusts them, for all functions and commands.
+"""Refusal of all functions and commands to load pickled files that the user does not trust.
 
 Loading a pickle may call any function that the file names. Pickles are loaded only with
 ``trust=True`` (``--trust`` on the command line). The names in a file are read without loading it.

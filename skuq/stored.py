@@ -95,7 +95,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 
 
 def to_stored(value: Any) -> Any:
-    """Replace objects of skuq, tensors and networks in a value by containers and arrays."""
+    """Replace skuq objects, tensors and networks in a value by containers and arrays."""
     kind = type(value)
     if kind in _FIELDS:
         return _record(value)

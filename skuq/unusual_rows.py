@@ -66,7 +66,7 @@ def all_different(column: pd.Series) -> bool:
 class TrainingValues:
     """Categories and ranges of the columns of a training table."""
 
-    categories: dict[str, list[str]]  # of text columns, unless `all_different`
+    categories: dict[str, list[str]]  # categories of text columns, unless `all_different`
     lowest: dict[str, float]  # minimum of each numeric column; NaN if it is empty
     highest: dict[str, float]
     complete: list[str]  # numeric columns without missing values

@@ -22,7 +22,8 @@ from skuq.labels import as_text
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
 HAS_DIGIT = re.compile(r"\d")
-CATEGORIES = 20  # with at most this many numbers, other texts that repeat indicate categories
+# A column with at most this many distinct numbers is categorical if any of its other texts repeats.
+CATEGORIES = 20
 FEW = 0.05  # largest fraction of other texts among the non-missing cells of a column of numbers
 # Words for missing values in any column: the list in the documentation of pandas.
 MISSING_WORDS = frozenset(

@@ -66,7 +66,7 @@ class LogitHead(BaseEstimator):
 
 @dataclass(repr=False, eq=False)
 class NetworkHead(BaseEstimator):
-    """Head of a probe that is a separate network on a representation of the classifier (Eq. 18).
+    """Head of a probe: a separate network on a representation of the classifier (Eq. 18).
 
     Parameters
     ----------

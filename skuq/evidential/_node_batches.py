@@ -194,7 +194,7 @@ class Edges:
 
 
 def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
-    """Draw edges into each node without replacement; return positions, also of all self-loops."""
+    """Draw edges into each node without replacement; return positions of edges and self-loops."""
     loops = source == target
     others = np.flatnonzero(~loops)
     ends = target[others]
@@ -283,7 +283,7 @@ class _Paths:
         self.noise = 10 * (self._outputs() - self.plain).abs().max()
 
     def changed(self, **how: bool) -> NDArray[np.int64]:
-        """Return the positions on the paths whose outputs change, relative to the middle."""
+        """Return the positions, relative to the middle of the paths, whose outputs change."""
         changes = (self._outputs(**how) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST

@@ -69,8 +69,8 @@ def risk_coverage_curve(
     Raises
     ------
     ValueError
-        If the inputs do not match each other, `uncertainty` is not finite, or `loss` is "zero_one" and
-        a label is a number with decimals.
+        If the inputs do not match each other, `uncertainty` is not finite, or `loss` is "zero_one"
+        and a label is a number with decimals.
 
     References
     ----------

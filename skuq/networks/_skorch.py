@@ -70,7 +70,7 @@ def make_net(
     device: str | torch.device,
     verbose: int,
 ) -> skorch.NeuralNet:
-    """Create a net with the settings of a training; `validation` is used for early stopping."""
+    """Create a net with the given training settings; `validation` is used for early stopping."""
     stopping: list[Callback] = []
     if validation is not None:
         stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]

@@ -472,7 +472,7 @@ def _without_checkpoints() -> Iterator[None]:
 
 
 class _Plain:
-    """Replacement for checkpoint's autograd function, which calls the given function directly."""
+    """Replacement for checkpoint's autograd function; it calls the given function directly."""
 
     @staticmethod
     def apply(function: Callable[..., Any], _preserve_rng_state: bool, *inputs: Any) -> Any:
@@ -480,7 +480,7 @@ class _Plain:
 
 
 def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
-    """Replacement for checkpoint's generator, which does nothing before and after the function."""
+    """Replacement for checkpoint's generator; it does nothing before and after the function."""
     yield
 
 

@@ -53,7 +53,7 @@ from skuq.validation import (
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
-_RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of explanations
+_RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
 _BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 # Held-out inputs are suspicious if the share of them that also occurs in the training inputs is
 # larger than twice the share of repeated training inputs, by more than this difference.

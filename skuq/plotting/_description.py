@@ -65,7 +65,7 @@ def _image(ax: Any) -> str:
 
 
 def _axes(ax: Any) -> str:
-    """Describe axes with numbers; empty if they draw nothing that can be described."""
+    """Describe axes in numbers; return "" if they draw nothing that can be described."""
     handles, labels = ax.get_legend_handles_labels()
     named = set(map(id, handles))
     others = [c for c in ax.containers if id(c) not in named]
@@ -99,7 +99,7 @@ def _shared_label(ax: Any) -> str:
 
 
 def _artist(artist: Any, ax: Any) -> str:
-    """Describe what a line, points, bars, a histogram or a range shows; empty if nothing."""
+    """Describe what a line, points, bars, a histogram or a range shows; "" if nothing."""
     kind = type(artist).__name__
     if kind == "ErrorbarContainer":
         return _errorbars(artist, ax)

@@ -99,7 +99,9 @@ KEPT: dict[str, Any] = {
 _OUTPUTS_AT_ONCE = 2**22  # maximum number of outputs, over all models, for one chunk of inputs
 _MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-_FEWEST = 1000  # number of inputs for `search_pool`: new inputs and inputs of the pool of `fit`
+# Smallest number of inputs on which `search_pool` searches: new inputs, and inputs of the pool of
+# `fit`.
+_FEWEST = 1000
 # Limit on rows times coefficients of a logistic regression. Above it, a single refit takes seconds,
 # and a gradient search costs less than all refits together.
 _MOST_REFITTED = 10**7
@@ -147,7 +149,7 @@ class QUAMBase(ModelMixin, ABC):
         return tags
 
     def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
-        """Return the requested search, or the model's default search; raise if it is unsuitable.
+        """Return the requested or the default search; raise if it does not suit the estimator.
 
         `X` and `y` are the training data, not yet validated.
         """
@@ -223,7 +225,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
-        """Search on the user's pool or a generated pool; a pointwise search does nothing here."""
+        """Search on the user's pool or a generated pool; do nothing if the search is pointwise."""
         self.__dict__.pop("_found", None)  # left by an earlier fit
         search = self.search_
         if search.pointwise:
@@ -372,7 +374,7 @@ class QUAMBase(ModelMixin, ABC):
         return found
 
     def without_training_data(self) -> Self:
-        """Return a copy without the training data, which predicts the same but cannot search again.
+        """Return a copy without training data; it predicts the same, but cannot search again.
 
         Returns
         -------

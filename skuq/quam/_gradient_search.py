@@ -150,7 +150,7 @@ class GradientSearch(Search):
     def settings(
         self, problem: SearchProblem, c0: float, growth: float, device: torch.device
     ) -> SearchSettings:
-        """Settings; `c0` and `growth` (of the penalty, over a search) take the place of "auto"."""
+        """Settings; "auto" is `c0` for the initial penalty, and `growth` for its total growth."""
         n_steps, learning_rate = self.length(problem.module)
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (

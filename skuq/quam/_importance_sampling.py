@@ -161,7 +161,8 @@ def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
     """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
-    # Losses are relative to the best model; a low temperature then cannot make them infinite.
+    # Losses are relative to the best model, so that a low temperature cannot make all of them
+    # infinite.
     return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 

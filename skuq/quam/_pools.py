@@ -169,8 +169,8 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
     n_axes = np.ndim(X)
     if n_axes != 2 and len(categories):
         raise ValueError(
-            f"`categories` names columns of a table, but X has {n_axes} axes instead of 2; leave "
-            "it out."
+            f"`categories` names columns of a table, but X has {n_axes} axes instead of 2; omit "
+            "`categories`."
         )
     if n_axes == 1:
         return {kind: partial(_texts, alter) for kind, alter in _text_pools.KINDS.items()}

@@ -296,7 +296,7 @@ def _with_whole_rows(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and pool rows: at least one, and a share of the number of training rows.
+    """Yield training rows and some pool rows; their number is a share of the training rows, or 1.
 
     All searches use the same pool rows, and a larger share includes the rows of a smaller share.
     Rows are repeated if the pool has too few rows.

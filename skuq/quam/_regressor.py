@@ -317,7 +317,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
             predicted = np.full(len(y), np.nan)
-            # For a clone, the warning that a fitted model is retrained is not repeated.
+            # Clones do not repeat the warning that a fitted model is retrained.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, seed):
                 given = None if sample_weight is None else data.weight[rows]

@@ -210,4 +210,4 @@ KINDS: dict[str, TableMaker] = {
     **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
 }
 SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # kinds with known categories only
-KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # with values in range only
+KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # and with values in range only

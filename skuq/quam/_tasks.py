@@ -63,7 +63,7 @@ class Search(ABC, BaseEstimator):
         """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that memory suffices for; raise if below two, warn if not all."""
+        """Number of searches that fit into memory; raise if fewer than two do, warn if not all."""
         raise NotImplementedError
 
 

@@ -144,7 +144,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         for part in derived:
             if part in X.columns:
                 raise TableError(
-                    f"Column {part!r} has the same name as a column derived from a date; rename it."
+                    f"Column {part!r} has the same name as a column derived from a date; rename "
+                    f"column {part!r}."
                 )
         return self
 

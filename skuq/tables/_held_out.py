@@ -18,7 +18,8 @@ from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
-MAX_HELD_OUT = 2000  # rows held out for calibration; also at most a fifth of the training table
+# Maximum number of rows held out for calibration; at most a fifth of the training table is held out.
+MAX_HELD_OUT = 2000
 # Equal rows count as duplicates only if at least this share of the rows are distinct. In addition,
 # there must be this many times more equal pairs than under independence of the columns.
 FEWEST_DIFFERENT = 0.25

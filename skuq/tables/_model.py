@@ -69,7 +69,7 @@ from skuq.tables._validation import (
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.validation import warn_user
 
-N_TYPICAL = 20  # training rows whose values are substituted to explain a row
+N_TYPICAL = 20  # number of training rows whose values are substituted to explain a row
 OUTPUTS = (
     "prediction",
     "confidence",

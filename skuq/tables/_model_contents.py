@@ -136,7 +136,7 @@ def _error(path: Path, reason: str) -> TableError:
 
 
 class _Contents:
-    """Visitor that checks each object of a model once per number of columns."""
+    """Visitor that checks each object of a model, once for each number of columns (`width`)."""
 
     def __init__(self) -> None:
         # Keep the objects alive: no new object must reuse an id.

@@ -88,7 +88,7 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
     notes = []
     if counts["unread"].any():
         notes.append(
-            "Some rows were not scored because of unreadable cells, which their reasons name: "
+            "Some rows were not scored because of unreadable cells (named in their reasons): "
             f"{_listed(counts['unread'])}."
         )
     notes += _missing(counts["missing"], "table to predict")

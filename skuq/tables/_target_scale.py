@@ -44,7 +44,7 @@ class TargetScale:
 
     @classmethod
     def of(cls, y: FloatArray) -> Self:
-        """Infer the bounds of a target; the scale is untransformed."""
+        """Infer the bounds of a target; return them with the untransformed scale."""
         smallest, largest = float(y.min()), float(y.max())
         enough = max(PILED_UP * len(y), FEWEST_PILED_UP)
         low = smallest if (y == smallest).sum() >= enough else -np.inf

@@ -47,7 +47,7 @@ def refuse_many(cells: Sequence[Cells], n_rows: int, given: bool) -> None:
 
 
 def without_rows(cleaned: Cleaned, rows: Mapping[int, str]) -> pd.DataFrame:
-    """Drop these rows from the clean rows, and renumber the remaining ones."""
+    """Drop these rows from the clean rows, and renumber the remaining rows."""
     return cleaned.X.drop(index=[*rows]).reset_index(drop=True) if rows else cleaned.X
 
 

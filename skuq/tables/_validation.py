@@ -17,7 +17,7 @@ class TableError(ValueError):
 
 
 class NewValuesWarning(UserWarning):
-    """Nearly all rows of a table have values in a column that did not occur in training."""
+    """In some column, nearly all rows of a table have values that did not occur in training."""
 
 
 def check_names(frame: pd.DataFrame, which: str) -> None:

@@ -233,7 +233,7 @@ class Decision(NamedTuple):
 
 
 def _setting_of_the_policy(name: str) -> Any:
-    """Build a property for a setting that is stored in the networks and so in exported policies."""
+    """Build a property for a setting that is stored in networks, and thus in exported policies."""
 
     def get(algorithm: QuantileDQN) -> Any:
         return getattr(algorithm.quantile_net, name)

@@ -46,7 +46,7 @@ PASSED_ON = (
 # Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
 OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
 OWN["seed"] = "random_state"
-_MOVING = Lock()  # held while an agent moves to its device, as in threads that predict with it
+_MOVING = Lock()  # threads that predict with the same agent move it to its device one at a time
 # Values for short runs; the paper's values suit runs of millions of steps.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
 

@@ -225,7 +225,7 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Estimate, without bias, the variance over quantiles of the networks' mean [1]_.
+    """Compute an unbiased estimate of the variance over the networks' average quantiles [1]_.
 
     The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. It is
     estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over all pairs of

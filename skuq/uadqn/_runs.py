@@ -137,7 +137,7 @@ def train_run(
 
 
 def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
-    """Whether the run is finished; raise a RunError if the folder contains anything else.
+    """Whether the run is finished; raise a RunError if the folder contains a different run.
 
     Also raise if the run would have to be resumed from a checkpoint without `trust`.
     """
