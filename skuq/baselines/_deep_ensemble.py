@@ -298,7 +298,7 @@ def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
         warn_user(
             f"The module of this {type(estimator).__name__} is an instance, so that all members "
             "start from its weights. Pass the class, with `module__...` parameters, to have them "
-            "start from different ones."
+            "start from different weights."
         )
 
 

@@ -404,7 +404,8 @@ def stacked_forward(
     Raises
     ------
     RuntimeError
-        If the inputs do not fit, or memory does not suffice for all variants at once.
+        If the module does not accept the inputs, or memory does not suffice for all variants at
+        once.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
-# Maximum number of rows held out for calibration; at most a fifth of the training table is held out.
+# Maximum number of rows held out for calibration, in addition to the limit of a fifth of the table.
 MAX_HELD_OUT = 2000
 # Equal rows count as duplicates only if at least this share of the rows are distinct. In addition,
 # there must be this many times more equal pairs than under independence of the columns.

@@ -58,8 +58,8 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     name = name if isinstance(name, str) and name else TARGET
     if name in table and table[name].equals(column):
         raise TableError(
-            f"The target values are also the column {name!r} of the {which}; pass this name instead "
-            "of the values, or remove the column."
+            f"The target values are also the column {name!r} of the {which}; pass this name "
+            "instead of the values, or remove the column."
         )
     name = name if name not in table else TARGET  # a Series derived from a column keeps its name
     if name in table:
