@@ -286,8 +286,8 @@ class UncertaintyMixin(DeviceMixin):
     It adds ``score_samples``, so that out-of-distribution detection works in a plain
     scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
     its index, and inputs with 0 rows return results with 0 rows. Pickles record the version of
-    skuq. Loading a pickle raises a `ValueError` if its major or minor version differs from the
-    installed one, because the meaning of the stored attributes may have changed.
+    skuq. Loading a pickle raises a `ValueError` if this version differs from the installed version
+    in the major or minor number, because the meaning of the stored attributes may have changed.
     """
 
     #: Changes to `NO_ROWS` by a subclass; None for a method that handles inputs with 0 rows itself.

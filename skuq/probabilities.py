@@ -76,8 +76,8 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
     """Values of the probabilities, and the label of each column.
 
-    `known` are the labels that the caller passed as `classes` if `stated` is true; if it is
-    false, they are the labels that occur in the data.
+    If `stated` is true, `known` are the labels that the caller passed as `classes`; otherwise, they
+    are the labels that occur in the data.
     """
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)

@@ -161,8 +161,8 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
     u, v = np.asarray(source), np.asarray(target)
     if len(u) and not 0 <= min(u.min(), v.min()) <= max(u.max(), v.max()) < n_nodes:
         raise ValueError(
-            f"The edges of `graph` must join node ids from 0 to {n_nodes - 1}, but their "
-            f"endpoints range from {min(u.min(), v.min())} to {max(u.max(), v.max())}."
+            f"The endpoints of the edges of `graph` must be node ids from 0 to {n_nodes - 1}, got "
+            f"{min(u.min(), v.min())} to {max(u.max(), v.max())}."
         )
     # 32-bit indices and booleans save memory on large graphs; a sum of booleans is at most 1.
     joining, index = u != v, np.int32 if n_nodes < 2**31 else np.int64

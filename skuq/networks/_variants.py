@@ -79,9 +79,9 @@ def cut_network(
     Returns
     -------
     Cut
-        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None. For
-        "last", `body` is None if the last layer is followed by a computation other than log-softmax
-        that is not a module of an `nn.Sequential`.
+        ``module(body(X))`` equals ``network(X)``; if `body` is None, ``module(X)`` equals
+        ``network(X)``. For "last", `body` is None if the last layer is followed by a computation
+        other than log-softmax that is not a module of an `nn.Sequential`.
 
     Raises
     ------

@@ -66,7 +66,7 @@ class ErrorByUncertaintyDisplay(Display):
     unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     References
     ----------

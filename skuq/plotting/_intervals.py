@@ -39,8 +39,8 @@ class IntervalsByWidthDisplay(Display):
     Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
     depends on the row: intervals of equal width form a rectangle. Values outside their interval
     have a different colour and marker; the legend shows their number. The axis ends at four times
-    the half width of most intervals. Values beyond it are drawn as triangles at the edge, where
-    wider intervals also end.
+    the half width of most intervals. Values beyond the axis are drawn as triangles at its edge,
+    where wider intervals also end.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class IntervalsByWidthDisplay(Display):
     coverage, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------
@@ -239,7 +239,7 @@ class CoverageBySizeDisplay(Display):
     coverage, label, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------

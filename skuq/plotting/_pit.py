@@ -39,7 +39,7 @@ class PITDisplay(Display):
     low, high : array-like of shape (n_samples,)
         Limits of the PIT of each sample, in [0, 1]; equal for continuous distributions. The limits
         differ if only some quantiles were predicted or many draws are equal. Such a sample is
-        spread over bins in proportion to the overlap with its range; the band is conservative.
+        spread over bins in proportion to the overlap with its range; the band is then conservative.
     n_bins : int, default=10
         Number of bins on [0, 1].
     name : str, optional
@@ -54,7 +54,7 @@ class PITDisplay(Display):
     low, high, n_bins, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     References
     ----------

@@ -61,7 +61,7 @@ class RiskCoverageDisplay(Display):
     curve, area, loss, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------
@@ -229,7 +229,7 @@ class UncertaintyHistogramDisplay(Display):
     log : bool
         Whether bins and axis are logarithmic.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class AgentTrainingDisplay(Display):
     size : tuple of float
         Suitable width and height of a figure, in inches.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
     axes_ : list of matplotlib Axes
         The panels, from top to bottom.
 

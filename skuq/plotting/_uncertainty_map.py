@@ -50,7 +50,7 @@ class UncertaintyMapDisplay(Display):
     X, y : ndarray or None
         Points and labels.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
     mesh_, colorbar_ : matplotlib QuadMesh and Colorbar
         The map and its colour bar.
 

@@ -41,8 +41,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs. Both kinds are searched. Where such models can be found, the data do not determine
-    the prediction and the epistemic uncertainty is large.
+    other inputs. There are searches for both kinds. Where such models can be found, the data do not
+    determine the prediction and the epistemic uncertainty is large.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     With attack="divergence", each search starts 0.01 standard deviations of the noise away from the
     given model, where the gradient is not zero; for this start, the output layer's bias is changed.
     If the output layer has no bias, or if its bias is not searched, the search starts at the given
-    model, and its attack adds this displacement. The gradient moves models on the wrong side
-    towards the right side.
+    model, and its attack adds this displacement. The gradient moves models that are on the wrong
+    side to the correct side.
 
     The epistemic part is an importance sampling estimate over the models found by the
     searches, not over the whole posterior; it is comparable only between runs with the same

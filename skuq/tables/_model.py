@@ -247,8 +247,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         train : DataFrame of pandas or Polars, pyarrow Table, or ndarray
             Training table, shape (n_rows, n_columns). Columns of an array are called x0, x1, ...
         target : str or array-like of shape (n_rows,)
-            Name of the target column, or the target values in row order. The name of values is that
-            of the Series, if they are one, or "target".
+            Name of the target column, or the target values in row order. If values are passed, the
+            target has the name of their Series, or else the name "target".
         drop : sequence of str, default=()
             Columns not to use as features.
         id_column : str, default=None
@@ -398,8 +398,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         ------
         TableError
             If a column is missing; if there are several rows and none can be scored; if most cannot
-            be scored and their cells are numbers with a different decimal mark; or, with `strict`,
-            if any row cannot be scored.
+            be scored and their unreadable cells are numbers with a different decimal mark; or, with
+            `strict`, if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
 
