@@ -237,7 +237,7 @@ def _merged(module: Any) -> nn.Module:
 
 
 def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Convert ids to integers, because all inputs of a network have its floating-point dtype."""
+    """Convert ids to integers, because the network receives all inputs in its floating dtype."""
     ids, *others = inputs
     return (ids.long() if isinstance(ids, Tensor) and ids.is_floating_point() else ids, *others)
 

@@ -342,7 +342,8 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     after whitening the training inputs, which makes directions with little data as likely as all
     others.
 
-    Returns an array of shape (n_variants, n_pool) of 1, -1 or, on a plane, 0; the first row is 1.
+    Returns an array of shape (n_variants, n_pool) with the values 1, -1 or, on a plane, 0; the
+    first row is 1.
     """
     together = np.ones((1, len(pool)))
     if not hasattr(problem.model.estimator, "coef_"):

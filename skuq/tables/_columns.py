@@ -313,7 +313,9 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
     shown = f", such as {written.iloc[0]!r}" if len(written) else ""
-    missing = f" ({texts[words].iloc[0] or 'blank'} where one is missing)" if words.any() else ""
+    missing = (
+        f" ({texts[words].iloc[0] or 'blank'} where a number is missing)" if words.any() else ""
+    )
     return f"Column {column.name} contains {format.form('s')}{shown}{missing}; it is numeric."
 
 

@@ -125,9 +125,9 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     return [
         f"In nearly all of the {n_rows} rows, {' and '.join(columns)} "
         f"{'has a value' if len(columns) == 1 else 'have values'} that did not occur in training. "
-        f"If new rows always have such values, as with dates that only increase, train without "
-        f"these columns (`drop={columns}`), or convert dates to ages; otherwise, the model does "
-        "not suit these rows."
+        f"If new rows always have such values, as with dates that only increase, leave out such "
+        f"columns in training (`drop={columns}`), or convert dates to ages; otherwise, the model "
+        "does not suit these rows."
     ]
 
 
@@ -197,8 +197,8 @@ def guessing_note(model: TableModel) -> str:
 def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
     """Warn of classes that are found or covered much less often than the average suggests.
 
-    Only differences that chance does not explain count; exact binomial limits, which hold for all
-    classes jointly, decide this.
+    Only significant differences count, according to exact binomial limits that hold jointly for all
+    classes.
 
     Parameters
     ----------

@@ -426,7 +426,7 @@ class Training:
     def _estimate(
         self, folds: Folds, X: pd.DataFrame, y: NDArray[Any], name: str, comparison: Comparison
     ) -> str:
-        """Sentence with the expected time, if it is long: of one fit, and of two per search."""
+        """Sentence with the expected time of all fits, or "" if it is short."""
         if self.progress is None:  # skip the timing run if nobody sees the result
             return ""
         n_rows, seconds = len(X), comparison.seconds

@@ -63,7 +63,7 @@ def feature_names(
 def separator_hint(frame: pd.DataFrame) -> str:
     """Hint for a table that lacks a column because its file was split at a wrong separator.
 
-    A sentence with a leading space, or "" if the table does not look like this.
+    Returns a sentence with a leading space, or "" if the table does not look like this.
     """
     name = str(frame.columns[0]) if len(frame.columns) == 1 else ""
     sep = max(SEPARATORS, key=name.count)

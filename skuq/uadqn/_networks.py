@@ -70,8 +70,8 @@ class StackedConv2d(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
         n_members = self.weight.shape[0]
-        # The product of patches and filters has the memory layout of the next layer's input. The
-        # result of a convolution, and its gradient, would have to be copied.
+        # The product of patches and filters has the memory layout of the next layer's input. With a
+        # convolution, the result and its gradient would have to be copied.
         patches = images.flatten(1).index_select(1, self.patches)
         rows = patches.view(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
         filters = self.weight.flatten(2).transpose(1, 2)

@@ -225,7 +225,7 @@ class _Saver(ExactCheckpointCallback):
     def __init__(self, folder: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__(folder / CHECKPOINTS, save_freq, history, env_name)
         self.history_path = folder / HISTORY
-        self.completed = 0  # steps whose transitions are in the replay buffer
+        self.completed = 0  # number of steps whose transitions are in the replay buffer
 
     def _on_rollout_end(self) -> None:  # not called if a callback stops training
         self.completed = self.num_timesteps
