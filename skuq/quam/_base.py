@@ -99,8 +99,8 @@ KEPT: dict[str, Any] = {
 _OUTPUTS_AT_ONCE = 2**22  # maximum number of outputs, over all models, for one chunk of inputs
 _MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-# Smallest number of inputs on which `search_pool` searches: new inputs, and inputs of the pool of
-# `fit`.
+# Smallest number of inputs on which `search_pool` searches. These are the new inputs and, in
+# addition, inputs from the pool of `fit`.
 _FEWEST = 1000
 # Limit on rows times coefficients of a logistic regression. Above it, a single refit takes seconds,
 # and a gradient search costs less than all refits together.

@@ -20,9 +20,9 @@ from skuq.tables._validation import TableError
 
 # Maximum number of rows held out for calibration, in addition to the limit of a fifth of the table.
 MAX_HELD_OUT = 2000
-# Equal rows count as duplicates only if at least this share of the rows are distinct. In addition,
-# there must be this many times more equal pairs than under independence of the columns.
+# Equal rows count as duplicates only if at least this share of the rows are distinct ...
 FEWEST_DIFFERENT = 0.25
+# ... and equal pairs are this many times more frequent than with independent columns.
 OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies
