@@ -58,8 +58,8 @@ channels, height, width)
           (smooth noise in the range of the values).
     n_inputs : int, default=None
         Size of the pool over all kinds, rounded to a multiple of the number of kinds. The pool is
-        smaller if a kind generates mostly training inputs. None: the number of training inputs, but
-        at least 500 and at most 3,000.
+        smaller if most inputs that a kind generates equal training inputs. None: the number of
+        training inputs, but at least 500 and at most 3,000.
     categories : sequence of int or str, default=()
         Positions or names of table columns whose numbers are codes of categories. Columns of
         pandas' category type and string columns are detected as categories. String columns count
@@ -134,8 +134,9 @@ def make_token_pool(
         Tokens, stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is
         0 for padding, then token types.
     n_inputs : int, default=None
-        Size of the pool, rounded to a multiple of three. The pool is smaller if mostly training
-        texts are generated. None: the number of training texts, but at least 500 and at most 3,000.
+        Size of the pool, rounded to a multiple of three. The pool is smaller if most generated
+        texts equal training texts. None: the number of training texts, but at least 500 and at
+        most 3,000.
     random_state : int, RandomState instance or None, default=None
         Seed.
 

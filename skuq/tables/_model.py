@@ -281,7 +281,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(
-                f"The id column {id_column!r} has the name of a column of the results; rename it."
+                f"The id column {id_column!r} has the same name as a column of the results; rename "
+                "the id column."
             )
         words = notes.word_notes(train, [target, *features])
         train, held_out, found, warned = self._with_targets(train, held_out, target)
