@@ -197,7 +197,7 @@ class Uncertainty:
         return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
 
     def _repr_html_(self) -> str | None:
-        """HTML table of the first rows; None (shown as text) if there is one column per action."""
+        """HTML table of the first rows; None, and thus plain text, if each action has a column."""
         if np.ndim(self.total) != 1:
             return None
         shown = self[:_N_SHOWN].to_frame().to_html()  # escapes labels
@@ -239,7 +239,7 @@ class PredictionInterval(NamedTuple):
     Attributes
     ----------
     lower, upper : ndarray of shape (n_samples,), float64
-        Ends of the intervals, in the unit of the target.
+        Endpoints of the intervals, in the unit of the target.
 
     Examples
     --------
@@ -286,11 +286,11 @@ class UncertaintyMixin(DeviceMixin):
     It adds ``score_samples``, so that out-of-distribution detection works in a plain
     scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
     its index, and inputs with 0 rows return results with 0 rows. Pickles record the version of
-    skuq. Loading a pickle raises a `ValueError` if more than the patch number of the version
-    differs, because the meaning of the stored attributes may have changed.
+    skuq. Loading a pickle raises a `ValueError` if this version differs from the installed version
+    in the major or minor number, because the meaning of the stored attributes may have changed.
     """
 
-    #: Additions and changes to `NO_ROWS`; None for a method that handles inputs with 0 rows itself.
+    #: Changes to `NO_ROWS` by a subclass; None for a method that handles inputs with 0 rows itself.
     _no_rows: ClassVar[dict[str, Callable[..., Any] | None]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -450,7 +450,7 @@ def _of_untransformed_target(
 
 
 def leads_to_method(estimator: Any) -> bool:
-    """Whether unwrapping, fitted or not, ends at an estimator with `predict_uncertainty`."""
+    """Whether an estimator, fitted or not, has `predict_uncertainty` or wraps one that has it."""
     while not hasattr(estimator, "predict_uncertainty"):
         inside = unwrap(estimator, fitted=False)
         if inside is not None:

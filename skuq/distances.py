@@ -1,4 +1,4 @@
-"""Maps of features after which Euclidean distances are cosine or Mahalanobis distances."""
+"""Maps of features that turn cosine and Mahalanobis distances into Euclidean distances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Features = Sequence[NDArray[Any]]  # one array per layer, each (n_samples, n_fea
 
 
 def unit_vectors(features: Features) -> NDArray[np.float32]:
-    """Scale features so that squared Euclidean distances are mean cosine distances over layers."""
+    """Scale features: squared Euclidean distances become cosine distances, averaged over layers."""
     # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
     length = np.sqrt(0.5 / len(features))
     return np.hstack([(normalize(part) * length).astype(np.float32) for part in features])
@@ -24,7 +24,7 @@ def unit_vectors(features: Features) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Whitening:
-    """Linear map after which squared Euclidean distances are squared Mahalanobis distances.
+    """Linear map that turns Mahalanobis distances into Euclidean distances.
 
     Attributes
     ----------

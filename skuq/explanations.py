@@ -41,7 +41,7 @@ class Explanation:
     contribution : ndarray of shape (n_rows, n_columns) or (n_texts, n_words), float64
         Mean decrease in epistemic uncertainty when the value of the column is replaced by the
         value of a typical row, or the word by a word of a typical text; 0 for the padding.
-        Negative where a typical value makes the row more uncertain.
+        Negative if a typical value makes the row more uncertain.
     models : AdversarialModels or AdversarialRegressors or None
         The alternative models that QUAM found, and their predictions for the rows.
     index : pandas.Index of length n_rows or None
@@ -83,8 +83,8 @@ class Explanation:
         Returns
         -------
         pandas.DataFrame
-            One row per input, indexed by its label. Columns: ``epistemic``, and ``most_unusual``,
-            the up to three names that `most_unusual` returns, separated by "; ".
+            One row per input, indexed by its label. Columns: ``epistemic``, and ``most_unusual``
+            (up to three names, as returned by `most_unusual`, separated by "; ").
         """
         named = [SEPARATOR.join(map(str, names)) for names in self.most_unusual()]
         return pd.DataFrame({"epistemic": self.epistemic, "most_unusual": named}, self.index)
@@ -169,7 +169,7 @@ def explained_inputs(
     *,
     names: Any = None,  # column names, if X has none
 ) -> Explanation:
-    """Contributions of the columns or words of inputs."""
+    """Contribution of each column or word to the uncertainty of each input."""
     check_scalar(n_typical, "n_typical", Integral, min_val=1)
     rows, typical = (as_pandas(to_dense(each)) for each in (X, training))
     typical = _safe_indexing(typical, np.arange(n_typical) % _num_samples(typical))

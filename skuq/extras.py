@@ -12,7 +12,7 @@ from typing import Any
 
 
 def import_optional(module: str, extra: str | None) -> ModuleType:
-    """Import a module, with installation advice in the error if it is missing.
+    """Import a module; if it is missing, raise an error that says how to install it.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
     ImportError
         If the package is missing, or cannot be imported (some packages raise `OSError` if a
         shared library cannot be loaded). The original error is the cause.
-        If the extra does not provide the package for this Python and platform, the message
-        states where the extra provides it.
+        If the extra does not provide the package for this Python and platform, the message names
+        the versions and platforms for which it does.
 
     Examples
     --------
@@ -91,13 +91,13 @@ def lazy_names(
 
 
 def import_networks(module: str) -> ModuleType:
-    """Import a module of skuq that needs torch; if torch is missing, explain its installation."""
+    """Import a module of skuq that needs torch; without torch, the error says how to install it."""
     import_optional("torch", extra=None)
     return import_module(module)
 
 
 def _advice(package: str, extra: str | None) -> str:
-    """Command that installs a package, or the platforms for which its extra provides it."""
+    """Installation advice: a command, or the platforms for which the extra provides the package."""
     if extra is None:
         return f"install it with: pip install {package}"
     from packaging.requirements import Requirement

@@ -21,7 +21,7 @@ _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicato
 
 
 def feature_encoder(X: Any) -> Any:
-    """Fit a transformer of inputs to numbers without missing values.
+    """Fit a transformer that encodes inputs as numbers without missing values.
 
     Columns of a table become scaled numbers and indicators of categories. Returns None for sparse
     matrices, which need no encoding, and for inputs that have no columns.

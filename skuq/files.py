@@ -49,7 +49,7 @@ def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Itera
     path : path-like
         File to replace or to create, or new folder, in an existing folder.
     durable : bool, default=False
-        Whether to wait until the content is on disk, to let it survive a power failure.
+        Whether to wait until the content is on disk, so that it survives a power failure.
 
     Yields
     ------
@@ -152,7 +152,8 @@ def atomic_paths(
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
     """Whether a path is the given folder, lies in it, or is a link to a file in it.
 
-    Symbolic links are followed. A hard link counts as each of the files that share its content.
+    Symbolic links are followed. A path is also within the folder if it is a hard link to a file in
+    it.
 
     Parameters
     ----------
@@ -185,7 +186,7 @@ def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> b
 
 
 def check_unlinked(path: str | os.PathLike[str]) -> None:
-    """Reject a path that is a symbolic link, or a folder that contains one at any depth.
+    """Reject a symbolic link, and a folder that contains a symbolic link at any depth.
 
     Another user who can write to the folder could place a link in it, and the caller would then
     overwrite the file that the link points to.

@@ -39,7 +39,7 @@ class Decomposition(NamedTuple):
 
 
 def array_namespace(array: Any) -> Any:
-    """Return the module of an array's library; imports torch only for tensors.
+    """Return the library of an array as a module; imports torch only for tensors.
 
     Parameters
     ----------
@@ -427,6 +427,6 @@ def gaussian_pairwise_kl(mean: Any, variance: Any, weights: Any) -> Any:
     centre = (weights * mean).sum(-1)[..., None]
     scatter = (weights * (mean - centre) ** 2).sum(-1)[..., None]
     precision = weights / variance
-    # The logarithms of Eq. 25 cancel over pairs.
+    # In the sum over pairs, the logarithms of Eq. 25 cancel.
     spread = ((weights * variance).sum(-1) * precision.sum(-1) - 1).clip(0)
     return (spread + (precision * (scatter + (mean - centre) ** 2)).sum(-1)) / 2

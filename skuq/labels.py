@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
 def probability_columns(classes: NDArray[Any]) -> list[str]:
     """Column names for the probabilities of classes, such as ``p(yes)``.
 
-    No other columns of results have brackets. Spaces around a label are preserved.
+    No other column name in results contains brackets. Spaces around a label are preserved.
     """
     # `tolist` would convert dates to integers.
     labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
@@ -69,7 +69,7 @@ def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any]
     names : sequence of length n_columns
         Names of the columns.
     known : ndarray of shape (n_labels,)
-        Labels that need a column each.
+        Labels, each of which must have a column.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any]
 
 
 def label_in_name(name: Any, own: str, labels: Sequence[str]) -> str:
-    """Longest label that a column's name ends with, or ""; ties are resolved in favour of `own`."""
+    """Longest label at the end of a column's name, or ""; `own` takes precedence in a tie."""
     endings = [text for text in labels if _spaced(as_text(name)).endswith(_spaced(text))]
     return max(endings, key=lambda text: (len(text), text == own), default="")
 
@@ -110,7 +110,7 @@ def counted(number: float, noun: str) -> str:
 
 
 def amount(number: float) -> str:
-    """Format a number; sums of weights, which need not be integers, with one decimal."""
+    """Format a number: integers as they are, other numbers (sums of weights) with one decimal."""
     return f"{number:,}" if isinstance(number, Integral) else f"{number:,.1f}"
 
 

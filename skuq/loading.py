@@ -1,4 +1,4 @@
-"""Refusal to load pickled files unless the user trusts them, for all functions and commands.
+"""Refusal of all functions and commands to load pickled files that the user does not trust.
 
 Loading a pickle may call any function that the file names. Pickles are loaded only with
 ``trust=True`` (``--trust`` on the command line). The names in a file are read without loading it.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MAX_BYTES = 2**22  # maximum number of bytes that are searched for names, per file
-BUDGET = 2**24  # maximum for all files together
+BUDGET = 2**24  # the same maximum for all files together
 MAX_MEMBERS = 100  # maximum number of members per archive or folder
 N_SHOWN = 5
 # Functions and modules, at any position of a dotted name, that can run code or access files.
@@ -103,7 +103,7 @@ def _regular_files(path: Path) -> Iterator[Path]:
 
 
 def _contents(path: Path) -> Iterator[bytes]:
-    """Start of each possible pickle in a file: the file, archive members, decompressed content."""
+    """First bytes of possible pickles: the file itself, archive members, decompressed content."""
     with suppress(Exception), _opened(path) as file:  # damaged or forged files may raise anything
         content = file.read(MAX_BYTES)
         yield content

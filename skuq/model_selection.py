@@ -96,9 +96,9 @@ def cross_val_predict_proba(
 ) -> FloatArray:
     """Out-of-fold probabilities of each row, with columns in the order of `labels`.
 
-    scikit-learn's ``cross_val_predict(method="predict_proba")`` replaces the labels by 0, 1, ...,
-    so that class weights keyed by label would be lost or misassigned. `params` are arguments of
-    `fit` with one value per row.
+    With scikit-learn's ``cross_val_predict(method="predict_proba")``, class weights keyed by label
+    would be lost or misassigned, because it encodes the labels as 0, 1, ... `params` are arguments
+    of `fit` with one value per row.
     """
     model = _PredictsProbabilities(estimator, labels)
     if not params:

@@ -16,10 +16,10 @@ Empty = Callable[..., Any]
 
 
 def return_no_rows(cls: type, results: Mapping[str, Empty | None]) -> None:
-    """Wrap methods of a class to return `results` for inputs with 0 rows; None skips a method.
+    """Make methods of a class return `results` for inputs with 0 rows; None leaves a method alone.
 
-    Unwrapped, many methods would raise an error: scikit-learn's input checks reject 0 rows, and 0
-    batches cannot be concatenated. The columns of the input are still checked.
+    Otherwise, many methods would raise an error: scikit-learn's input checks reject 0 rows, and an
+    empty list of batches cannot be concatenated. The columns of the input are still checked.
     """
     for name, empty in results.items():
         method = getattr_static(cls, name, None)  # descriptors such as `available_if` are skipped

@@ -28,7 +28,7 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """Registered estimator: its origin, and its class or the error on loading.
+    """Registered estimator, with its origin and its class, or the reason why it cannot be loaded.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Plugin:
 
 @cache
 def _registered() -> dict[str, list[EntryPoint]]:
-    """All entry points of each name; several if distributions register the same name."""
+    """Entry points by name; a name has several if more than one distribution registers it."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
         same = found.setdefault(entry.name, [])
@@ -76,7 +76,7 @@ def _conflict(name: str, entries: list[EntryPoint]) -> str:
 
 
 def estimator_names() -> list[str]:
-    """Sorted names of all registered estimators, which are not imported."""
+    """Sorted names of all registered estimators; none of them is imported."""
     return sorted(_registered())
 
 

@@ -16,7 +16,7 @@ ROW_SUM_TOLERANCE = 1e-4  # much more than the error of a float32 softmax of tho
 # their sum, and 1 for a softmax computed in the same precision.
 _ROUNDING_OF_ROWS = 2
 _MOST_DECIMALS = 6  # with more, rounding is within the tolerance
-_LARGEST_ROUNDING = 0.05  # a row whose sum differs by more may lack a class
+_LARGEST_ROUNDING = 0.05  # a row whose sum differs from 1 by more may lack a class
 
 
 class LabelledProbabilities(NamedTuple):
@@ -76,8 +76,8 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
     """Values of the probabilities, and the label of each column.
 
-    `known` are the labels that the caller passed as `classes` if `stated` is true; if it is
-    false, they are the labels that occur in the data.
+    If `stated` is true, `known` are the labels that the caller passed as `classes`; otherwise, they
+    are the labels that occur in the data.
     """
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
@@ -138,7 +138,7 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
     precision = float(np.finfo(proba.dtype).eps)
     for decimals in range(1, _MOST_DECIMALS + 1):
         scaled = proba * proba.dtype.type(10**decimals)
-        # The first values usually rule out a number of decimals.
+        # If values have more decimals, the first 100 values usually show it.
         if all(
             bool((np.abs(part - np.round(part)) <= precision * 10**decimals).all())
             for part in (scaled[:100], scaled)
@@ -148,11 +148,11 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
 
 
 def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
-    """Tolerance for the deviation of row sums from 1, for probabilities with so many decimals.
+    """Tolerance for the deviation of row sums from 1, if probabilities are rounded to `decimals`.
 
     Each rounded probability may be wrong by half a unit of its last decimal.
     """
-    if decimals is None or decimals < 2:  # sums of one decimal differ from 1 by a tenth or more
+    if decimals is None or decimals < 2:  # with one decimal, wrong sums differ from 1 by >= 0.1
         return ROW_SUM_TOLERANCE
     rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)
     return max(ROW_SUM_TOLERANCE, rounding * (1 + 1e-6))  # sums themselves are rounded floats
@@ -171,7 +171,7 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
     proba = as_array(values)
     if proba.dtype.kind != "f":
         proba = floats(proba, "proba")
-    if proba.dtype.itemsize < 4:  # scores clip at the epsilon of the dtype, too large for float16
+    if proba.dtype.itemsize < 4:  # scores clip at the dtype's epsilon, which is large for float16
         proba = proba.astype(np.float32)
     if proba.ndim != 2:
         raise ValueError(

@@ -86,7 +86,7 @@ class ResidualForest:
         forests = [some.forest(form, seed, n_jobs) for form in _FORMS]
         scores = [forest._out_of_bag_score() for forest in forests]
         best = min(range(len(scores)), key=scores.__getitem__)
-        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # `best` is fitted to all rows
+        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # forests[best] is fitted to all rows
             return forests[best]
         return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(
             _FORMS[best], seed, n_jobs
@@ -128,7 +128,7 @@ class ResidualForest:
         return found
 
     def _share_of_leaves(self) -> csr_array:
-        """Weight of each row, relative to the total weight of the leaf, (n_leaves, n_rows)."""
+        """Weight of each row as a share of the total weight of each leaf, (n_leaves, n_rows)."""
         n_leaves = sum(tree.tree_.node_count for tree in self.forest.estimators_)
         rows = csr_array(_indicators(self.leaves, n_leaves).T * self.weight)
         total = rows.sum(axis=1)
@@ -238,7 +238,7 @@ class RowNoise:
         seed: int,
         n_jobs: int | None,
     ) -> RowNoise:
-        """Fit to inputs of the model, predictions and residuals, (n_samples,) each."""
+        """Fit to the inputs, predictions and residuals of the model, one per sample."""
         rows = _rows(inputs)
         encoder = None if rows is None else feature_encoder(rows)
         features = _features(encoder, rows, predicted)
@@ -312,7 +312,7 @@ def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArr
 def central_interval(
     quantiles: FloatArray, levels: FloatArray, coverage: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends of the central interval, with equal probability in both tails."""
+    """Endpoints of the central interval, with equal probability in both tails."""
     tail = (1 - coverage) / 2
     lower, upper = interpolated(quantiles, levels, np.array([tail, 1 - tail])).T
     return lower, upper
@@ -330,7 +330,7 @@ def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> Floa
 
 
 def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
-    """Rescale intervals to contain all targets with interval score <= limit."""
+    """Rescale intervals to contain all targets whose interval score is at most `limit`."""
     by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
     return lower - by, upper + by
 

@@ -35,10 +35,10 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
 
 
 def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
-    """Validate the sample weights of `fit`; None and a scalar apply to all samples.
+    """Validate the sample weights of `fit`; None means 1, and a scalar applies to all samples.
 
-    A sample of weight w counts w times, and weight 0 leaves it out. An implausible mean weight
-    raises a warning, because uncertainty depends on the number of samples.
+    A sample of weight w counts w times; a sample of weight 0 is left out. An implausible mean
+    weight raises a warning, because uncertainty depends on the number of samples.
     """
     weight = unwarned_weights(sample_weight, n_samples)
     warn_of_relative_weights(weight)
@@ -57,7 +57,7 @@ def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
 
 
 def warn_of_relative_weights(weight: FloatArray) -> None:
-    """Warn if the mean of the weights is implausible for numbers of samples."""
+    """Warn if the mean weight is implausible, given that a weight is a number of samples."""
     warn_of_mean_weight(float(weight.sum()), int(np.count_nonzero(weight)), len(weight))
 
 

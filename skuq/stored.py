@@ -40,9 +40,9 @@ from sklearn.base import BaseEstimator
 from skuq.extras import import_networks
 
 MARK = "skuq"  # dictionary key that holds the name of the serialised class
-CLASSES: dict[str, type] = {}  # by their names in the format
+CLASSES: dict[str, type] = {}  # keyed by their names in the format
 _FIELDS: dict[type, tuple[str, Mapping[str, Any] | None]] = {}
-_MODULES: dict[str, str] = {}  # modules of classes that are imported on demand
+_MODULES: dict[str, str] = {}  # module that defines the class of each name, imported on demand
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -74,7 +74,7 @@ def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_
 
 
 def stored_in(module: str, *names: str) -> None:
-    """Register the module that defines the classes of these names, to be imported on demand."""
+    """Register the module that defines the classes with these names; it is imported on demand."""
     _MODULES.update(dict.fromkeys(names, module))
 
 
@@ -95,7 +95,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 
 
 def to_stored(value: Any) -> Any:
-    """Replace objects of skuq, tensors and networks in a value by containers and arrays."""
+    """Replace skuq objects, tensors and networks in a value by containers and arrays."""
     kind = type(value)
     if kind in _FIELDS:
         return _record(value)

@@ -18,7 +18,7 @@ from skuq.validation import as_pandas
 
 MISSING_TEXT = "(missing)"  # category for missing text
 ALL_DIFFERENT = 50  # a longer text column without repetitions is treated as names, not categories
-ROUNDING = 1e-6  # relative
+ROUNDING = 1e-6  # relative tolerance
 FAR = 0.5  # distance from a range, relative to its width, beyond which a number is unsupported
 SEPARATOR = "; "
 N_COLUMNS = 3
@@ -66,7 +66,7 @@ def all_different(column: pd.Series) -> bool:
 class TrainingValues:
     """Categories and ranges of the columns of a training table."""
 
-    categories: dict[str, list[str]]  # of text columns, unless `all_different`
+    categories: dict[str, list[str]]  # categories of text columns, unless `all_different`
     lowest: dict[str, float]  # minimum of each numeric column; NaN if it is empty
     highest: dict[str, float]
     complete: list[str]  # numeric columns without missing values
@@ -107,7 +107,7 @@ class TrainingValues:
         return pd.DataFrame(marks, index=X.index, columns=X.columns)
 
     def unsupported(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Mark unseen values, and numbers outside the range by more than half its width."""
+        """Mark unseen values, and numbers beyond the range by more than half the range's width."""
         return self.unseen(X) | self.out_of_range(X, margin=FAR)
 
 
@@ -121,7 +121,7 @@ def marked_names(marks: pd.DataFrame) -> list[str]:
 
 
 def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
-    """Positions of at most n_rows rows, sorted by p-value, ties by epistemic uncertainty."""
+    """Positions of up to n_rows rows, by ascending p-value, then descending uncertainty."""
     return np.lexsort((-epistemic, p_values))[:n_rows]
 
 
@@ -146,7 +146,7 @@ def reasons(
 
 
 def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
-    """Positions of a row's largest contributions, in descending order, at most `n_columns`.
+    """Positions of up to `n_columns` largest contributions to a row, in descending order.
 
     Contributions of at most 5 % of the total are left out.
     """

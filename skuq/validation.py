@@ -24,7 +24,7 @@ _LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_co
 #: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
 #: quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
-MOST_BINS = 10_000  # the time of a scan grows with the number of runs of bins
+MOST_BINS = 10_000  # a scan takes time for each run of neighbouring bins
 
 
 def check_n_bins(n_bins: Any) -> None:
@@ -201,7 +201,7 @@ def warn_if_worse_than_guessing(
     """Warn of a model that fits the data so badly that it was probably not trained on them.
 
     `loss` is the model's mean cross-entropy on the samples, in nats. It is compared with the
-    entropy of the class frequencies; the warning comes if it is more than 5 % larger.
+    entropy of the class frequencies; the warning is issued if the loss is more than 5 % larger.
     """
     count = np.bincount(codes, weights=weight)
     share = count / count.sum()
@@ -220,7 +220,7 @@ def warn_if_worse_than_guessing(
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
     """Reject parameters that were changed from their defaults but cannot have an effect.
 
-    `context` ends the sentence "... has no effect": it gives the reason and a remedy.
+    `context` completes the sentence "... has no effect": it gives the reason and a remedy.
     """
     defaults = signature(type(estimator)).parameters
     changed = [
@@ -252,7 +252,7 @@ def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, 
 
 
 def as_pandas(X: Any) -> Any:
-    """Convert tables of other libraries, such as Polars, to DataFrames; return others unchanged."""
+    """Convert tables of other libraries, such as Polars, to DataFrames; return the rest as is."""
     names = getattr(X, "column_names", None)  # pyarrow, where `columns` contains the values
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X

@@ -1,4 +1,4 @@
-"""Detection and unwrapping of wrappers around one model, of scikit-learn and torch."""
+"""Detection and removal of the wrappers that scikit-learn and torch put around one model."""
 
 from __future__ import annotations
 

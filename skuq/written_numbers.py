@@ -22,7 +22,8 @@ from skuq.labels import as_text
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
 HAS_DIGIT = re.compile(r"\d")
-CATEGORIES = 20  # with at most this many distinct numbers, repeated text makes a column categorical
+# A column with at most this many distinct numbers is categorical if any of its other texts repeats.
+CATEGORIES = 20
 FEW = 0.05  # largest fraction of other texts among the non-missing cells of a column of numbers
 # Words for missing values in any column: the list in the documentation of pandas.
 MISSING_WORDS = frozenset(
@@ -47,7 +48,8 @@ WRITTEN = re.compile(
     rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
     rf"(?P<after>\s*{SIGN}[^\d()]*|\s[^\d()]*|[^\W\d_][^\d()]*|)(?P<close>\)?)"
 )
-# Keyed by decimal mark. The second alternative of "." is Indian grouping, such as 12,34,567.
+# Patterns of numbers by decimal mark. The second alternative in the pattern for "." is Indian
+# grouping of digits, such as 12,34,567.
 STYLES = {
     ".": re.compile(
         rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+"
@@ -126,9 +128,10 @@ class NumberFormat:
         return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
-        """Adapt the format of a file with decimal mark `own` to one with decimal mark `decimal`.
+        """Adapt the format, found in a file with decimal mark `own`, to the decimal mark `decimal`.
 
-        If both marks are equal, the format is kept, even if its own decimal mark differs.
+        If both marks are equal, the format is kept, even if this column has a different decimal
+        mark.
         """
         return replace(self, decimal=decimal) if decimal and decimal != own else self
 
@@ -157,8 +160,8 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     """Detect the number format of a column of text; None if too few texts are numbers.
 
     `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the
-    file is ambiguous too. For a pandas table, pass None, which means ".". Columns that contain
-    only digits are codes, because they were deliberately read as text.
+    file is ambiguous too. For a pandas table, pass None, which means ".". Columns whose texts all
+    consist of digits count as codes, because they were deliberately read as text.
     """
     values = column.dropna()
     if not may_be_read(values):
@@ -235,7 +238,7 @@ def other_mark(texts: Sequence[str]) -> str | None:
 
 
 def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:
-    """Distinct texts of a column, stripped, and the index of each cell's text, -1 if missing."""
+    """Distinct stripped texts of a column, and the index of each cell's text (-1 if missing)."""
     codes, values = pd.factorize(column.astype(object))
     return [as_text(value).strip() for value in values], codes
 

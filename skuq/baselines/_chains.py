@@ -160,6 +160,7 @@ def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
 
 def _posteriors() -> ModuleType:
     with warnings.catch_warnings():
-        # Classes of the library cause a deprecation warning of tensordict, irrelevant to users.
+        # Classes of the library cause a deprecation warning of tensordict, which does not concern
+        # users.
         warnings.simplefilter("ignore", FutureWarning)
         return import_optional("posteriors", extra="sgmcmc")

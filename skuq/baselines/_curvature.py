@@ -36,8 +36,8 @@ def last_layer_curvature(
 ) -> Tensor:
     """Curvature of the cross-entropy with respect to a linear layer before a softmax.
 
-    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the features,
-    with a constant 1 appended for the bias.
+    The curvature is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the
+    features, with a constant 1 appended for the bias.
 
     Shapes: `features` (n_samples, n_features), `log_proba` (..., n_samples, n_classes),
     `weight` (n_samples,); returns (..., n_classes * width, n_classes * width).
@@ -70,7 +70,8 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     """Prior precision that maximises the Laplace approximation of the evidence.
 
     At prior precision a, the log evidence is, up to a constant,
-    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. It has one maximum in a.
+    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. The log evidence has one maximum
+    in a.
 
     Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.

@@ -29,7 +29,7 @@ from skuq.networks import on_device
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
-_N_COMPARED = 256  # training rows on which members are compared
+_N_COMPARED = 256  # number of training rows on which members are compared
 _SAME = 1e-6  # largest difference of the probabilities of members that count as equal
 
 
@@ -60,10 +60,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         only the class labels from `y` and trains nothing; `estimator` must be None. `clone` returns
         unfitted copies of scikit-learn and skorch models that are not in a `FrozenEstimator`.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": of the average of all members
-        (Eq. 1). "selected": of the first member (Eq. 2), which also predicts. "pairwise": of one
-        member compared with each of the members; the average predicts. "max-score": the total is 1
-        minus the largest probability of the average; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average of
+        all members (Eq. 1). "selected": uncertainty of the first member (Eq. 2), which also
+        predicts. "pairwise": uncertainty of one member compared with each of the members; the
+        average predicts. "max-score": the total is 1 minus the largest probability of the average;
+        the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -297,7 +298,7 @@ def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
         warn_user(
             f"The module of this {type(estimator).__name__} is an instance, so that all members "
             "start from its weights. Pass the class, with `module__...` parameters, to have them "
-            "start from different ones."
+            "start from different weights."
         )
 
 

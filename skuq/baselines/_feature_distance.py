@@ -25,7 +25,7 @@ from skuq.distances import Features, fit_whitening, unit_vectors
 from skuq.networks import LayerInput, evaluate
 from skuq.validation import refuse_ineffective, warn_user
 
-_BATCH_SIZE = 8192  # inputs whose features are in memory at once in predictions
+_BATCH_SIZE = 8192  # number of inputs whose features are in memory at once in predictions
 
 
 class FeatureDistanceClassifier(BaselineClassifier):
@@ -74,9 +74,10 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Notes
     -----
     Total = epistemic = the distance, which has no unit. "cosine" distances lie between 0 and 2.
-    "mahalanobis" distances are sums over features of squared multiples of standard deviations. The
-    aleatoric part is NaN, because a distance does not measure label noise; `ReferenceClassifier`
-    measures it. Distances rank inputs and cannot be added to uncertainty in nats.
+    "mahalanobis" distances are sums, over features, of squared deviations in units of standard
+    deviations. The aleatoric part is NaN, because a distance does not measure label noise;
+    `ReferenceClassifier` measures it. Distances rank inputs and cannot be added to uncertainty in
+    nats.
 
     "cosine" compares directions of feature vectors, not their norms; a zero vector is at distance
     1/2 from all other vectors. With layer="both", the distance is the mean of two cosine distances.

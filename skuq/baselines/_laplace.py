@@ -48,16 +48,18 @@ class LaplaceClassifier(SampledModelsClassifier):
         Precision of the Gaussian prior on each weight of the last layer. "auto" maximises the
         model evidence within [1e-8, 1e8].
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": of the average of the drawn
-        models (Eq. 1). "selected": of the given model (Eq. 2), which also predicts. "pairwise": of
-        one drawn model compared with each of the drawn models; the average predicts. "max-score":
-        the total is 1 minus the largest probability of the average; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average of
+        the drawn models (Eq. 1). "selected": uncertainty of the given model (Eq. 2), which also
+        predicts. "pairwise": uncertainty of one drawn model compared with each of the drawn models;
+        the average predicts. "max-score": the total is 1 minus the largest probability of the
+        average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
         Device of all computations; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Seed of the training and of the random numbers for drawing models, drawn once, in `fit`.
+        Seed of the training, and of the random numbers from which models are drawn; these numbers
+        are drawn only once, in `fit`.
 
     Attributes
     ----------

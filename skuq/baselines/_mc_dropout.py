@@ -40,11 +40,11 @@ class MCDropoutClassifier(SampledModelsClassifier):
     dropout : float, default=0.2
         Dropout rate of the default network; a given model keeps its own rate.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": of the average over dropout
-        masks (Eq. 1). "selected": of the network without dropout (Eq. 2), which also predicts.
-        "pairwise": of the network under one mask compared with each of the masks; the average
-        predicts. "max-score": the total is 1 minus the largest probability of the average; the
-        parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average
+        over dropout masks (Eq. 1). "selected": uncertainty of the network without dropout (Eq. 2),
+        which also predicts. "pairwise": uncertainty of the network under one mask compared with
+        each of the masks; the average predicts. "max-score": the total is 1 minus the largest
+        probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -195,7 +195,7 @@ class MaskedNetworks:
         return torch.stack(outputs, dim=1)
 
     def _draw(self) -> list[Tensor]:
-        """Draw the masks of all calls on the CPU, (n_samples, *mask), and copy them over."""
+        """Draw the masks of all calls on the CPU, (n_samples, *mask); copy them to the device."""
         drawn = []
         generator = torch.Generator()
         for seed in self._seeds:

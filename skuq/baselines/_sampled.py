@@ -1,4 +1,4 @@
-"""Base classes of the baselines, and of baselines that sample models."""
+"""Base classes: one for all baselines, and one for baselines that sample models."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
-            out. A mean below 0.1 or above 10 raises a warning.
+            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
+            weight 0 is left out. A mean below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Validation data for early stopping, if the `fit` method of `estimator` accepts it, as
             in `skuq.evidential.GraphClassifier`.
@@ -100,9 +100,10 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Raises
         ------
         ValueError
-            If the data are not finite numbers; have a single class for training, a label that a
-            frozen model does not know, a shape that the model does not accept or only zero
-            weights; or if the method does not support the model's architecture.
+            If the data are not finite numbers, contain only one class although a model must be
+            trained, contain a label that a frozen model does not know, have a shape that the model
+            does not accept, or have only zero weights; or if the method does not support the
+            model's architecture.
         TypeError
             If `estimator` is of an unsupported type, or does not accept validation data.
 
@@ -230,7 +231,7 @@ class SampledModelsClassifier(BaselineClassifier):
         Raises
         ------
         ValueError
-            If `X` does not fit the training data.
+            If `X` does not have the form of the training data.
         """
         if self.setting == "max-score":
             return Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1))
@@ -258,7 +259,7 @@ class SampledModelsClassifier(BaselineClassifier):
         Raises
         ------
         ValueError
-            If `X` does not fit the training data.
+            If `X` does not have the form of the training data.
         """
         lower, upper = [], []
         for log_reference, log_proba in self._predicted(X):

@@ -62,10 +62,11 @@ class SGMCMCClassifier(SampledModelsClassifier):
     train_batch_size : int, default=256
         Number of training samples per step.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": of the average of the sampled
-        models (Eq. 1). "selected": of the given model (Eq. 2), which also predicts. "pairwise": of
-        one sampled model compared with each of the sampled models; the average predicts.
-        "max-score": the total is 1 minus the largest probability of the average; the parts are NaN.
+        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average of
+        the sampled models (Eq. 1). "selected": uncertainty of the given model (Eq. 2), which also
+        predicts. "pairwise": uncertainty of one sampled model compared with each of the sampled
+        models; the average predicts. "max-score": the total is 1 minus the largest probability of
+        the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -100,10 +101,10 @@ class SGMCMCClassifier(SampledModelsClassifier):
     Chains start at the given model, without burn-in. The spread of a chain grows with
     `steps_per_sample` and `learning_rate` up to the width of the posterior; with too few steps, it
     is too narrow. The first half of each of the `n_cycles` cycles has no noise, which moves the
-    chains back to modes. The variance of all models was measured for a logistic regression of one
-    weight and 100 samples, as a fraction of the variance of the posterior. It was 0.88 by default
-    (0.44 for the first model of each chain, 0.96 to 1.02 from the fifth model on), 0.51 with
-    ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
+    chains back to modes. For a logistic regression with one weight and 100 samples, the variance
+    over all sampled models was measured as a fraction of the variance of the posterior. It was 0.88
+    by default (0.44 for the first model of each chain, 0.96 to 1.02 from the fifth model on), 0.51
+    with ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
 
     References
     ----------

@@ -333,7 +333,7 @@ class GraphClassifier(
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, and one of weight
+            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, a node of weight
             0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
             Nodes for early stopping, and their classes. None: training runs for `max_epochs`.

@@ -32,8 +32,8 @@ SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Sectio
 class LoopedEdges:
     """Edges into nodes, grouped by target, including a self-loop at each node.
 
-    The targets are either all nodes of a graph or some of its nodes; their sources may then include
-    further nodes. Gradients are implemented only if the targets are all nodes.
+    The targets are all nodes of a graph or only some of them; in the second case, the sources may
+    include further nodes. Gradients are implemented only if the targets are all nodes.
     """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
@@ -77,7 +77,7 @@ class LoopedEdges:
         return csr_of_parts(self.bounds, self.source, weight, shape)
 
     def total(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Sum the weighted values of the sources, of shape (n_read, n), over edges into a node."""
+        """Sum the sources' weighted values, of shape (n_read, n), over the edges into each node."""
         weight = self.ones.to(values.dtype) if weight is None else weight
         if has_csr_products(values.device.type):
             return self.matrix(weight) @ values
@@ -86,7 +86,7 @@ class LoopedEdges:
         return out.index_add_(0, self.target, messages)
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
-        """Inner product of the values at the two ends of each edge, of shape (n_edges,).
+        """Inner product of the values at the two endpoints of each edge, of shape (n_edges,).
 
         `targets` has shape (n_nodes, n), `sources` has shape (n_read, n).
         """

@@ -55,7 +55,7 @@ def as_node_graph(graph: Any) -> NodeGraph:
         If `graph` is of an unsupported type, or a list of several graphs.
     ValueError
         If the graph has no nodes, no features, several types of nodes, features with NaN, edges
-        whose ends are not node ids, or arrays whose shapes do not match.
+        whose endpoints are not node ids, or arrays whose shapes do not match.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def _from_pyg(graph: Any) -> NodeGraph:
 
 
 def _check_ids(edges: Tensor) -> None:
-    """Raise if ends of edges are not whole numbers, which conversion would silently change."""
+    """Raise if endpoints of edges are not integers; conversion would silently change them."""
     if edges.dtype == torch.bool or edges.is_complex():
         wrong = f"dtype {edges.dtype}"
     elif edges.is_floating_point() and (edges != edges.round()).any():

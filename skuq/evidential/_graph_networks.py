@@ -24,11 +24,11 @@ from skuq.evidential._graph_layers import GraphAttention, GraphConvolution, Grap
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._sparse_features import Features
 
-CHUNK_FLOATS = 2**24  # maximum for a chunk and its neighbours: 64 MiB
+CHUNK_FLOATS = 2**24  # maximum number of floats in a chunk and its neighbours: 64 MiB
 
 
 class Neighbours(NamedTuple):
-    """Neighbourhood of consecutive nodes: the nodes and edges that a layer reads to compute it."""
+    """Neighbourhood of consecutive nodes: nodes and edges that a layer reads for their outputs."""
 
     ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
     edges: LoopedEdges

@@ -157,11 +157,11 @@ def _is_undirected(matrix: Any) -> bool:
 
 
 def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
-    """Build an undirected adjacency matrix without self-loops and duplicate edges."""
+    """Build an undirected adjacency matrix without self-loops or duplicate edges."""
     u, v = np.asarray(source), np.asarray(target)
     if len(u) and not 0 <= min(u.min(), v.min()) <= max(u.max(), v.max()) < n_nodes:
         raise ValueError(
-            f"The ends of edges must be node ids from 0 to {n_nodes - 1}, got "
+            f"The endpoints of the edges of `graph` must be node ids from 0 to {n_nodes - 1}, got "
             f"{min(u.min(), v.min())} to {max(u.max(), v.max())}."
         )
     # 32-bit indices and booleans save memory on large graphs; a sum of booleans is at most 1.

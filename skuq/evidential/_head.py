@@ -56,7 +56,7 @@ class LogitHead(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, Any]] = {"activation": _ACTIVATION}
 
     def _new(self, z: Tensor, inputs: dict[str, Tensor], n_classes: int, level: float) -> nn.Module:
-        """Build the module; its offset sets the mean log-evidence for labels to log(level)."""
+        """Build the module; the mean log of the labelled samples' total evidence is log(level)."""
         centred = has_conventional_offset(z)
         log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
         weight = inputs["label_weight"]
@@ -66,7 +66,7 @@ class LogitHead(BaseEstimator):
 
 @dataclass(repr=False, eq=False)
 class NetworkHead(BaseEstimator):
-    """Head of a probe that is a separate network on a representation of the classifier (Eq. 18).
+    """Head of a probe: a separate network on a representation of the classifier (Eq. 18).
 
     Parameters
     ----------

@@ -6,9 +6,9 @@ batch, and one placeholder for all other nodes. Edges that leave the subgraph en
 placeholder. Nodes thereby keep their degrees, by which convolutions divide. The placeholder's
 messages do not reach the batch.
 
-The receptive field of a network is measured by calling it. The number of layers would not determine
-it: a layer of a user's network may reach several hops, divide by degrees, or send messages against
-the direction of edges.
+The receptive field of a network is measured by calling the network. The number of layers does not
+determine the receptive field: a layer of a user's network may reach several hops, divide by
+degrees, or send messages against the direction of edges.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from skuq.evidential._network_outputs import Layer, read_layer
 
 Ids = NDArray[np.integer]
 
-N_PATHS, FARTHEST = 64, 16  # test graph of `receptive_field`; largest distance in hops
+N_PATHS, FARTHEST = 64, 16  # test graph of `receptive_field`: number of paths, most hops
 
 _COUNT = Interval(Integral, 1, None, closed="left")
 
@@ -194,7 +194,7 @@ class Edges:
 
 
 def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
-    """Draw edges into each node without replacement; return their positions and all self-loops."""
+    """Draw edges into each node without replacement; return positions of edges and self-loops."""
     loops = source == target
     others = np.flatnonzero(~loops)
     ends = target[others]
@@ -226,8 +226,8 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     """Measure which features and degrees the outputs of a network depend on.
 
     The network is called on directed paths, with node features and edge data drawn from the graph.
-    Then the features of the nodes in the middle of the paths are changed, and then the degrees of
-    these nodes. The positions whose outputs change show the receptive field.
+    After that, the features of the nodes in the middle of the paths are changed, and finally the
+    degrees of these nodes. The positions whose outputs change show the receptive field.
     """
     if not len(edges):
         return ReceptiveField(0)
@@ -283,7 +283,7 @@ class _Paths:
         self.noise = 10 * (self._outputs() - self.plain).abs().max()
 
     def changed(self, **how: bool) -> NDArray[np.int64]:
-        """Return the positions on the paths whose outputs change, relative to the middle."""
+        """Return the positions, relative to the middle of the paths, whose outputs change."""
         changes = (self._outputs(**how) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST

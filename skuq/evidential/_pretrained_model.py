@@ -1,4 +1,4 @@
-"""Graph models, which are pre-trained or trained now, and their evaluation on all nodes."""
+"""Graph models, pre-trained or trained here, and their evaluation on all nodes."""
 
 from __future__ import annotations
 

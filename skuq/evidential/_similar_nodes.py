@@ -14,14 +14,14 @@ from skuq.base import FloatArray
 from skuq.evidential._dirichlet import diffuse
 from skuq.validation import warn_user
 
-N_SIMILAR = 10  # nearest neighbours of each node
-N_TIMED = 500  # nodes whose neighbours are found first, to estimate the total time
+N_SIMILAR = 10  # number of nearest neighbours of each node
+N_TIMED = 500  # number of nodes whose neighbours are found first, to estimate the total time
 LONG_SEARCH = 30.0  # seconds; a longer search is announced
 N_COMPONENTS = 64  # wider features are reduced to this width before nodes are compared
 
 
 def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
-    """Build an adjacency matrix that joins each node with its ten nearest neighbours in features.
+    """Build an adjacency matrix that joins each node with the ten nodes of most similar features.
 
     Features are first diffused over the graph and then compared by their cosine. In a citation
     graph, one paper has only a few words, but the words of its neighbourhood identify its subject.
@@ -44,7 +44,7 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
 
 
 def _announce_long_search(nearest: NearestNeighbors, points: FloatArray) -> None:
-    """Warn of a search that takes long, with a time that is estimated from a few nodes."""
+    """Warn of a long search, and name its duration, which is estimated from a few nodes."""
     if len(points) < 10 * N_TIMED:
         return
     start = perf_counter()

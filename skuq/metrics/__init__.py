@@ -1,7 +1,7 @@
 """Metrics of uncertainty: calibration, quantities, selective prediction, detection, and scorers.
 
 Every metric is a pure function of arrays. Labels may be numbers, booleans or
-strings. Probabilities are one row per sample and one column per class.
+strings. Probabilities have one row per sample and one column per class.
 """
 
 from skuq.metrics._detection import (

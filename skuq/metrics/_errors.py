@@ -18,7 +18,7 @@ def errors_and_uncertainty(
     uncertainty: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Check the inputs; return whether each label is wrong, the uncertainty and the weights.
+    """Check the inputs; return a mask of wrong labels, the uncertainty and the weights.
 
     Samples with weight 0 are dropped.
     """

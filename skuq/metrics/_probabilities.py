@@ -84,7 +84,7 @@ def calibration_table(
         between the smallest and the largest confidence. Equal confidences are never split, so
         quantile bins can be unequal, or empty, where there are ties.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def calibration_table(
     Raises
     ------
     ValueError
-        If the inputs do not fit together or are not probabilities.
+        If the inputs do not match each other or are not probabilities.
 
     References
     ----------

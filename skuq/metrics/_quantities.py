@@ -40,7 +40,7 @@ def interval_score(
     coverage : float, default=0.9
         Nominal coverage of the intervals, in (0, 1).
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def interval_score(
     Raises
     ------
     ValueError
-        If the inputs do not fit together; if a value is missing; if `y_true` is infinite; if a
+        If the inputs do not match each other; if a value is missing; if `y_true` is infinite; if a
         lower limit exceeds its upper limit; or if `coverage` is not in (0, 1).
 
     References
@@ -156,7 +156,7 @@ def pinball_loss(
     levels : array-like of shape (n_levels,)
         Levels of the quantiles, in (0, 1).
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def pinball_loss(
     Raises
     ------
     ValueError
-        If the inputs do not fit together or are not finite, or a level is not in (0, 1).
+        If the inputs do not match each other or are not finite, or a level is not in (0, 1).
 
     References
     ----------
@@ -204,7 +204,7 @@ def crps_gaussian(
         Mean and standard deviation (including the noise) of each prediction, in units of the
         target; ``std > 0``.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def crps_gaussian(
     Raises
     ------
     ValueError
-        If the inputs do not fit together or are not finite, or a standard deviation is not
+        If the inputs do not match each other or are not finite, or a standard deviation is not
         positive.
 
     References
@@ -252,7 +252,7 @@ def crps_ensemble(
         ensemble members plus noise. The empirical distribution of each row is scored: with one
         column the score is the mean absolute error.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
     Returns
     -------
@@ -262,7 +262,7 @@ def crps_ensemble(
     Raises
     ------
     ValueError
-        If the inputs do not fit together or are not finite.
+        If the inputs do not match each other or are not finite.
 
     References
     ----------

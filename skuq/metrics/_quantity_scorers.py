@@ -1,4 +1,4 @@
-"""Scorers for regressors, for searches such as ``GridSearchCV(scoring=...)``."""
+"""Scorers of regressors, to be passed to searches such as ``GridSearchCV(scoring=...)``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selective prediction: error among the least uncertain samples, if all others are rejected."""
+"""Selective prediction: error among the least uncertain samples when all others are rejected."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def risk_coverage_curve(
         Finite score, larger for less certain predictions. Only its order matters: a variance and
         its square root give the same curve.
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
-        Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a right one. The squared
-        and the absolute error are for quantities.
+        Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a correct label. The
+        squared and the absolute error are for quantities.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
     Returns
     -------
@@ -69,8 +69,8 @@ def risk_coverage_curve(
     Raises
     ------
     ValueError
-        If the inputs do not fit together, `uncertainty` is not finite, or `loss` is "zero_one" and
-        a label is a number with decimals.
+        If the inputs do not match each other, `uncertainty` is not finite, or `loss` is "zero_one"
+        and a label is a number with decimals.
 
     References
     ----------
@@ -113,7 +113,7 @@ def area_under_risk_coverage(
     y_true, y_pred, uncertainty, loss
         As in `risk_coverage_curve`.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a weight of 2 counts as the sample twice. The scale of the weights matters,
+        Weights >= 0; a sample of weight 2 counts twice. The scale of the weights matters,
         since coverage starts at one sample: weights should sum to the number of samples that they
         represent, not to 1. A mean weight below 0.1 or above 10 raises a warning. Default: 1 each.
 

@@ -61,10 +61,10 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
         It may also be the last step of a fitted `Pipeline`, whose transformers become the
         preprocessing.
 
-        A bare module must return logits or raw predictions. For two classes, it may return one
-        logit, of the second label in sorted order. A `PreTrainedModel` of the library
-        transformers must have a head for classification of sequences or images; its inputs are
-        the outputs of its tokeniser or image processor. Modules may be inside `torch.compile`,
+        A bare module must return logits or raw predictions. For two classes, it may return a single
+        logit, which belongs to the second label in sorted order. A `PreTrainedModel` of the library
+        transformers must have a head for classification of sequences or images; its inputs are the
+        outputs of its tokeniser or image processor. Modules may be inside `torch.compile`,
         `torch.nn.DataParallel` or `DistributedDataParallel`; PEFT adapters are merged into a copy.
     y : ndarray of shape (n_samples,), default=None
         Labels of the data. The class names of a transformers model are ignored if these labels

@@ -31,7 +31,7 @@ from skuq.networks import (
 )
 from skuq.validation import warn_user
 
-_N_TRIED = 8  # inputs on which a network is checked for randomness
+_N_TRIED = 8  # number of inputs on which a network is checked for randomness
 
 
 def fitted_classifier(

@@ -117,8 +117,8 @@ class Given:
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
         """Sample weights, or None if the learner does not accept weights and all are equal.
 
-        Raises ValueError if the learner does not accept weights and they are unequal: it would fail
-        or silently ignore the weights.
+        Raises ValueError if the learner does not accept weights and they are unequal: the learner
+        would fail or silently ignore the weights.
         """
         if weight is None or self.takes_weights:
             return weight

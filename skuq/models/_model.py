@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, which keeps log-probabilities finite
-N_EXAMPLES = 64  # samples on which a model's outputs are inspected
+N_EXAMPLES = 64  # number of samples on which a model's outputs are inspected
 _ROW_SUM_TOLERANCE = 1e-3  # sufficient for probabilities in half precision
 
 
@@ -137,7 +137,7 @@ class Model(ABC):
         return replace(self, classes=classes), codes_of(y, classes, "y")
 
     def behind(self, first: Callable[[Any], Any] | None) -> Self:
-        """Return the model with an additional first preprocessing step, unless it is None."""
+        """Return the model with an additional first preprocessing step, if the step is not None."""
         if first is None:
             return self
         second = self.transform

@@ -35,7 +35,7 @@ from skuq.validation import warn_user
 from skuq.wrappers import is_peft_model, module_inside
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-_ROWS = 4096  # rows of a sparse matrix that are made dense at once
+_ROWS = 4096  # number of rows of a sparse matrix that are made dense at once
 
 
 @stored("models.network")
@@ -228,15 +228,16 @@ def _merged(module: Any) -> nn.Module:
     merge = getattr(module, "merge_and_unload", None)
     if merge is None:
         raise TypeError(
-            f"The adapter of this {type(module).__name__} cannot be merged into the weights, as is "
-            "the case for learned prompts. Pass a model that supports merge_and_unload()."
+            f"The adapter of this {type(module).__name__} cannot be merged into the weights; "
+            "learned prompts, for instance, cannot be merged. Pass a model that supports "
+            "merge_and_unload()."
         )
     merged: nn.Module = merge()
     return merged
 
 
 def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Convert ids to integers, because all inputs of a network have its floating-point dtype."""
+    """Convert ids to integers, because the network receives all inputs in its floating dtype."""
     ids, *others = inputs
     return (ids.long() if isinstance(ids, Tensor) and ids.is_floating_point() else ids, *others)
 

@@ -27,7 +27,7 @@ SMALL_NETWORK = 2**15
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
-_FEWEST_BYTES = 2**20  # if even this limit for a tensor is too large, the work is given up
+_FEWEST_BYTES = 2**20  # smallest limit for a tensor; if memory runs out with it, an error is raised
 
 
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:
@@ -143,7 +143,7 @@ def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
     Parameters
     ----------
     work : callable
-        Called with the largest size of a tensor in bytes; each call must restart the work.
+        Called with the maximum size of a tensor in bytes; each call must restart the work.
     device : torch.device or str
         Device of the work. On a GPU, the first size is a fraction of the free memory. On the CPU,
         tensors of the first size fit into the caches.

@@ -19,7 +19,7 @@ _AXES = {
     nn.Conv2d: ("height", "width"),
     nn.Conv3d: ("depth", "height", "width"),
 }
-_FEW = 1024  # inputs that a GPU evaluates at once without a memory estimate
+_FEW = 1024  # number of inputs that a GPU evaluates at once without a memory estimate
 
 # torch counts the hooks of all modules, and does not lock the counter.
 _REGISTERING = Lock()
@@ -104,8 +104,8 @@ def forward_hooks(
 ) -> Iterator[None]:
     """Call a function in all forward passes of some layers inside the block, in this thread only.
 
-    Threads may share the layers: forward passes of other threads neither call the function nor are
-    called differently.
+    Other threads may use the same layers: their forward passes do not call the function and are not
+    changed.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ def forward_hooks(
     hook : callable
         Called with the layer, its positional arguments, and its output.
     before : bool, default=False
-        Whether to call `hook` before the layer runs, with its named arguments in place of its
-        output.
+        Whether to call `hook` before the layer runs, with the layer's named arguments in place of
+        its output.
     """
     thread = get_ident()
 
-    # Another thread may read torch's list of hooks while it is written, and then call the function
-    # without the named arguments.
+    # Another thread may read torch's list of hooks while this thread writes it, and then call the
+    # function without the named arguments.
     def in_own_thread(layer: nn.Module, inputs: Any, other: Any = None) -> None:
         if get_ident() == thread:
             hook(layer, inputs, other)

@@ -266,7 +266,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean over a batch of each sample's loss times its weight, the batch's entry "weight".
+    """Mean over a batch of losses times sample weights, which are the batch's entry "weight".
 
     Parameters
     ----------

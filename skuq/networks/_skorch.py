@@ -70,7 +70,7 @@ def make_net(
     device: str | torch.device,
     verbose: int,
 ) -> skorch.NeuralNet:
-    """Create a net with the settings of a training; `validation` is used for early stopping."""
+    """Create a net with the given training settings; `validation` is used for early stopping."""
     stopping: list[Callback] = []
     if validation is not None:
         stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
@@ -151,7 +151,7 @@ class BatchLoader:
         return n_batches - self._joins_last()
 
     def _joins_last(self) -> bool:
-        """Whether a last batch of one sample, which batch normalisation cannot use, is joined."""
+        """Whether to join the last two batches: batch normalisation needs more than one sample."""
         return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
 
 
@@ -162,7 +162,7 @@ def _rows(data: Any, rows: Tensor) -> Any:
 
 
 class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean of losses times per-sample weights.
+    """skorch classifier whose loss is the mean of the samples' losses times their weights.
 
     The input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
     per-sample data. Weights should have mean 1; a sample of weight 2 then counts as two samples.

@@ -173,7 +173,7 @@ def train(
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            advice = "train in smaller batches, or a smaller network"
+            advice = "train with smaller batches, or train a smaller network"
             raise too_little_memory(device, error, advice) from error
     trained = net.module_.cpu().eval().requires_grad_(False)
     if lacks_double and was_double:
@@ -203,7 +203,7 @@ def _of_mean_weight_one(data: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArra
 
 
 class TrainingSet(NamedTuple):
-    """Training data of the penalty in a gradient search.
+    """Training data from which a gradient search computes its penalty, the excess training loss.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw the mini-batches of the penalty: shuffled epochs, or all samples in one batch.
+    """Draw the mini-batches for a search's penalty: from shuffled epochs, or all samples each time.
 
     Parameters
     ----------

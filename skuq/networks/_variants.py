@@ -32,8 +32,8 @@ _NORMS = (
 # fewer weights than this, because a variant then takes at most 4 MiB.
 _FEW_WEIGHTS = 2**20
 
-#: Lock of `functional_call`, which temporarily replaces the parameters of a module that threads may
-#: share.
+#: Lock for calls of `functional_call`, which temporarily replaces the parameters of a module that
+#: threads may share.
 SWAPPING = Lock()
 
 
@@ -79,9 +79,9 @@ def cut_network(
     Returns
     -------
     Cut
-        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None. For
-        "last", `body` is None if the last layer is followed by a computation other than log-softmax
-        that is not a module of an `nn.Sequential`.
+        ``module(body(X))`` equals ``network(X)``; if `body` is None, ``module(X)`` equals
+        ``network(X)``. For "last", `body` is None if the last layer is followed by a computation
+        other than log-softmax that is not a module of an `nn.Sequential`.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def _is_plain(network: nn.Module) -> bool:
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
-    """Split before the first linear layer; no body if it comes first; None if impossible."""
+    """Split before the first linear layer, without a body if it comes first; None if impossible."""
     body = LayerInput.of_first_linear(network, X)
     if body is None:
         return None
@@ -186,7 +186,7 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Split before the last layer; no body if a computation outside of modules follows."""
+    """Split before the last layer, without a body if a computation outside of modules follows."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
@@ -404,7 +404,8 @@ def stacked_forward(
     Raises
     ------
     RuntimeError
-        If the inputs do not fit, or memory does not suffice for all variants at once.
+        If the module does not accept the inputs, or memory does not suffice for all variants at
+        once.
 
     Examples
     --------
@@ -444,7 +445,7 @@ def stacked_forward(
 
 @contextmanager
 def _without_fused_attention() -> Iterator[None]:
-    """Disable fused kernels in transformer layers, which cannot be batched or differentiated."""
+    """Disable transformer layers' fused kernels, which do not support batching or gradients."""
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -472,7 +473,7 @@ def _without_checkpoints() -> Iterator[None]:
 
 
 class _Plain:
-    """Replacement of checkpoint's autograd function that calls the function directly."""
+    """Replacement for checkpoint's autograd function; it calls the given function directly."""
 
     @staticmethod
     def apply(function: Callable[..., Any], _preserve_rng_state: bool, *inputs: Any) -> Any:
@@ -480,7 +481,7 @@ class _Plain:
 
 
 def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
-    """Replacement of checkpoint's generator; it does nothing before and after a function."""
+    """Replacement for checkpoint's generator; it does nothing before and after the function."""
     yield
 
 

@@ -15,7 +15,7 @@ from skuq.stored import stored
 
 _SHARE_OF_TAIL = 0.1
 _LARGEST = 1e100  # limit of scores and surprises; replaces NaN
-_N_FOLDS = 20  # cross-validation folds of the held-out inputs
+_N_FOLDS = 20  # number of cross-validation folds of the held-out inputs
 
 
 def _bounded(scores: FloatArray) -> FloatArray:
@@ -59,7 +59,8 @@ class Tail:
         share = (len(above) + 1) / (len(ordered) + 1)
         if len(above):
             return cls(ordered, start, share, float((above - start).mean()))
-        # All scores in the tail are equal, such as counts: use the standard deviation, or 1.
+        # All scores in the tail are equal, as can happen with counts: use the standard deviation,
+        # or 1.
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
     def surprise(self, scores: FloatArray) -> FloatArray:

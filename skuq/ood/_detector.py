@@ -53,10 +53,10 @@ from skuq.validation import (
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
-_RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of explanations
-_BATCH_SIZE = 8192  # rows whose features are in memory at once
-# Held-out inputs are suspicious if a share of them occurs in the training inputs that exceeds twice
-# the share of training inputs that occur repeatedly, by this much.
+_RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
+_BATCH_SIZE = 8192  # number of rows whose features are in memory at once
+# Held-out inputs are suspicious if the share of them that also occurs in the training inputs is
+# larger than twice the share of repeated training inputs, by more than this difference.
 _FEWEST_COPIES = 0.05
 
 
@@ -301,7 +301,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self.fit(X, y, **kwargs).predict(X)
 
     def p_values(self, X: Any) -> FloatArray:
-        """Compute the fraction of held-out inputs and the input itself that are as unusual or more.
+        """Compute conformal p-values, which are small for unusual inputs.
 
         Parameters
         ----------
@@ -311,8 +311,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Conformal p-values, in (0, 1]. Among inputs with the distribution of the held-out
-            inputs, at most a fraction p is expected to have a p-value of p or less.
+            Conformal p-values, in (0, 1]: among the held-out inputs and the input itself, the
+            fraction that is at least as unusual as the input. Among inputs with the distribution of
+            the held-out inputs, at most a fraction p is expected to have a p-value of p or less.
         """
         check_is_fitted(self)
         return self._combination.p_values(-self.score_samples(X))
@@ -646,7 +647,7 @@ def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
 
 
 def _warn_of_copies(X: Any, X_held_out: Any) -> None:
-    """Warn if far more held-out than training inputs are equal to another training input."""
+    """Warn if a much larger share of held-out than of training inputs has a copy in training."""
     known, count = np.unique(_hashes(X), return_counts=True)
     repeated = count[count > 1].sum() / count.sum()
     copied = float(np.isin(_hashes(X_held_out), known).mean())

@@ -75,7 +75,7 @@ def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: boo
         warn_user(
             "The estimator was trained on another graph, so it cannot be checked whether held-out "
             "nodes were used for training. If they were, the actual false alarm rate is higher "
-            "than `false_alarm_rate`. Pass nodes without a counterpart among the nodes of training "
+            "than `false_alarm_rate`. Pass nodes that do not correspond to any training nodes "
             "as `X_held_out`."
         )
         return

@@ -1,4 +1,4 @@
-"""Outputs of a fitted model that the OOD scores are computed from."""
+"""Outputs of a fitted model, from which the OOD scores are computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skuq.information import log_softmax
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.probabilities import proba_of_classes
 
-_N_EXAMPLES = 256  # rows on which a learner's outputs are inspected
+_N_EXAMPLES = 256  # number of rows on which a learner's outputs are inspected
 _TOLERANCE = 1e-4  # largest difference between predicted probabilities and the softmax of logits
 
 

@@ -27,7 +27,7 @@ from skuq.unusual_rows import (
 )
 from skuq.validation import as_pandas, is_texts
 
-_N_TYPICAL = 20  # training inputs whose columns or words are inserted into an input
+_N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
 _MOST_COLUMNS = 100
 
 

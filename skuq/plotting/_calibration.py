@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
     from skuq.calibration import BinAudit
 
-N_BINS = 20  # bins of the distribution of confidence
+N_BINS = 20  # number of bins of the distribution of confidence
 LINES = ("-", "--", "-.", ":")
 
 
 class ReliabilityDisplay(Display):
-    """Reliability diagram: accuracy against confidence in bins, above the numbers of samples.
+    """Reliability diagram: accuracy against confidence per bin, with sample counts below it.
 
     The hatched part of a bar is the gap between accuracy and mean confidence of the bin.
 
@@ -176,7 +176,7 @@ class ReliabilityDisplay(Display):
 
 
 class CalibrationAuditDisplay(Display):
-    """Accuracy against reported confidence per bin, with exact limits and the tolerance.
+    """Accuracy against reported confidence per bin, with exact intervals and the tolerance.
 
     Each point is a bin at its mean confidence. The line through the point is the confidence
     interval of the accuracy, corrected for all bins of the audit. Bins of a finding have a

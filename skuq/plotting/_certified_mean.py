@@ -71,7 +71,7 @@ class CertifiedMeanDisplay(RangeDisplay):
     unsafe_radius : float
         Smallest radius with a counterexample; infinite if there is none.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------

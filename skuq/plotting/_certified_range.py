@@ -65,7 +65,7 @@ class CertifiedRangeDisplay(RangeDisplay):
     unsafe_radius : float
         Smallest radius with a counterexample; infinite if there is none.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------

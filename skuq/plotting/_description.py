@@ -9,8 +9,8 @@ import numpy as np
 
 MOST_POINTS = 12  # maximum number of points or bars of one name that are listed
 MOST_IMAGES = 80  # maximum number of images that are listed
-NAMING = ("FixedFormatter", "FuncFormatter", "StrCategoryFormatter")  # show names of ticks
-NEAR = 0.05  # a place this near to a tick, relative to the distance of ticks, has the tick's name
+NAMING = ("FixedFormatter", "FuncFormatter", "StrCategoryFormatter")  # show names, not numbers
+NEAR = 0.05  # as a share of the distance between ticks: places nearer to a tick have its name
 
 
 def description(figure: Any) -> str:
@@ -51,7 +51,7 @@ def description(figure: Any) -> str:
 
 
 def _all_axes(figure: Any) -> Iterator[Any]:
-    """Visible axes of a figure and of its subfigures, with those that are inside of others."""
+    """Visible axes of a figure and of its subfigures, including axes that lie inside other axes."""
     for ax in figure.axes:
         if ax.get_visible() and not hasattr(ax, "_colorbar"):
             yield ax
@@ -65,7 +65,7 @@ def _image(ax: Any) -> str:
 
 
 def _axes(ax: Any) -> str:
-    """Describe axes with numbers; empty if they draw nothing that can be described."""
+    """Describe axes in numbers; return "" if they draw nothing that can be described."""
     handles, labels = ax.get_legend_handles_labels()
     named = set(map(id, handles))
     others = [c for c in ax.containers if id(c) not in named]
@@ -99,7 +99,7 @@ def _shared_label(ax: Any) -> str:
 
 
 def _artist(artist: Any, ax: Any) -> str:
-    """Describe what a line, points, bars, a histogram or a range shows; empty if nothing."""
+    """Describe what a line, points, bars, a histogram or a range shows; "" if nothing."""
     kind = type(artist).__name__
     if kind == "ErrorbarContainer":
         return _errorbars(artist, ax)

@@ -21,7 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 
 MIN_WIDTH = 0.005  # minimum width of a bar, for narrower bins
 LONGEST_NAME = 32  # maximum number of characters of a user's name, which is then shortened
-LONGEST_LABEL = 48  # characters that fit along an axis
+LONGEST_LABEL = 48  # number of characters that fit along an axis
 LARGEST = 1e300  # larger values would overflow the limits of an axis
 BESIDE = 1.3  # maximum width of a legend, as a multiple of the width of the axes
 LOW, BETWEEN = 0.2, 0.04  # height of the lower axes and of the gap, relative to the upper axes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MISSED = 0.05  # probability that any group leaves its bar by chance
-LOG_RATIO = 10.0  # ratio of the groups' deviations or errors that needs logarithmic axes
+LOG_RATIO = 10.0  # ratio of the groups' deviations or errors above which axes are logarithmic
 BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 
 
@@ -66,7 +66,7 @@ class ErrorByUncertaintyDisplay(Display):
     unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     References
     ----------

@@ -43,14 +43,14 @@ class FeatureEffectsDisplay(Display):
     class_name : str, optional
         Name of the class.
     max_features : int, optional
-        Number of bars, for the largest effects. Default: 20.
+        Maximum number of bars, which show the largest effects. Default: 20.
 
     Attributes
     ----------
     effects, error, image_shape, image, feature_names, class_name, max_features
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
     image_, colorbar_ : matplotlib AxesImage and Colorbar
         The heat map and its colour bar; only set for a heat map.
 
@@ -147,7 +147,7 @@ class FeatureEffectsDisplay(Display):
         TypeError
             If the estimator cannot explain.
         ValueError
-            If a setting does not fit the data.
+            If a setting does not match the data.
         """
         require_certificates(estimator, "predict_proba_bounds", "RobustGPC")
         effects = estimator.explain(

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 FAR = 4.0  # range of the axis, as a multiple of the half width of most intervals
 MOST = 0.95  # share of the intervals that determines the axis
-WIDTH_DIGITS = 9  # decimals of relative widths that are kept; further ones are rounding errors
+WIDTH_DIGITS = 9  # number of decimals of relative widths; further decimals are rounding errors
 POINTS = 5.0  # width of a character along an axis, in points
 MISSED = 0.05  # probability that any of the confidence intervals misses the true coverage
 
 
 class IntervalsByWidthDisplay(Display):
-    """Prediction intervals from the narrowest to the widest, and the true values around them.
+    """Prediction intervals, from the narrowest to the widest, and the true values in or near them.
 
     Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
     depends on the row: intervals of equal width form a rectangle. Values outside their interval
     have a different colour and marker; the legend shows their number. The axis ends at four times
-    the half width of most intervals. Values beyond it are drawn as triangles at the edge, where
-    wider intervals also end.
+    the half width of most intervals. Values beyond the axis are drawn as triangles at its edge,
+    where wider intervals also end.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class IntervalsByWidthDisplay(Display):
     coverage, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------
@@ -199,7 +199,7 @@ class IntervalsByWidthDisplay(Display):
 
 
 class CoverageBySizeDisplay(Display):
-    """Coverage of prediction intervals in groups of rows, from small predictions to large ones.
+    """Coverage of prediction intervals in groups of rows, ordered by their predicted values.
 
     A point is the share of the values in a group that lie in their intervals. The line through the
     point is an exact binomial confidence interval of the coverage, at 95% for all groups together.
@@ -239,7 +239,7 @@ class CoverageBySizeDisplay(Display):
     coverage, label, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------
@@ -299,7 +299,7 @@ class CoverageBySizeDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Predict values and intervals, and draw coverage by the size of the prediction.
+        """Predict values and intervals, and draw the coverage against the predicted value.
 
         Parameters
         ----------

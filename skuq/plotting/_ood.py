@@ -22,10 +22,10 @@ MOST_BINS = 200
 class OODDisplay(Display):
     """Distribution of conformal p-values in groups of inputs, with the threshold for flagging.
 
-    The axis is logarithmic, with small p-values on the right. Of in-distribution inputs, a share of
-    `false_alarm_rate` at most is expected beyond the dashed line; the legend shows the flagged
-    share of each group. The smallest possible p-value is ``1 / (n_held_out + 1)``, so inputs that
-    are more unusual than all held-out inputs are in the last bar.
+    The axis is logarithmic, with small p-values on the right. At most a share `false_alarm_rate` of
+    in-distribution inputs is expected beyond the dashed line; the legend shows the flagged share of
+    each group. The smallest possible p-value is ``1 / (n_held_out + 1)``, so inputs that are more
+    unusual than all held-out inputs are in the last bar.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class OODDisplay(Display):
     bin_edges : ndarray of shape (n_bins + 1,)
         Edges of the shared bins of ``-log10(p)``. One of the edges is the threshold.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------

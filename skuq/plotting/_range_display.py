@@ -1,4 +1,4 @@
-"""Base class of the Displays of certified ranges, and what they share."""
+"""Base class of the Displays of certified ranges, and functions that these Displays share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RangeDisplay(Display):
         self.norm = norm
 
     def _keep_status(self, given: ArrayLike | None, safe: Any, unsafe: Any) -> None:
-        """Keep the given status, or derive it from where a radius is proven safe or unsafe."""
+        """Keep the given status, or derive it from the radii that are proven safe or unsafe."""
         if given is None:
             given = np.where(safe, "safe", np.where(unsafe, "unsafe", "undecided"))
         self.status = np.asarray(given)
@@ -112,7 +112,7 @@ class RangeDisplay(Display):
 
 
 def require_certificates(estimator: Any, method: str, owner: str) -> None:
-    """Refuse an estimator of another kind, such as a pipeline around the right one."""
+    """Refuse an estimator that lacks the methods, such as a pipeline around one that has them."""
     # Check `certify` too, since other estimators have different methods of the same name.
     if not (hasattr(estimator, "certify") and hasattr(estimator, method)):
         raise TypeError(

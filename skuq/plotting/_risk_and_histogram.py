@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NO_RISK = 1e-9  # smaller error rates are rounding errors
-LONGEST_UNIT = 16  # characters of a unit that fit next to the name of a risk
+LONGEST_UNIT = 16  # number of characters of a unit that fit next to the name of a risk
 RISKS = {
     "zero_one": "error rate",
     "squared_error": "mean squared error",
@@ -33,7 +33,7 @@ RISKS = {
 }
 # Constants of the histogram:
 N_BINS = 40
-LOG_RATIO = 100.0  # ratio of the largest value to the median that needs a logarithmic axis
+LOG_RATIO = 100.0  # ratio of the largest value to the median above which the axis is logarithmic
 LOG_RANGE = 1e12  # values smaller than the largest value by this factor are rounding errors
 
 
@@ -61,7 +61,7 @@ class RiskCoverageDisplay(Display):
     curve, area, loss, unit, name
         As given.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------
@@ -229,7 +229,7 @@ class UncertaintyHistogramDisplay(Display):
     log : bool
         Whether bins and axis are logarithmic.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
 
     Examples
     --------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("step", "score", "falls", "epistemic", "aleatoric")
 PANEL, GAP = 1.9, 0.12  # height of a panel in inches; gap, as a share of this height
-LOG_RANGE = 30.0  # ratio of largest to smallest deviation that needs a logarithmic axis
+LOG_RANGE = 30.0  # ratio of largest to smallest deviation above which the axis is logarithmic
 
 
 class AgentTrainingDisplay(Display):
@@ -41,9 +41,9 @@ class AgentTrainingDisplay(Display):
     history, window
         As given.
     size : tuple of float
-        Suitable width and height of a figure, inches.
+        Suitable width and height of a figure, in inches.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
     axes_ : list of matplotlib Axes
         The panels, from top to bottom.
 

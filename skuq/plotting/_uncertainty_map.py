@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # visible on viridis
-MANY_CLASSES = 5  # maximum number in one row of the legend
-MOST_CLASSES = 20  # maximum number in a legend that leaves room for the map
+MANY_CLASSES = 5  # maximum number of labels in one row of the legend
+MOST_CLASSES = 20  # maximum number of labels in a legend that leaves room for the map
 FLAT = 1e-9  # relative range up to which a feature counts as constant
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
@@ -50,7 +50,7 @@ class UncertaintyMapDisplay(Display):
     X, y : ndarray or None
         Points and labels.
     ax_, figure_ : matplotlib Axes and Figure
-        Where it was drawn last.
+        Axes and figure of the last plot.
     mesh_, colorbar_ : matplotlib QuadMesh and Colorbar
         The map and its colour bar.
 

@@ -96,18 +96,20 @@ KEPT: dict[str, Any] = {
     "_found": NotRequired[Found],
 }
 
-_OUTPUTS_AT_ONCE = 2**22  # number of outputs of all models for one chunk of inputs
+_OUTPUTS_AT_ONCE = 2**22  # maximum number of outputs, over all models, for one chunk of inputs
 _MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-_FEWEST = 1000  # number of inputs for `search_pool`: new inputs and inputs of the pool of `fit`
-# Rows times coefficients of a logistic regression. Above this limit, a single refit takes seconds,
+# Smallest number of inputs on which `search_pool` searches. These are the new inputs and, in
+# addition, inputs from the pool of `fit`.
+_FEWEST = 1000
+# Limit on rows times coefficients of a logistic regression. Above it, a single refit takes seconds,
 # and a gradient search costs less than all refits together.
 _MOST_REFITTED = 10**7
-_N_BACKGROUND = 500  # training inputs kept for explanations
+_N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 
 class QUAMBase(ModelMixin, ABC):
-    """Search of `fit` and `search_pool`, and evaluation of the models found.
+    """Search in `fit` and `search_pool`, and evaluation of the models that it finds.
 
     `fit` of a subclass resolves the model, describes its `Task`, and calls `_search`.
     """
@@ -147,7 +149,7 @@ class QUAMBase(ModelMixin, ABC):
         return tags
 
     def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
-        """Return the requested search, or the model's default search; raise if it is unsuitable.
+        """Return the requested or the default search; raise if it does not suit the estimator.
 
         `X` and `y` are the training data, not yet validated.
         """
@@ -223,7 +225,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
-        """Search on the user's pool or a generated pool; a pointwise search does nothing here."""
+        """Search on the user's pool or a generated pool; do nothing if the search is pointwise."""
         self.__dict__.pop("_found", None)  # left by an earlier fit
         search = self.search_
         if search.pointwise:
@@ -248,7 +250,7 @@ class QUAMBase(ModelMixin, ABC):
         self._found = self._search_on(self._pool, targets)
 
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
-        """Search on a pool generated from the training inputs, of kinds that the model accepts."""
+        """Search on a pool made from the training inputs, without kinds that the model refuses."""
         form = self.model_.form
         if form.are_tokens:
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
@@ -327,7 +329,7 @@ class QUAMBase(ModelMixin, ABC):
         return settings
 
     def search_pool(self, X: Any) -> Self:
-        """Search adversarial models on new inputs, together with the pool of `fit`.
+        """Search for adversarial models on new inputs, together with the pool of `fit`.
 
         For these inputs, the uncertainty then separates supported from unsupported predictions
         better, because the models were searched on exactly these inputs. The given model is not
@@ -347,8 +349,8 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the estimator was fitted with search="pointwise", or `X` does not fit the
-            training data.
+            If the estimator was fitted with search="pointwise", or `X` does not have the form of
+            the training data.
         """
         self._check_found()
         _check_pool(X, self.search_)
@@ -372,7 +374,7 @@ class QUAMBase(ModelMixin, ABC):
         return found
 
     def without_training_data(self) -> Self:
-        """Return a copy without the training data, which predicts the same but cannot search again.
+        """Return a copy without training data; it predicts the same, but cannot search again.
 
         Returns
         -------
@@ -529,7 +531,7 @@ def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     learner = given.trained
     shape: tuple[int, ...] = getattr(X, "shape", ())
     is_softmax = isinstance(learner, LogisticRegression) and learner.solver != "liblinear"
-    # Class weights and L1 penalties take part in refits only, not in gradient searches.
+    # Class weights and L1 penalties have an effect on refits only, not on gradient searches.
     equivalent = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
     if not equivalent or len(shape) != 2 or find_spec("torch") is None:
         return False

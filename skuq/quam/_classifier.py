@@ -49,8 +49,9 @@ class QUAMClassifier(
         and logistic regression: a new gradient search for each input, as in the paper's Algorithm
         1. A name selects the search with its defaults. None selects "pool" for networks and large
         logistic regressions, and "refit" for all other models. A `LogisticRegression` is large if
-        training rows times coefficients exceed ten million, because gradient searches then cost
-        less than refits; with `class_weight`, an L1 penalty or solver="liblinear", it is refitted.
+        the number of training rows times the number of coefficients exceeds ten million: gradient
+        searches then cost less than refits. With `class_weight`, an L1 penalty or
+        solver="liblinear", it is always refitted.
     setting : {"expected", "selected", "pairwise"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
@@ -70,9 +71,9 @@ class QUAMClassifier(
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
         errors of the losses; models that the data cannot tell apart then have similar weights. The
         losses are computed on training samples; for refitted learners, on held-out training
-        samples. "auto" with a `PointwiseSearch`: one over the number of samples in the mean; the
-        weights are then likelihoods of the training set, or of a mini-batch if the training set is
-        larger than `train_batch_size`. Larger values give more weight to models that fit worse.
+        samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples in the mean;
+        the weights are then likelihoods of the training set, or of a mini-batch if the training set
+        is larger than `train_batch_size`. Larger values give more weight to models that fit worse.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.
@@ -171,7 +172,7 @@ class QUAMClassifier(
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMClassifier:
-        """Train the model, or use a frozen model, and search adversarial models on a pool.
+        """Train the model, or use a frozen model, and search for adversarial models on a pool.
 
         Parameters
         ----------
@@ -180,11 +181,11 @@ class QUAMClassifier(
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
-            out. A mean below 0.1 or above 10 raises a warning. Unequal weights raise an error if
-            the learner does not accept weights.
+            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
+            weight 0 is left out. A mean below 0.1 or above 10 raises a warning. Unequal weights
+            raise an error if the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
-            Inputs, without labels, on which adversarial models are searched, such as the inputs to
+            Inputs, without labels, on which to search for adversarial models, such as the inputs to
             be predicted, or inputs on which the model should be uncertain. None generates a pool
             from the training inputs (see `pool` of the search). Not allowed with
             search="pointwise".
@@ -251,10 +252,10 @@ class QUAMClassifier(
         return Classification(self.classes_, targeted, self.n_targets)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Measure how much adversarial models disagree about each input.
+        """Predict the uncertainty of each input from the disagreement of the adversarial models.
 
-        Evaluates the models found by `fit`. With a `PointwiseSearch`, models are searched for each
-        input first.
+        Evaluates the models found by `fit`. A `PointwiseSearch` first searches for such models at
+        each input.
 
         Parameters
         ----------
@@ -269,7 +270,7 @@ class QUAMClassifier(
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search diverges.
+            If `X` does not have the form of the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
         parts = self._over(X, self._task.uncertainty, sampling)
@@ -296,7 +297,7 @@ class QUAMClassifier(
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search diverges.
+            If `X` does not have the form of the training data, or a search diverges.
 
         Warns
         -----
@@ -331,7 +332,7 @@ class QUAMClassifier(
         return bounds
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
-        """Return the adversarial model that diverges most from the given model, by input and class.
+        """Return the model that diverges most from the given model, for each input and class.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ from skuq.quam._objectives import Objective
 from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored
 
-# Searches run together as long as all their weights take at most the memory of this many tensors of
+# Searches run together if their weights take at most as much memory as this many tensors, each of
 # the largest size that `within_memory` allows.
 _TENSORS_OF_WEIGHTS = 4
 
@@ -150,7 +150,7 @@ class GradientSearch(Search):
     def settings(
         self, problem: SearchProblem, c0: float, growth: float, device: torch.device
     ) -> SearchSettings:
-        """Settings; `c0` and `growth`, the factor of the penalty over a search, replace "auto"."""
+        """Settings; "auto" is `c0` for the initial penalty, and `growth` for its total growth."""
         n_steps, learning_rate = self.length(problem.module)
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (

@@ -21,7 +21,7 @@ def _pick(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
 def _of_images(
     make: Callable[[NDArray[Any], int, np.random.RandomState], Tensor],
 ) -> Callable[[Any, int, np.random.RandomState], NDArray[Any]]:
-    """Wrap a maker to keep shape and dtype; sequences become images of height 1."""
+    """Wrap a maker so that it keeps shape and dtype; sequences become images of height 1."""
 
     def made(X: Any, n: int, random: np.random.RandomState) -> NDArray[Any]:
         X = np.asarray(X)

@@ -89,7 +89,7 @@ class ImportanceSampling(NamedTuple):
     held_out: bool = False
 
     def weights(self, excess_loss: Any) -> Any:
-        """Weights of the models, (n_points, n_models); with `by_search`, given model first."""
+        """Weights of the models, (n_points, n_models); the given model is first if `by_search`."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
         return trajectory_weights(excess_loss, self.temperature)
@@ -116,8 +116,8 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # From `centre` instead of the given model: a model that memorises its training samples
-        # diverges from all models found.
+        # Measure the divergence from `centre` instead of the given model: a model that memorises
+        # its training samples diverges from all models found.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":
@@ -130,7 +130,7 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over the given models and models found within gamma.
+    """Smallest and largest probability over given models and those models found within gamma.
 
     Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """
@@ -161,7 +161,8 @@ def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
     """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
-    # Losses are relative to the best model; a low temperature then cannot make them infinite.
+    # Losses are relative to the best model, so that a low temperature cannot make all of them
+    # infinite.
     return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 
@@ -275,7 +276,7 @@ def best_adversarial_models(
 
 
 def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: float) -> Any:
-    """Step, in each search, of the model that `best_adversarial_models` returns, (..., 1)."""
+    """For each search, the step of the model that `best_adversarial_models` returns, (..., 1)."""
     divergence = kl_divergence(log_reference[:, None, None], log_proba)
     within = excess_loss <= gamma
     xp = array_namespace(excess_loss)

@@ -1,4 +1,4 @@
-"""Objectives of adversarial model searches: attack at the test point and training loss."""
+"""Objectives of the search for adversarial models: attack at the test point, and training loss."""
 
 from __future__ import annotations
 

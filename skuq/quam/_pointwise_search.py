@@ -99,7 +99,7 @@ class PointwiseSearch(GradientSearch):
 def search_batch(
     problem: SearchProblem, settings: SearchSettings, x: NDArray[Any], objective: Objective
 ) -> Trajectories:
-    """Search adversarial models for one batch of test points.
+    """Search for adversarial models at one batch of test points.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
     are on the device. Returns the models visited by all searches, on the CPU.
@@ -168,10 +168,10 @@ def search_adversarial_models(
     schedule: Schedule,
     prior_precision: float = 0.0,
 ) -> Trajectories:
-    """Search adversarial models for many test points at once.
+    """Search for adversarial models at many test points at once.
 
-    Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step per iteration of
-    the penalty, while c grows. The searches are independent of one another, although their
+    Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
+    c of the schedule, in which c grows. The searches are independent of one another, although their
     objectives are summed. The gradient of the sum with respect to one search's weights is the
     gradient of this search's objective, and Adam works element by element.
 

@@ -248,7 +248,7 @@ def search_networks(
     *,
     verbose: int = 0,
 ) -> FoundNetworks:
-    """Search models that minimise an objective on average over a pool.
+    """Search for models that minimise an objective averaged over a pool.
 
     In the objective of Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at one
     test point; one set of weights thus serves all inputs of the pool. Each step uses one mini-batch

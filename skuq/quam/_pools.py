@@ -1,4 +1,4 @@
-"""Pools of inputs, generated from training inputs, on which adversarial models are searched."""
+"""Pools of inputs for the search for adversarial models, generated from training inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
 _FEWEST_AGAIN = 100  # smallest batch that is generated to replace training inputs
-_MOST_DRAWS = 10  # most attempts per kind to generate enough inputs that are not training inputs
+_MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]
 
 
@@ -43,11 +43,11 @@ channels, height, width)
         Kinds of alteration, in equal numbers; None uses all kinds that apply to `X`.
 
         - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
-          different row), "out_of_range" (numbers far outside their range, in up to three columns;
-          in every second row, in up to half of the columns), "unseen" (categories that do not
-          occur, in the same numbers of columns), and the kinds for texts in text columns. If all
-          rows are floats with the same norm, such as embeddings, the generated rows have this norm,
-          too, and "out_of_range" does not apply.
+          different row), "out_of_range" (numbers far outside their range: in up to three columns of
+          every second row, and in up to half of the columns of the other rows), "unseen"
+          (categories that do not occur in `X`, in as many columns), and the kinds for texts in text
+          columns. If all rows are floats with the same norm, such as embeddings, the generated rows
+          have this norm, too, and "out_of_range" does not apply.
         - Texts: "mixed_words" (words of several texts), "shuffled_words" (words in random order),
           "truncated" (the first words, up to half of them), "other_script" (letters of a
           different alphabet).
@@ -58,8 +58,8 @@ channels, height, width)
           (smooth noise in the range of the values).
     n_inputs : int, default=None
         Size of the pool over all kinds, rounded to a multiple of the number of kinds. The pool is
-        smaller if a kind generates mostly training inputs. None: the number of training inputs, but
-        at least 500 and at most 3,000.
+        smaller if most inputs that a kind generates equal training inputs. None: the number of
+        training inputs, but at least 500 and at most 3,000.
     categories : sequence of int or str, default=()
         Positions or names of table columns whose numbers are codes of categories. Columns of
         pandas' category type and string columns are detected as categories. String columns count
@@ -134,8 +134,9 @@ def make_token_pool(
         Tokens, stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is
         0 for padding, then token types.
     n_inputs : int, default=None
-        Size of the pool, rounded to a multiple of three. The pool is smaller if mostly training
-        texts are generated. None: the number of training texts, but at least 500 and at most 3,000.
+        Size of the pool, rounded to a multiple of three. The pool is smaller if most generated
+        texts equal training texts. None: the number of training texts, but at least 500 and at
+        most 3,000.
     random_state : int, RandomState instance or None, default=None
         Seed.
 
@@ -169,8 +170,8 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
     n_axes = np.ndim(X)
     if n_axes != 2 and len(categories):
         raise ValueError(
-            f"`categories` names columns of a table, but X has {n_axes} axes instead of 2; leave "
-            "it out."
+            f"`categories` names columns of a table, but X has {n_axes} axes instead of 2; omit "
+            "`categories`."
         )
     if n_axes == 1:
         return {kind: partial(_texts, alter) for kind, alter in _text_pools.KINDS.items()}

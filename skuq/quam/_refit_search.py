@@ -33,14 +33,15 @@ from skuq.validation import as_pandas, as_table_of
 if TYPE_CHECKING:
     import torch
 
-# Share and limits of the number of training samples held out from all models to compare losses.
+# Training samples that are held out from all models, to compare the models' losses: share of all
+# training samples, smallest number and largest number.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
-# Probabilities are clipped to this value: forests can output 0 from a handful of samples.
+# Probabilities are clipped to this value: forests can predict 0 because of a few samples.
 _LEAST_PROBABILITY = 1e-6
 # Number of planes that divide the pool of a linear model (see `split_signs`).
 _N_SPLITS = 16
-# Pool inputs are dropped if their predictions are further than this many ranges of the training
-# targets from these targets.
+# Pool inputs are dropped if their predictions lie outside the range of the training targets by more
+# than this many times the width of the range.
 _REACH = 10.0
 _LEAF = 2  # smallest number of samples per leaf in trees that were grown to single samples
 
@@ -53,17 +54,17 @@ class RefitSearch(Search):
     This search is for boosted trees, forests, linear models and all other learners. If the
     learner's `fit` accepts `sample_weight`, the whole pool is added to the training data with a
     small weight. For all other learners (nearest neighbours, discriminant analysis, Gaussian
-    processes, one-vs-rest, in-context learners), some rows of the pool are added, in proportion to
-    the number of training rows. After `fit`, an input costs only the predictions of the models
-    found.
+    processes, one-vs-rest, in-context learners), some rows of the pool are added; their number is
+    proportional to the number of training rows. After `fit`, an input costs only the predictions of
+    the models found.
 
     Parameters
     ----------
     pool : "auto" or callable, default="auto"
         Source of the pool if `fit` gets no `X_pool`, as in `PoolSearch`.
     shares : array-like of float, default=(0.1, 0.3)
-        Total weights of the pool over all classes, relative to the training data. Each class has
-        one model per share.
+        Total weights of the pool, summed over all classes, relative to the weight of the training
+        data. For each class, one model is fitted for each share.
     max_memory : float or "auto", default="auto"
         Largest memory of the models found, in bytes, as in `PoolSearch`.
 
@@ -177,7 +178,7 @@ def displaced_targets(
 ) -> list[NDArray[Any]]:
     """Targets of the pool in each search, (n_variants, n_pool): predictions moved by `pull`."""
     moved = pull * split_signs(problem, pool)
-    # Targets that are never negative, such as counts and prices, may have a loss that raises an
+    # If targets are never negative, such as counts and prices, the learner's loss may raise an
     # error for negative values.
     lowest = problem.y.min() / 10
     lowest = -np.inf if lowest < 0 else lowest
@@ -185,7 +186,7 @@ def displaced_targets(
 
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
-    """Rows of a pool whose predictions are within `_REACH` ranges of the training targets.
+    """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
 
     Models with powers or exponentials predict huge values for inputs out of range; targets derived
     from these values would outweigh all other samples in a refit.
@@ -221,8 +222,8 @@ def refit_on_pool(
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
     if look_at(learner).takes_weights:
-        # Convert class weights to sample weights first: a refit would count the pool when balancing
-        # classes.
+        # Convert class weights to sample weights first; otherwise, a refit would count the pool
+        # when balancing classes.
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
@@ -261,7 +262,7 @@ _Rows = tuple[Any, NDArray[Any], FloatArray | None]
 
 
 def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
-    """Shuffle: learners that split rows by position would get the whole pool in one part."""
+    """Shuffle rows: if a learner splits rows by position, the pool would be in a single part."""
     order = np.random.default_rng(seed).permutation(len(y))
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 
@@ -275,7 +276,7 @@ def _with_weight(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and the whole pool, whose weight is a share of the rows' weight."""
+    """Yield training rows and the whole pool, whose weight is a share of the training weight."""
     joined = stacked_rows(X, pool)
     order = np.random.default_rng(seed).permutation(len(joined))
     joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # same order for all
@@ -295,7 +296,7 @@ def _with_whole_rows(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and at least one pool row; their number is a share of the training rows.
+    """Yield training rows and some pool rows; their number is a share of the training rows, or 1.
 
     All searches use the same pool rows, and a larger share includes the rows of a smaller share.
     Rows are repeated if the pool has too few rows.
@@ -333,7 +334,7 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Signs of the displacements of a regressor's pool: equal, or split by planes if linear.
+    """Signs of the displacements on a pool: all equal, or for linear regressors, split by planes.
 
     If the targets of the whole pool move in the same direction, a linear model changes along a
     single direction of its weights. Further variants therefore divide the pool by planes through
@@ -341,7 +342,8 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     after whitening the training inputs, which makes directions with little data as likely as all
     others.
 
-    Returns an array of shape (n_variants, n_pool) of 1, -1 or, on a plane, 0; the first row is 1.
+    Returns an array of shape (n_variants, n_pool) with the values 1, -1 or, on a plane, 0; the
+    first row is 1.
     """
     together = np.ones((1, len(pool)))
     if not hasattr(problem.model.estimator, "coef_"):

@@ -39,7 +39,7 @@ _PAIRS_AT_ONCE = 2**18  # number of pairs of mixture components in a batch, over
 
 
 class Gaussians(NamedTuple):
-    """Means and variances of equal shape, in units of the target and their square."""
+    """Means in units of the target, and variances in squared units, of equal shape."""
 
     mean: Any
     variance: Any
@@ -70,7 +70,7 @@ def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
 
 
 def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> Any:
-    """KL divergence from the reference model, with a mean term signed by the displacement."""
+    """KL divergence from the reference model; its term of the means has the displacement's sign."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * abs(away) / (2 * models.variance)
 
@@ -83,7 +83,7 @@ class AdversarialRegressors(NamedTuple):
     direction : ndarray, int64
         Direction of the search: 1 for a higher mean than the given model's, -1 for a lower mean.
     mean, variance : ndarray, float64
-        Prediction of the model at the test point, in units of the target and their square.
+        Prediction of the model at the test point, in units of the target and in squared units.
     divergence : ndarray, float64
         KL divergence of the prediction from the given model's prediction, in nats.
     excess_loss : ndarray, float64

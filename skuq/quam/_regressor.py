@@ -41,8 +41,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs. Both kinds are searched. Where such models can be found, the data do not determine
-    the prediction and the epistemic uncertainty is large.
+    other inputs. There are searches for both kinds. Where such models can be found, the data do not
+    determine the prediction and the epistemic uncertainty is large.
 
     Parameters
     ----------
@@ -112,13 +112,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
     factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
-    derive.
+    are derived.
 
     With attack="divergence", each search starts 0.01 standard deviations of the noise away from the
     given model, where the gradient is not zero; for this start, the output layer's bias is changed.
     If the output layer has no bias, or if its bias is not searched, the search starts at the given
-    model, and its attack adds this displacement. The gradient moves models on the wrong side
-    towards the right side.
+    model, and its attack adds this displacement. The gradient moves models that are on the wrong
+    side to the correct side.
 
     The epistemic part is an importance sampling estimate over the models found by the
     searches, not over the whole posterior; it is comparable only between runs with the same
@@ -192,7 +192,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
-        """Train the model, or use a frozen model, and search adversarial models on a pool.
+        """Train the model, or use a frozen model, and search for adversarial models on a pool.
 
         Parameters
         ----------
@@ -201,11 +201,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: weight 2 equals the sample twice, weight 0 leaves it
-            out. A mean below 0.1 or above 10 raises a warning. Unequal weights raise an error if
-            the learner does not accept weights.
+            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
+            weight 0 is left out. A mean below 0.1 or above 10 raises a warning. Unequal weights
+            raise an error if the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
-            Inputs, without targets, on which adversarial models are searched. None generates a
+            Inputs, without targets, on which to search for adversarial models. None generates a
             pool from the training inputs (see `pool` of the search). Not allowed with
             search="pointwise".
 
@@ -317,7 +317,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
             predicted = np.full(len(y), np.nan)
-            # For a clone, the warning that a fitted model is retrained is not repeated.
+            # Clones do not repeat the warning that a fitted model is retrained.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -377,7 +377,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return means
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Measure how much adversarial models disagree about each input.
+        """Predict the uncertainty of each input from the disagreement of the adversarial models.
 
         Parameters
         ----------
@@ -393,7 +393,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search diverges.
+            If `X` does not have the form of the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
         function = self._task.uncertainty_and_mean
@@ -420,7 +420,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search diverges.
+            If `X` does not have the form of the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
         (spread,) = self._over(X, self._task.spread, sampling)
@@ -448,7 +448,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a level is not between 0 and 1, or `X` does not fit the training data.
+            If a level is not between 0 and 1, or `X` does not have the form of the training data.
 
         Examples
         --------
@@ -489,12 +489,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         PredictionInterval
-            Ends of the intervals, in units of the target.
+            Endpoints of the intervals, in units of the target.
 
         Raises
         ------
         ValueError
-            If `coverage` is not between 0 and 1, or `X` does not fit the training data.
+            If `coverage` is not between 0 and 1, or `X` does not have the form of the training
+            data.
 
         Notes
         -----
@@ -526,7 +527,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search diverges.
+            If `X` does not have the form of the training data, or a search diverges.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))

@@ -18,7 +18,7 @@ from skuq.quam._text_pools import TextMaker, is_text_column
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, bools, numbers
 _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
-_FEW = 3  # altered columns per row at most: a column altered in all rows would hide others
+_FEW = 3  # most altered columns per row, in half of the rows: too many would hide others
 _SAME_NORM = 1e-3  # relative tolerance of equal norms, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance of restored norms
 _PASSES = 50  # iterations of scaling and clipping
@@ -99,7 +99,7 @@ def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
 
 
 def _drawn(X: Any, n: int, random: np.random.RandomState) -> NDArray[np.intp]:
-    """Draw one row index for all columns of each new row, (n, n_columns)."""
+    """Draw a row index for each new row, repeated for all its columns, (n, n_columns)."""
     return np.repeat(random.randint(len(X), size=(n, 1)), X.shape[1], axis=1)
 
 
@@ -140,7 +140,7 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
 def _some(
     columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: np.random.RandomState
 ) -> BoolArray:
-    """Mask of at least one of the given columns per row, and at most three in half of the rows."""
+    """Mask of some given columns per row: at least one, and in half of the rows at most three."""
     order = np.argsort(random.uniform(size=(shape[0], len(columns))), axis=1)
     few, many = (min(most, len(columns)) for most in (_FEW, max(_FEW, len(columns) // 2)))
     most = np.where(np.arange(shape[0]) % 2, few, many)[:, None]
@@ -157,7 +157,7 @@ def _out_of_range(X: Any, columns: Columns, n: int, random: np.random.RandomStat
     low[numbers], high[numbers] = (f(known[:, numbers], axis=0) for f in (np.nanmin, np.nanmax))
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(numbers, made.shape, random)
-    # Beyond either end of the range by 0.1 to 10 times its width.
+    # Outside the range, on either side, by 0.1 to 10 times the range's width.
     distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
     far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
     if not isinstance(X, pd.DataFrame):
@@ -172,7 +172,7 @@ def _out_of_range(X: Any, columns: Columns, n: int, random: np.random.RandomStat
 
 
 def _unseen(X: Any, columns: Columns, n: int, random: np.random.RandomState) -> Any:
-    """Replace categories by unseen ones; in codes and pandas' categories, by missing values."""
+    """Replace categories by `UNSEEN`; codes and pandas' categories, by missing values."""
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(columns.categories, made.shape, random)
     if not isinstance(X, pd.DataFrame):
@@ -210,4 +210,4 @@ KINDS: dict[str, TableMaker] = {
     **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
 }
 SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # kinds with known categories only
-KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # with values in range only
+KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # and with values in range only

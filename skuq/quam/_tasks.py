@@ -63,7 +63,7 @@ class Search(ABC, BaseEstimator):
         """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory together; raise if below two, warn if not all."""
+        """Number of searches that fit into memory; raise if fewer than two do, warn if not all."""
         raise NotImplementedError
 
 
@@ -164,8 +164,9 @@ class Task(ABC):
         """Select `n` of the targets, as many as fit into memory."""
         if n < len(targets):
             raise MemoryError(
-                f"Only {n} of the {len(targets)} searches, for higher and lower predictions, fit "
-                "into memory; increase `max_memory` of the search, or let it keep fewer models."
+                f"A regressor needs {len(targets)} searches, for higher and for lower predictions, "
+                f"but only {n} fit into memory; increase `max_memory` of the search, or let it "
+                "keep fewer models."
             )
         return targets
 

@@ -18,7 +18,7 @@ PASS_A_POOL = (
     "search."
 )
 Random = np.random.RandomState
-_N_SOURCES = 3  # other texts whose words are mixed into a text
+_N_SOURCES = 3  # number of other texts whose words are mixed into a text
 _SHARE_DIFFERENT = 0.9  # smallest fraction of distinct values in a text column
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -73,7 +73,7 @@ def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[s
 
 
 def _other_script(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
-    """Replace each letter by one from an alphabet that does not occur in the text."""
+    """Replace each letter by a letter of an alphabet that does not occur in the text."""
     made = []
     for text in own:
         others = [each for each in _ALPHABETS if not set(each) & set(text.lower())]
@@ -113,7 +113,7 @@ def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     made = X[random.randint(len(X), size=n)]
     free = _free_tokens(made)
     place = np.arange(free.shape[1], dtype=float)
-    # Free tokens first: in the order of their positions, and in random order.
+    # Free tokens first: in the order of their positions here, in random order below.
     places = np.argsort(np.where(free, place, 2 * free.shape[1] + place), axis=1)
     keys = random.uniform(size=free.shape)
     sources = np.argsort(np.where(free, keys, 2 * free.shape[1] + place), axis=1)

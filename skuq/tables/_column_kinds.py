@@ -50,7 +50,7 @@ def uncategorised(column: pd.Series) -> pd.Series:
 
 
 def categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
-    """Return a clean column as pandas categorical; values outside `categories` are appended."""
+    """Return a clean column as pandas categorical; further values are appended to `categories`."""
     known = {as_text(value): value for value in categories}
     meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
     every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
@@ -105,7 +105,7 @@ def texts_in(column: pd.Series) -> pd.Series:
 
 
 def spellings_of(values: pd.Series) -> dict[str, list[str]]:
-    """Map the values that a reader of files may make of texts to all texts with this value.
+    """Map each value that a file reader may make of the texts to all texts with this value.
 
     Values whose only text is the value itself are left out.
     """
@@ -116,7 +116,7 @@ def spellings_of(values: pd.Series) -> dict[str, list[str]]:
 
 
 def as_spelled(column: pd.Series, texts: pd.Series, spellings: dict[str, list[str]]) -> pd.Series:
-    """Spell the numbers and booleans of a column as the training table did, whose cells were text.
+    """Replace numbers and booleans of a column by the texts that the training table has for them.
 
     `texts` are the cells as text. Cells that are text already are kept.
     """
@@ -135,7 +135,7 @@ def as_spelled(column: pd.Series, texts: pd.Series, spellings: dict[str, list[st
 
 
 def _as_read(text: str) -> str:
-    """Text of the number or boolean that a reader of files makes of a text."""
+    """Text of the number or boolean that a file reader makes of a text."""
     plain = text.strip()
     if PLAIN_NUMBER.fullmatch(plain) is None:
         return BOOLEAN_TEXTS.get(text, text)

@@ -48,7 +48,7 @@ EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
 NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
-DENSE = 2  # distinct integers are row numbers if their range is below this times the row count
+DENSE = 2  # distinct integers are row numbers if their range is below DENSE times the row count
 
 
 stored("tables.number-format")(NumberFormat)
@@ -107,7 +107,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn the names and types of the columns."""
         self.decimal_: str | None = X.attrs.get("decimal")  # decimal mark found by `open_table`
-        self.dates_: dict[str, DateColumn] = {}  # several numeric columns replace each
+        self.dates_: dict[str, DateColumn] = {}  # each is replaced by several numeric columns
         self.formats_: dict[str, NumberFormat] = {}  # for text columns parsed as numbers
         # Unparsable training texts in numeric and date columns; these texts count as missing.
         self.others_: dict[str, list[str]] = {}
@@ -119,8 +119,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.kinds_: dict[str, str] = {}
         # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
-        # Texts of text columns that a reader of files may convert to other values, by these values:
-        # without zeros, 01067 is 1067.
+        # Texts of text columns that a file reader may convert to other values, keyed by these
+        # values. For example, the text 01067 may be converted to 1067.
         self.spellings_: dict[str, dict[str, list[str]]] = {}
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
@@ -144,7 +144,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         for part in derived:
             if part in X.columns:
                 raise TableError(
-                    f"Column {part!r} has the same name as a column derived from a date; rename it."
+                    f"Column {part!r} has the same name as a column derived from a date; rename "
+                    f"column {part!r}."
                 )
         return self
 
@@ -312,14 +313,16 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
     shown = f", such as {written.iloc[0]!r}" if len(written) else ""
-    missing = f" ({texts[words].iloc[0] or 'blank'} where one is missing)" if words.any() else ""
+    missing = (
+        f" ({texts[words].iloc[0] or 'blank'} where a number is missing)" if words.any() else ""
+    )
     return f"Column {column.name} contains {format.form('s')}{shown}{missing}; it is numeric."
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column contains row numbers of this table, or of a larger table around it.
+    """Whether a column contains row numbers, of this table or of a larger table that contains it.
 
-    A stored index without a name always numbers rows, even if it skips most numbers.
+    A stored index without a name always counts as row numbers, even if most numbers are missing.
     """
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
@@ -327,7 +330,7 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
 
 
 def _word_note(values: pd.Series) -> str | None:
-    """Warning that a column has mostly numbers, but too few of them to be numeric."""
+    """Warning that most values of a column are numbers, but too few for a numeric column."""
     word = word_among_numbers(values)
     if word is None:
         return None

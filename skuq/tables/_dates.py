@@ -1,7 +1,7 @@
 """Date columns, and notes on text that may be dates or numbers but was not parsed.
 
-A column is recognised as dates from all its values in the training table, and only if their format
-is unambiguous. A column of dates may contain a few cells with other contents.
+All training values of a column decide whether it is a column of dates, and only dates in an
+unambiguous format are recognised. A column of dates may contain a few cells with other contents.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def date_column(column: pd.Series) -> DateColumn | None:
 
 
 def _nearly_all(fits: pd.Series, counts: pd.Series) -> bool:
-    """Whether the distinct values that fit account for nearly all cells."""
+    """Whether the distinct values marked in `fits` account for nearly all cells."""
     n_fit = int(counts.to_numpy()[fits.to_numpy(dtype=bool)].sum())
     return n_fit > 0 and n_fit >= (1 - FEW) * int(counts.sum())
 

@@ -15,11 +15,11 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from skuq.unusual_rows import MISSING_TEXT
 
 MAX_CATEGORIES = 50  # maximum per text column; rarer values share one indicator
-FEW_NUMBERS = 20  # a leaf of boosted trees cannot separate fewer numbers from missing values
+FEW_NUMBERS = 20  # boosted trees cannot separate fewer numbers from missing values in a leaf
 
 
 def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer to scaled numbers and one-hot indicators of categories.
+    """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
 
     Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
     unseen categories; it is 0 in all training rows, so training does not determine its effect.
@@ -40,8 +40,8 @@ def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
 def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
     """Return a transformer for trees: numbers unchanged, categories as integer codes.
 
-    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed,
-    since a subset of the rows may contain no value of such a column, which trees refuse.
+    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
+    in a subset of the rows, such a column may have no value at all, and trees refuse it.
     """
     filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
     sparse = [name for name in numbers if name not in filled]

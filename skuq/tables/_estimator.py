@@ -27,7 +27,7 @@ def _may_classify(model: BaseEstimator) -> bool:
 class TableEstimator(UncertaintyMixin, BaseEstimator):
     """Interface of scikit-learn and skuq for a model whose inputs are tables."""
 
-    # `table` and `target` are this class's names of X and y, not metadata to be routed.
+    # `table` and `target` are this class's names for X and y, not metadata to be routed.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}

@@ -18,10 +18,11 @@ from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
-MAX_HELD_OUT = 2000  # rows held out for calibration; also at most a fifth of the training table
-# Equal rows count as duplicates only if at least this share of the rows are distinct. In addition,
-# there must be this many times more equal pairs than under independence of the columns.
+# Maximum number of rows held out for calibration, in addition to the limit of a fifth of the table.
+MAX_HELD_OUT = 2000
+# Equal rows count as duplicates only if at least this share of the rows are distinct ...
 FEWEST_DIFFERENT = 0.25
+# ... and equal pairs are this many times more frequent than with independent columns.
 OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies
@@ -186,7 +187,7 @@ def overlapping_rows(
     held_out: pd.DataFrame,
     ids: tuple[pd.Series, pd.Series] | None = None,  # training, held-out
 ) -> BoolArray:  # (n_held_out,)
-    """Mask of held-out rows that are also in the training table; an error if all of them are."""
+    """Mask of held-out rows that are also in the training table; raise an error if all are."""
     rows = _hashes(train)
     known = np.isin(_hashes(held_out), rows)
     n_different = len(np.unique(rows))
@@ -249,7 +250,7 @@ def _accuracy_alone(
     held_out: tuple[pd.DataFrame, NDArray[Any]],
     numbers: Sequence[str],
 ) -> float:
-    """Accuracy on held-out rows of a small tree trained on one column."""
+    """Accuracy, on held-out rows, of a small tree that was trained on one column."""
     some = np.random.default_rng(0).permutation(len(train[1]))[:MOST_TO_SUSPECT]
     X, y = train[0][[name]].iloc[some], train[1][some]
     encoder = as_codes(X, [name] if name in numbers else []).fit(X)

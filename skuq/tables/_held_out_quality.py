@@ -128,7 +128,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals of the held-out rows, each half calibrated on the other half.
+        """Return intervals for the held-out rows; each half is calibrated on the other half.
 
         Parameters
         ----------
@@ -138,8 +138,8 @@ class HeldOutMixin:
         Returns
         -------
         PredictionInterval
-            Ends of the intervals, in units of the target and the order of `held_out_`; NaN if there
-            are too few held-out rows, as in `measured_coverage`.
+            Endpoints of the intervals, in units of the target and the order of `held_out_`; NaN if
+            there are too few held-out rows, as in `measured_coverage`.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class HeldOutMixin:
         return [(first, second), (second, first)]
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Whether each held-out row is covered, and its set size or interval width; or NaN."""
+        """Coverage (0 or 1) of each held-out row, and its set size or interval width; or NaN."""
         check_share(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:

@@ -42,7 +42,7 @@ def as_frame(table: Any, which: str) -> pd.DataFrame:
 
 
 def in_library_of(table: Any, frame: pd.DataFrame, same: Sequence[str]) -> Any:
-    """Convert a DataFrame to the library of `table`; columns `same` keep their types in `table`."""
+    """Convert a DataFrame to the library of `table`; columns `same` get the types of `table`."""
     return as_table_of(table.select([*same]), frame) if _is_table(table) else frame
 
 
@@ -58,8 +58,8 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     name = name if isinstance(name, str) and name else TARGET
     if name in table and table[name].equals(column):
         raise TableError(
-            f"The target values are also the column {name!r} of the {which}; pass its name instead "
-            "of the values, or remove the column."
+            f"The target values are also the column {name!r} of the {which}; pass this name "
+            "instead of the values, or remove the column."
         )
     name = name if name not in table else TARGET  # a Series derived from a column keeps its name
     if name in table:

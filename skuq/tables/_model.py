@@ -69,7 +69,7 @@ from skuq.tables._validation import (
 from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.validation import warn_user
 
-N_TYPICAL = 20  # training rows whose values are substituted to explain a row
+N_TYPICAL = 20  # number of training rows whose values are substituted to explain a row
 OUTPUTS = (
     "prediction",
     "confidence",
@@ -247,8 +247,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         train : DataFrame of pandas or Polars, pyarrow Table, or ndarray
             Training table, shape (n_rows, n_columns). Columns of an array are called x0, x1, ...
         target : str or array-like of shape (n_rows,)
-            Name of the target column, or the target values in row order. Values are named after
-            the Series, or "target".
+            Name of the target column, or the target values in row order. If values are passed, the
+            target has the name of their Series, or else the name "target".
         drop : sequence of str, default=()
             Columns not to use as features.
         id_column : str, default=None
@@ -281,7 +281,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(
-                f"The id column {id_column!r} has the name of a column of the results; rename it."
+                f"The id column {id_column!r} has the same name as a column of the results; rename "
+                "the id column."
             )
         words = notes.word_notes(train, [target, *features])
         train, held_out, found, warned = self._with_targets(train, held_out, target)
@@ -348,10 +349,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ) -> Any:
         """Predict each row of a table, with its uncertainty.
 
-        The numbers of a row do not depend on the other rows in the table. Only the selection of
+        The results for a row do not depend on the other rows in the table. Only the selection of
         rows to explain depends on other rows. A row with an unreadable cell, such as a word in a
-        numeric column, is not scored: its outputs are missing, and its ``reasons`` are "not
-        scored: ...".
+        numeric column, is not scored: its outputs are missing, and its ``reasons`` are "not scored:
+        ...".
 
         Parameters
         ----------
@@ -362,7 +363,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         coverage : float, default=0.9
             Coverage of the prediction sets or intervals.
         n_explained : int, default=100
-            Number of rows, the most unusual ones, for which ``reasons`` are computed.
+            Number of rows for which ``reasons`` are computed: the most unusual rows.
         strict : bool, default=False
             Whether to raise an error if any row cannot be scored.
 
@@ -381,7 +382,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
               held-out rows and the row itself. At most a share p of rows from the training
               distribution is expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
-            - ``unseen``, columns whose category (or missing number) no training row has;
+            - ``unseen``, columns with a category that no training row has, or with a missing number
+              if no training row lacks it;
             - ``out_of_range``, columns with numbers outside the range of the training rows;
             - ``reasons``, up to three columns with their values: columns with unseen values, and
               columns that contribute most to the epistemic uncertainty;
@@ -390,22 +392,24 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
 
             The measure of how unusual a row is combines two scores as `skuq.OODDetector` does: the
             epistemic uncertainty of the row, and the number of its unsupported columns. These have
-            unseen values, or numbers outside the training range by more than half its width.
+            unseen values, or numbers outside the training range by more than half the range's
+            width.
 
         Raises
         ------
         TableError
             If a column is missing; if there are several rows and none can be scored; if most cannot
-            be scored and their cells are numbers with a different decimal mark; or, with `strict`,
-            if any row cannot be scored.
+            be scored and their unreadable cells are numbers with a different decimal mark; or, with
+            `strict`, if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
 
         Warns
         -----
         NewValuesWarning
-            If a column is unseen or out of range in nearly all of at least 10 rows.
-            ``table_notes(model.count(table))`` describes all such values.
+            If a table has at least 10 rows, and nearly all of them have unseen values or numbers
+            out of range in the same column. ``table_notes(model.count(table))`` describes all such
+            values.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
@@ -484,7 +488,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Returns
         -------
         PredictionInterval
-            Ends of the intervals, in units of the target; NaN in rows that cannot be scored.
+            Endpoints of the intervals, in units of the target; NaN in rows that cannot be scored.
 
         Raises
         ------
@@ -509,10 +513,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         -------
         pandas.DataFrame of int
             One row per column. ``rows`` is the number of rows that can be scored. ``missing``,
-            ``unseen`` and ``out_of_range`` are numbers of values
-            in the rows that can be scored. ``ranges`` is the number of cells such as "10 - 20",
-            which are read as their midpoint. ``unread`` is the number of cells because of which a
-            row cannot be scored.
+            ``unseen`` and ``out_of_range`` count values in these rows. ``ranges`` is the number of
+            cells such as "10 - 20", which are read as their midpoint. ``unread`` is the number of
+            cells because of which a row cannot be scored.
         """
         X, _, cells = self._rows(as_frame(table, NEW))
         counts = {
@@ -555,7 +558,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _with_targets(
         self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
     ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str], list[str]]:
-        """Training and held-out rows with a target, parsed if it is text; notes and warnings."""
+        """Training and held-out rows with a target (parsed if it is text); notes and warnings."""
         task = self.task
         if not isinstance(self.estimator, str):
             task = "regression" if self._is_regression(train, target) else "classification"

@@ -62,11 +62,13 @@ UNLIMITED = re.compile(
     r"|n_samples\w*|stop_words_id|t"
 )
 LARGEST_POLYNOMIAL = 10**6  # terms
-LARGEST_MODEL = 10**7  # objects, counted once per reference
+LARGEST_MODEL = 10**7  # objects; an object with several references counts several times
 LARGEST_EXPANSION = 100  # bytes in memory per byte of the file
 LARGEST_SCHEMA = 2**26  # bytes of JSON; objects made from it need about twenty times as much memory
 SMALL_MODEL = 2**28  # bytes; smaller models may exceed LARGEST_EXPANSION
-LARGEST_PATTERN = 1_000  # characters; ways to match the parts that are not unbounded repetitions
+# Limit on the characters of a pattern, and on the ways to match its parts other than unbounded
+# repetitions.
+LARGEST_PATTERN = 1_000
 UNBOUNDED = 64  # a part that may repeat this often or more counts as an unbounded repetition
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
@@ -89,7 +91,7 @@ def check_contents(path: Path, model: Any) -> None:
     Raises
     ------
     TableError
-        The message names the step and its parameter.
+        If a part of the model is refused; the message names the step and its parameter.
     """
     try:
         _Contents().visit(model, (), None)
@@ -100,7 +102,7 @@ def check_contents(path: Path, model: Any) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Refuse a skops file whose contents need much more memory than the file has bytes."""
+    """Refuse a skops file whose contents would take much more memory than the size of the file."""
     largest = max(SMALL_MODEL, LARGEST_EXPANSION * path.stat().st_size)
     with ZipFile(path) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
@@ -134,7 +136,7 @@ def _error(path: Path, reason: str) -> TableError:
 
 
 class _Contents:
-    """Visitor that checks each object of a model once per number of columns."""
+    """Visitor that checks each object of a model, once for each number of columns (`width`)."""
 
     def __init__(self) -> None:
         # Keep the objects alive: no new object must reuse an id.
@@ -238,7 +240,7 @@ def _problem(name: str, value: Any, attributes: dict[str, Any], default: float) 
 
 
 def _largest(value: Any, *, of_arrays: bool) -> int:
-    """Largest integer in a number or list, or (if `of_arrays`) in a longer array; else 0."""
+    """Largest integer in a number, a list or (if `of_arrays`) an array; 0 if there is none."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if of_arrays or value.size == 1 else 0
     if isinstance(value, list | tuple):

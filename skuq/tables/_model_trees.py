@@ -15,7 +15,7 @@ N_WORDS = 8  # 32-bit words of a bitset for 256 categories
 
 
 def is_damaged(value: Any, width: int) -> bool:
-    """Whether an object contains a tree with out-of-bounds accesses for rows of `width` columns."""
+    """Whether an object contains a tree that reads out of bounds for rows of `width` columns."""
     name, attributes = type(value).__name__, getattr(value, "__dict__", {})
     if name == "Tree":
         return value.value.size < value.node_count or not _lead_on(

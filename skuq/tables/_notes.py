@@ -20,9 +20,10 @@ from skuq.unusual_rows import SEPARATOR
 if TYPE_CHECKING:
     from skuq.tables._model import TableModel
 
-MISTAKEN = 0.05  # probability of any mistaken warning of a class
+MISTAKEN = 0.05  # probability of at least one mistaken warning of a class
 SHOWN_CLASSES = 5
-# A column is new as a whole if more than this share of at least so many rows have new values in it.
+# A column as a whole counts as new if a table has at least FEWEST_ROWS rows, and more than the
+# share NEARLY_ALL of them have new values in this column.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, accuracy, calibration and coverage look "
@@ -53,9 +54,9 @@ def leakage_warnings(columns: Sequence[str]) -> list[str]:
 
 
 def word_notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Note the words that were read as missing values, in the named columns of a table in a file.
+    """Note words that were read as missing values, in the named columns of a table from a file.
 
-    Whoever reads the file stores their counts in ``table.attrs["missing_words"]``.
+    The reader of the file stores the counts of these words in ``table.attrs["missing_words"]``.
     """
     found = table.attrs.get("missing_words", {})
     told = {name: found[name] for name in names if name in found}
@@ -87,7 +88,7 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
     notes = []
     if counts["unread"].any():
         notes.append(
-            "Some rows were not scored because of unreadable cells, which their reasons name: "
+            "Some rows were not scored because of unreadable cells (named in their reasons): "
             f"{_listed(counts['unread'])}."
         )
     notes += _missing(counts["missing"], "table to predict")
@@ -111,7 +112,8 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
 def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     """Advise to leave out columns whose values are new in nearly all rows, such as dates.
 
-    `counts` are the numbers of new values by clean column, among them the dates' own names.
+    `counts` are the numbers of new values by clean column. For a column of dates, they also have an
+    entry under its original name.
     """
     if n_rows < FEWEST_ROWS:
         return []
@@ -122,9 +124,10 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
         return []
     return [
         f"In nearly all of the {n_rows} rows, {' and '.join(columns)} "
-        f"{'has a value' if len(columns) == 1 else 'have values'} that training did not show. "
-        f"Where every table does this, as with a date that only grows, train without "
-        f"(`drop={columns}`), or turn a date into an age; else the model does not suit them."
+        f"{'has a value' if len(columns) == 1 else 'have values'} that did not occur in training. "
+        f"If new rows always have such values, as with dates that only increase, leave out such "
+        f"columns in training (`drop={columns}`), or convert dates to ages; otherwise, the model "
+        "does not suit these rows."
     ]
 
 
@@ -194,7 +197,8 @@ def guessing_note(model: TableModel) -> str:
 def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
     """Warn of classes that are found or covered much less often than the average suggests.
 
-    Only differences beyond chance count, by exact binomial limits for all classes together.
+    Only significant differences count, according to exact binomial limits that hold jointly for all
+    classes.
 
     Parameters
     ----------
@@ -206,14 +210,14 @@ def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
     Returns
     -------
     list of str
-        A sentence on classes of which the model finds less than half as many held-out rows as of
-        all classes, and a sentence on classes that prediction sets miss more than twice as often as
-        `coverage` allows; empty in a regression.
+        A sentence on classes whose held-out accuracy is less than half of the accuracy over all
+        held-out rows, and a sentence on classes that prediction sets miss more than twice as often
+        as `coverage` allows; empty in a regression.
     """
     if model.classes_ is None:
         return []
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]
-    tail = MISTAKEN / (2 * len(measured))  # two questions about each class
+    tail = MISTAKEN / (2 * len(measured))  # two tests of each class
     rows = measured["rows"].to_numpy()
     right = float((model.held_out_["prediction"] == label).mean())
     found = measured["accuracy"].to_numpy()
@@ -270,8 +274,8 @@ def split_note(n_fit: int, n_held: int) -> str:
 def given_note(n_held: int) -> str:
     """Note how many rows of a separate held-out table are used."""
     return (
-        f"{n_held} rows of the held-out table calibrate and measure. The smallest possible p-value "
-        f"is {1 / (1 + n_held):.2g}."
+        f"{n_held} rows of the held-out table are used to calibrate and to measure. The smallest "
+        f"possible p-value is {1 / (1 + n_held):.2g}."
     )
 
 

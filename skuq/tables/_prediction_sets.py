@@ -23,7 +23,7 @@ def set_scores(proba: FloatArray, codes: IntArray) -> FloatArray:
 
 
 def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
-    """Mask of the classes with a score up to `limit`, plus the most probable; (n_rows, n_classes).
+    """Mask of classes with a score up to `limit`, and the most probable class; (n_rows, n_classes).
 
     Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels",
     Journal of the American Statistical Association 114, 2019.

@@ -54,7 +54,7 @@ class Quantities:
     def of_held_out(
         cls, estimator: Any, inputs: Any, y: FloatArray, scale: TargetScale, seed: int
     ) -> Quantities:
-        """Learn the residuals of a regressor without quantile predictions from held-out rows."""
+        """Learn the residuals, on held-out rows, of a regressor that does not predict quantiles."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         work: dict[str, Any] = {"seed": seed, "n_jobs": None}
         weight = np.ones(len(y))
@@ -109,7 +109,7 @@ class Quantities:
     def interval(
         self, quantiles: FloatArray, coverage: float, limit: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of the intervals, clipped to possible values; (n_rows,) each."""
+        """Lower and upper endpoints of intervals, clipped to possible values; (n_rows,) each."""
         ends = stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)
 

@@ -111,7 +111,8 @@ def target_values(
         return labels
     # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
-    # Then ignore leading zeros and capitals (007 and 7), if the result identifies a single class.
+    # For texts without a match, ignore leading zeros and capitals (007 and 7 are then equal), if
+    # the result identifies a single class.
     forms = [_form(text) for text in meaning]
     alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]
@@ -172,7 +173,7 @@ def _check_classes(labels: NDArray[Any], target: str) -> None:
 
 
 def classes_as_given(values: NDArray[Any], column: pd.Series) -> NDArray[Any]:
-    """Convert predicted classes back to the type of the training column; dates are text inside."""
+    """Convert predicted classes back to the type of the training column; dates are held as text."""
     dates = is_datetime64_dtype(column) or infer_dtype(column, skipna=True) == "date"
     return values.astype("datetime64[ns]") if dates else values
 

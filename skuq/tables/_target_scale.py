@@ -44,7 +44,7 @@ class TargetScale:
 
     @classmethod
     def of(cls, y: FloatArray) -> Self:
-        """Infer the bounds of a target; the scale is untransformed."""
+        """Infer the bounds of a target; return them with the untransformed scale."""
         smallest, largest = float(y.min()), float(y.max())
         enough = max(PILED_UP * len(y), FEWEST_PILED_UP)
         low = smallest if (y == smallest).sum() >= enough else -np.inf
@@ -100,5 +100,5 @@ class TargetScale:
             return ""
         return (
             f"The model was trained on the {NAMES[self.power]} {target!r}, which gave narrower "
-            "intervals in cross-validation; all figures are in the unit of the target."
+            "intervals in cross-validation; all results are in the unit of the target."
         )

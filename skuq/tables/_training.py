@@ -38,7 +38,7 @@ N_FOLDS = 3
 MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 LEAF = 3
-KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
+KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of inputs without new categories
 MANY = 20_000  # with more rows, a learner that was not compared is timed on a subset
 LONG = 60.0  # seconds; longer estimated times are reported
 GIVEN = "the given "  # prefix of the name of a given estimator
@@ -97,7 +97,7 @@ SAFEST = "logistic"  # used if there are too few rows to compare learners
 @stored("tables.comparison")
 @dataclass(frozen=True)
 class Comparison:
-    """Losses of learners in cross-validation.
+    """Cross-validation losses of the learners that were compared.
 
     Attributes
     ----------
@@ -268,10 +268,10 @@ def is_given(estimator: Any) -> bool:
 
 
 def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
-    """Map column names of the table to the feature names of the estimator, or all to themselves.
+    """Map column names of the table to the feature names of the estimator.
 
-    The names map to themselves if the estimator has no feature names. Spaces around these are
-    ignored, since names read from files have none.
+    Column names map to themselves if the estimator has no feature names. Spaces around feature
+    names are ignored, since names read from files have none.
     """
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -370,7 +370,7 @@ class Training:
             learner = LEARNERS[name]
             encoder = learner.encoder(X, numbers)
             estimator = self._quam(learner.make(self.regression, y, self.random_state))
-            action = f"training {learner.label} and searching adversarial models"
+            action = f"training {learner.label} and searching for adversarial models"
         elif hasattr(given, "predict_uncertainty"):
             encoder = as_indicators(X, numbers)
             estimator = clone(given)
@@ -380,7 +380,7 @@ class Training:
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
             estimator = self._quam(frozen)
             name = f"{GIVEN}{type(frozen.estimator).__name__}"
-            action = f"searching adversarial models for {name}"
+            action = f"searching for adversarial models of {name}"
         self.tell(2, f"{action}.{self._estimate(folds, X, y, name, comparison)}")
         if encoder is not None:
             encoder.fit(X)
@@ -426,7 +426,7 @@ class Training:
     def _estimate(
         self, folds: Folds, X: pd.DataFrame, y: NDArray[Any], name: str, comparison: Comparison
     ) -> str:
-        """Sentence with the expected time, if it is long: one fit, and two for each search."""
+        """Sentence with the expected time of all fits, or "" if it is short."""
         if self.progress is None:  # skip the timing run if nobody sees the result
             return ""
         n_rows, seconds = len(X), comparison.seconds

@@ -12,7 +12,7 @@ from skuq.tables._validation import TOO_LARGE, TableError, place
 from skuq.unusual_rows import SEPARATOR
 from skuq.written_numbers import FEW, other_mark
 
-TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # empty instead of missing
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" instead of missing
 
 
 def unread_rows(cells: Sequence[Cells], table: pd.DataFrame) -> dict[int, str]:
@@ -47,7 +47,7 @@ def refuse_many(cells: Sequence[Cells], n_rows: int, given: bool) -> None:
 
 
 def without_rows(cleaned: Cleaned, rows: Mapping[int, str]) -> pd.DataFrame:
-    """Drop these rows from the clean rows, and renumber the remaining ones."""
+    """Drop these rows from the clean rows, and renumber the remaining rows."""
     return cleaned.X.drop(index=[*rows]).reset_index(drop=True) if rows else cleaned.X
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 from pandas.api.types import is_integer
 
-SEPARATORS = ";\t|,"  # of values in CSV files
+SEPARATORS = ";\t|,"  # separators of values in CSV files
 TOO_LARGE = 1e38  # trees compute in single precision
 
 
@@ -17,7 +17,7 @@ class TableError(ValueError):
 
 
 class NewValuesWarning(UserWarning):
-    """A column has values in nearly all rows of a table that training did not show."""
+    """In some column, nearly all rows of a table have values that did not occur in training."""
 
 
 def check_names(frame: pd.DataFrame, which: str) -> None:
@@ -31,7 +31,8 @@ def check_names(frame: pd.DataFrame, which: str) -> None:
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise TableError(
-            f"The {which} has more than one column {twice[0]!r}; rename or remove all but one."
+            f"The {which} has more than one column {twice[0]!r}; give each a different name, or "
+            "keep only one."
         )
 
 
@@ -62,7 +63,7 @@ def feature_names(
 def separator_hint(frame: pd.DataFrame) -> str:
     """Hint for a table that lacks a column because its file was split at a wrong separator.
 
-    A sentence with a leading space, or "" if the table does not look like this.
+    Returns a sentence with a leading space, or "" if the table does not look like this.
     """
     name = str(frame.columns[0]) if len(frame.columns) == 1 else ""
     sep = max(SEPARATORS, key=name.count)
@@ -86,7 +87,7 @@ def place(table: pd.DataFrame, position: int) -> str:
 
 
 def word_among_numbers(values: pd.Series) -> str | None:
-    """Return a non-numeric value of a text column with at least half numbers, or None."""
+    """Return a non-numeric value of a text column if at least half are numbers, else None."""
     no_number = pd.to_numeric(values, errors="coerce").isna()
     if not 0 < no_number.sum() <= len(values) / 2:
         return None

@@ -12,14 +12,14 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
-N_PREDICTED = 12  # rows for prediction in most checks; few, because predictions may be expensive
-N_LARGE_BATCH = 40  # rows for prediction in the check of batches
+N_PREDICTED = 12  # number of rows that most checks predict; small, as predictions may be expensive
+N_LARGE_BATCH = 40  # number of rows that the check of batches predicts
 
 Fit = Callable[[Any, Any, Any], Any]
 
 
 class Data(NamedTuple):
-    """Inputs and targets for fitting, and inputs for prediction, of any type with rows."""
+    """Data of the checks: inputs and targets for `fit`, and inputs for prediction."""
 
     X: Any
     y: Any
@@ -30,7 +30,7 @@ class Data(NamedTuple):
         return min(N_PREDICTED, _num_samples(self.X_predict))
 
     def few(self) -> Any:
-        """Return the rows for prediction in most checks."""
+        """Return the few rows that most checks predict."""
         return self.rows(range(self.n_few))
 
     def large_batch(self) -> Any:
@@ -90,7 +90,7 @@ def fit_clone(estimator_orig: Any, X: Any, y: Any) -> Any:
 
 
 def fit_on_copies(estimator: Any, X: Any, y: Any) -> Any:
-    """Fit an estimator on copies of the data, which further checks need unchanged."""
+    """Fit an estimator on copies of the data, because other checks need the data unchanged."""
     estimator.fit(deepcopy(X), deepcopy(y))
     return estimator
 

@@ -1,4 +1,4 @@
-"""Checks of all algorithms: of saved agents and options given to `load`, and after training."""
+"""Checks for all algorithms: of saved agents, of the options of `load`, and after training."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class CheckedAgent(FiniteExperience):
 
 
 def _algorithm_of(policy_class: Any, policy_kwargs: dict[str, Any]) -> str:
-    """Name of the algorithm whose agents have a policy."""
+    """Name of the algorithm whose agents have the given policy."""
     if policy_kwargs.get("n_auxiliary"):
         return "UADQNAlgorithm"
     names = [each.__name__ for each in policy_class.__mro__]

@@ -233,7 +233,7 @@ class Decision(NamedTuple):
 
 
 def _setting_of_the_policy(name: str) -> Any:
-    """Build a property for a setting that is stored in the networks and so in exported policies."""
+    """Build a property for a setting that is stored in networks, and thus in exported policies."""
 
     def get(algorithm: QuantileDQN) -> Any:
         return getattr(algorithm.quantile_net, name)
@@ -288,8 +288,8 @@ class UADQNAlgorithm(QuantileDQN):
         Lambda: strength of the risk aversion; 0 is risk-neutral.
     aleatoric : {"covariance", "variance"}, default="covariance"
         Estimate of the aleatoric variance. "covariance" is computed from the auxiliary networks and
-        unbiased. "variance" is the variance of the value network's quantiles (the paper's variant
-        1), which counts epistemic uncertainty as risk.
+        is unbiased. "variance" is the variance of the value network's quantiles (the paper's
+        variant 1), which counts epistemic uncertainty as risk.
     noise_scale : float, default=1.0
         Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
         more strongly towards their initial weights; with 0, there is no prior.

@@ -310,7 +310,7 @@ class BootstrappedDQN(DQNAlgorithm):
                 torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             optimizer.step()
         self._n_updates += gradient_steps
-        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:  # reading it blocks a GPU
+        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:  # reading the loss blocks a GPU
             self.logger.record("train/loss", loss.item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 

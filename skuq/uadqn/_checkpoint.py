@@ -176,8 +176,8 @@ def save_checkpoint(
     folder: str | Path, algorithm: Any, history: TrainingHistory, env_name: str
 ) -> Path:
     """Save a checkpoint from which training can be resumed; call it between two steps."""
-    # The checkpoint is "step-NNN" in `folder` and replaces one of the same step. Older checkpoints
-    # are removed after the new one is complete, and kept if it cannot be written.
+    # The checkpoint is "step-NNN" in `folder`; it replaces a checkpoint of the same step. Older
+    # checkpoints are removed when the new checkpoint is complete, and kept if it cannot be written.
     name = type(algorithm).__name__
     if ALGORITHMS.get(name) is not type(algorithm):
         raise CheckpointError(f"Checkpoints do not support {name}, only {', '.join(ALGORITHMS)}.")
@@ -226,10 +226,10 @@ def _write_checkpoint(
 
 
 def _taken_apart(env: VecEnv) -> tuple[VecEnv, list[tuple[type, dict[str, Any]]]]:
-    """Separate the innermost environment from its wrappers, the inverse of `_put_together`.
+    """Separate the innermost environment from its wrappers; `_put_together` is the inverse.
 
-    Some wrappers of stable-baselines3 cannot be pickled; others only without the environment they
-    wrap.
+    Some wrappers of stable-baselines3 cannot be pickled; others can be pickled only without the
+    environment that they wrap.
     """
     wrappers = []
     while isinstance(env, VecEnvWrapper):

@@ -19,7 +19,7 @@ Space = spaces.Space[Any]
 EnvLike = str | Env | Callable[[], Env]
 
 MAX_ENVS = 256  # maximum number of environments that are stepped together
-MAX_STEPS = 27_000  # limit for episodes without their own: half an hour of Atari
+MAX_STEPS = 27_000  # limit for episodes without a limit of their own: half an hour of Atari
 # Bound on observations and rewards. Networks compute in float32, with a maximum of 3e38; a variance
 # is in squared units of the return, which is a sum of many rewards.
 LARGEST = 1e18

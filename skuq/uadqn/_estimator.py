@@ -32,9 +32,9 @@ from skuq.networks import resolve_device
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
 
-SAVED = "uadqn.pkl"  # member that `UADQN.save` adds to the zip file of the algorithm
+SAVED = "uadqn.pkl"  # file that `UADQN.save` adds to the zip archive of the algorithm
 BATCH = 4096  # maximum number of observations per forward pass
-# Parameters that the algorithm has under the same name.
+# Parameters of `UADQN` that the algorithm has under the same name.
 PASSED_ON = (
     "epistemic_factor",
     "aleatoric_factor",
@@ -46,7 +46,7 @@ PASSED_ON = (
 # Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
 OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
 OWN["seed"] = "random_state"
-_MOVING = Lock()  # threads that predict with a loaded agent move it to its device
+_MOVING = Lock()  # threads that predict with the same agent move it to its device one at a time
 # Values for short runs; the paper's values suit runs of millions of steps.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
 
@@ -104,7 +104,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         update, here 200; actions are chosen by uncertainty from the first step), ``batch_size``
         (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs`` (``net_arch``,
         ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on. Parameters of
-        this estimator must not be in it.
+        this estimator are not allowed in it.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
         has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which
@@ -369,7 +369,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return quantiles
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean return of one episode for each seed, without exploration.
+        """Compute the mean undiscounted return of one episode for each seed, without exploration.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         float
-            Undiscounted return, mean over seeds.
+            Undiscounted return, averaged over seeds.
 
         Raises
         ------

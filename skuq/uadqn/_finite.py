@@ -80,7 +80,7 @@ class FiniteObservations(BasePolicy):
 
 
 def environment_name(env: Any, i: int) -> str:
-    """Name an environment by its number among vectorised ones, and by its id if it has one."""
+    """Name an environment by its id, if it has one, and its number in a vectorised environment."""
     try:
         spec = env.get_attr("spec", i)[0]
     except (AttributeError, NotImplementedError):  # not a VecEnv of stable-baselines3

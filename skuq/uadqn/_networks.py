@@ -70,8 +70,8 @@ class StackedConv2d(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
         n_members = self.weight.shape[0]
-        # The product of patches and filters has the memory layout of the next layer's input. The
-        # result of a convolution, and its gradient, would have to be copied.
+        # The product of patches and filters has the memory layout of the next layer's input. With a
+        # convolution, the result and its gradient would have to be copied.
         patches = images.flatten(1).index_select(1, self.patches)
         rows = patches.view(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
         filters = self.weight.flatten(2).transpose(1, 2)
@@ -103,9 +103,9 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# Standard deviation of agents' biases, relative to the weights. If it were 0, the networks would
-# agree where observations are zero. If it were 1, exploration would last too long on the windy
-# cliff.
+# Standard deviation of agents' biases, relative to that of the weights. If it were 0, the networks
+# would agree where observations are zero. If it were 1, exploration would last too long on the
+# windy cliff.
 AGENT_BIASES = 0.1
 
 
@@ -174,7 +174,7 @@ class AnchoredLoss(nn.Module):
         self.levels = quantile_levels(n_quantiles, dtype=variance.dtype, device=variance.device)
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Compute the loss of a batch; each sample has one target and one weight of mean 1."""
+        """Compute the loss of a batch of samples with one target each, and weights of mean 1."""
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
         data = (losses @ batch["weight"]).sum() / len(targets)
         pulls = [

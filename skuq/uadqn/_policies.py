@@ -158,7 +158,7 @@ class _VmappedExtractor(nn.Module):
 def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
 ) -> tuple[nn.Module, int]:
-    """Build the feature extractors of several networks as one module; return it and its width."""
+    """Build feature extractors for several networks as one module; return module and width."""
     # Outputs have shape (n_members, n_samples, features), or (n_samples, features) if the extractor
     # has no trainable weights; the networks then share features. Frozen weights are kept as set by
     # `make`; trainable weights of linear and convolutional layers are initialised again.
@@ -218,7 +218,7 @@ def checked_arch(
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """Validate `aleatoric`, or a factor, and return it."""
+    """Validate and return the value of `aleatoric` or of a factor."""
     if name == "aleatoric":
         check_estimate(value)
     else:

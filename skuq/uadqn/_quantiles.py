@@ -220,16 +220,18 @@ def epistemic_variance(quantiles: Array) -> Array:
     """
     n_members = _n_members(quantiles)
     deviation = quantiles - quantiles.mean(0)
-    return (deviation * deviation).sum(0).mean(-1) / (n_members - 1)  # Eq. 4; Eq. 7 for two
+    # Eq. 4; for two networks, this is Eq. 7.
+    return (deviation * deviation).sum(0).mean(-1) / (n_members - 1)
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Compute an unbiased estimate of the variance over quantiles of the mean of all networks [1]_.
+    """Compute an unbiased estimate of the variance over the networks' average quantiles [1]_.
 
-    The estimate of Eq. 5 is the covariance over quantiles of two networks (Eq. 7), averaged over
-    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but
-    the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
-    is computed for each action separately.
+    The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. It is
+    estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over all pairs of
+    networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but the variance
+    over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance is computed
+    for each action separately.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from skuq.validation import checked_widths, refuse_ineffective
 # with more features are further apart; only a smoother function can be learned from them.
 INPUT_SCALE = 2.0
 
-# Bounds on the data, because variances are squares. Far from the data, variances are larger by
+# Bounds on the data. Variances are squares of data, and far from the data they are larger by
 # further orders of magnitude.
 LARGEST, SMALLEST = 1e150, 1e-150
 

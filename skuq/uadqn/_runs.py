@@ -137,7 +137,7 @@ def train_run(
 
 
 def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
-    """Whether the run is finished; raise a RunError if the folder contains anything else.
+    """Whether the run is finished; raise a RunError if the folder contains a different run.
 
     Also raise if the run would have to be resumed from a checkpoint without `trust`.
     """
@@ -154,7 +154,7 @@ def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Create a folder if necessary, and lock it, to allow training in it by only one process.
+    """Create a folder if necessary, and lock it so that only one process trains in it.
 
     The operating system releases the lock when the process ends. The lock file is kept: if it were
     removed, a second process could lock the removed file while a third process locks a new file.
@@ -225,7 +225,7 @@ class _Saver(ExactCheckpointCallback):
     def __init__(self, folder: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__(folder / CHECKPOINTS, save_freq, history, env_name)
         self.history_path = folder / HISTORY
-        self.completed = 0  # steps whose transitions are in the replay buffer
+        self.completed = 0  # number of steps whose transitions are in the replay buffer
 
     def _on_rollout_end(self) -> None:  # not called if a callback stops training
         self.completed = self.num_timesteps

@@ -703,7 +703,7 @@ def test_a_column_that_is_new_in_nearly_all_rows_is_said_once(
     result = quantify(*METHOD)
     assert result.exit_code == 0, result.output
     assert "In nearly all of the 48 rows, day has a value that" in result.stdout
-    assert "train without (--drop day)" in result.stdout
+    assert "leave out such columns in training (--drop day)" in result.stdout
     assert not recwarn.list
 
 

@@ -135,7 +135,7 @@ def test_dates_that_may_be_read_in_two_ways_are_refused(values, message):
         (["1 234,50", "1\u202f234"], [1234.5, 1234.0], " with decimal commas"),
         (["1'234.5", "7"], [1234.5, 7.0], ', such as "1\'234.5"'),
         (["1,5", "2"], [1.5, 2.0], " with decimal commas"),
-        (["1.5", "-", "n.a.", " ", "?"], [1.5, *[np.nan] * 4], " (- where one is missing)"),
+        (["1.5", "-", "n.a.", " ", "?"], [1.5, *[np.nan] * 4], " (- where a number is missing)"),
         (
             ["8 bhp", "7.5 bhp", "null bhp", "bhp"],
             [8.0, 7.5, *[np.nan] * 2],

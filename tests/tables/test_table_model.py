@@ -564,7 +564,7 @@ def test_a_given_model_may_read_whole_numbers_dates_and_texts_in_its_own_way():
 
 @pytest.mark.parametrize(
     ("word", "told"),
-    [("?", "contains numbers (? where one is missing)"), ("big", "are numbers, but it")],
+    [("?", "contains numbers (? where a number is missing)"), ("big", "are numbers, but it")],
 )
 def test_a_column_of_numbers_and_words_is_told(train, table, word, told):
     marked = train.assign(size=train["size"].astype(str).where(train.index % 9 > 0, word))

@@ -30,7 +30,7 @@ from skuq.networks import as_double
 # Settings of `GraphClassifier` in the comparison of methods.
 GKDE_SETTINGS: dict[str, Any] = {"hidden_sizes": (16,), "max_epochs": 500}
 TEACHER_HIDDEN_SIZES = (64,)
-PRIOR_WEIGHT = 0.1  # of the divergence from the kernel prior in the loss
+PRIOR_WEIGHT = 0.1  # weight of the divergence from the kernel prior in the loss
 ANNEALING_EPOCHS = 200  # number of epochs after which the weight of the teacher is 1
 # Number of labelled nodes whose distances to all nodes are in memory at once.
 BATCH_SIZE = 256
@@ -107,7 +107,7 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         y : array-like of shape (n_labelled,)
             Their classes.
         sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, and one of weight
+            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, a node of weight
             0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
         X_val, y_val : array-like of shape (n_validation,), default=None
             Nodes for early stopping, and their classes. None: training runs for `max_epochs`.

@@ -28,7 +28,7 @@ def comparison_methods(
     device: str = "auto",
     random_state: Any = None,
 ) -> dict[str, Any]:
-    """Build the methods of the comparison by Yu et al., AISTATS 2025, unfitted.
+    """Build the methods that Yu et al., AISTATS 2025, compare, as unfitted estimators.
 
     Fit each method on the same labelled nodes. The paper's MC dropout and ensemble are not
     included: use `skuq.MCDropoutClassifier` and `skuq.DeepEnsembleClassifier` around a
