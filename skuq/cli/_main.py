@@ -166,7 +166,7 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     from skuq.cli._demo import run_digits_demo, write_digits_demo
     from skuq.cli._demo_table import run_table_demo, write_table_demo
 
-    click.echo("Training a digit classifier and searching adversarial models ...")
+    click.echo("Training a digit classifier and searching for adversarial models ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
     click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
     click.echo("AUROC of out-of-distribution detection:")
