@@ -59,8 +59,8 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
 # left and at the upper right, which extend far beyond the band. The decision boundary can be
 # rotated through these fans, so there are models that explain the points and predict the other
 # class there. The map is bright *between* the moons too, where the boundary could run a little
-# higher or lower. Above and below the moons the map is less bright, and to the left and right of the moons
-# rather dark.
+# higher or lower. Above and below the moons the map is less bright, and to the left and right of
+# the moons rather dark.
 points = {
     "on the upper moon": (0.0, 1.0),
     "between the moons": (0.5, 0.25),

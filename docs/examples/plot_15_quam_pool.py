@@ -33,7 +33,8 @@ print(f"Accuracy on further rows: {quam.score(X[1500:], y[1500:]):.2f}")
 # %%
 # We predict four rows: an ordinary bicycle, a bicycle whose age is in days, a bicycle whose kind
 # did not occur in training (its kind is a missing value, because it is not one of the categories),
-# and a bicycle that was ridden far too much for its age. In the last row, each number is ordinary by itself.
+# and a bicycle that was ridden far too much for its age. In the last row, each number is ordinary
+# by itself.
 ordinary = {"years": 5.0, "km": 5000.0, "price": 1000.0, "kind": "city"}
 rows = pd.DataFrame([ordinary] * 4, index=["ordinary", "age in days", "unicycle", "contradictory"])
 rows.loc["age in days", "years"] *= 365

@@ -110,8 +110,8 @@ for text in ["can you give me a recipe for lentil soup", "how can i end my curre
 
 # %%
 # The detector uses the classifier without retraining, and compares messages with held-out messages.
-# Of messages like the held-out ones, it flags at most 5 % in expectation. The held-out messages were used neither for
-# the classifier nor for the TF-IDF weights.
+# Of messages like the held-out ones, it flags at most 5 % in expectation. The held-out messages
+# were used neither for the classifier nor for the TF-IDF weights.
 from sklearn.frozen import FrozenEstimator
 
 from skuq import OODDetector
