@@ -58,9 +58,9 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
 # QUAM's map looks different. It is dark on the moons, and brightest in two wide fans at the lower
 # left and at the upper right, which extend far beyond the band. The decision boundary can be
 # rotated through these fans, so there are models that explain the points and predict the other
-# class there. It is bright *between* the moons too, where the boundary could run a little higher or
-# lower. Above and below the moons the map is less bright, and to the left and right of the moons
-# rather dark.
+# class there. The map is bright *between* the moons too, where the boundary could run a little
+# higher or lower. Above and below the moons the map is less bright, and to the left and right of
+# the moons rather dark.
 points = {
     "on the upper moon": (0.0, 1.0),
     "between the moons": (0.5, 0.25),
@@ -79,5 +79,5 @@ print(u.to_frame(index=list(points)).round(3))
 # - The brightness depends on the settings of the search, here with half the default number of
 #   steps. With the default, alternatives are found in the dark wedge and in the top left corner
 #   too. Compare only maps with equal settings.
-# - In this setting, the aleatoric part is the *average* entropy of all the models found. It is not
+# - In this setting, the aleatoric part is the entropy *averaged* over all models found. It is not
 #   the entropy of the network, which the left picture shows.

@@ -63,7 +63,7 @@ table.index = pd.Index(search.param_grid["quamclassifier__estimator__C"], name="
 print(table.round(3))
 
 # %%
-# Which C is best depends on the question, as the columns show:
+# The best C depends on the score. This is the best C for each score:
 print(table.idxmax())
 
 # %%

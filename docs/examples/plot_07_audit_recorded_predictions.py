@@ -115,7 +115,7 @@ print(pd.DataFrame(summary).T.astype({"samples": int, "findings": int}).round(3)
 
 # %%
 # Accuracy is the same in all branches, but in one of them the confidence of the model is far too
-# low. Abstaining below a confidence of 70% rejects these people:
+# low. If the model abstains below a confidence of 70%, it rejects these shares of each branch:
 abstains = recorded.proba.max(axis=1) < 0.7
 print(pd.Series(abstains).groupby(table["branch"]).mean().round(3).to_dict())
 

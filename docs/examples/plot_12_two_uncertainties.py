@@ -36,9 +36,9 @@ model = AnchoredQuantileRegressor(random_state=0).fit(X, y)
 
 # %%
 # Two networks predict the same 50 quantiles, each regularised towards different random initial
-# weights. The spread of the quantiles that both networks share is the noise; differences between
-# the networks indicate a lack of data. Both parts of the uncertainty are variances in squared units
-# of the target, here square millivolts.
+# weights. The part of the spread over quantiles that both networks have in common is the noise;
+# differences between the networks indicate a lack of data. Both parts of the uncertainty are
+# variances in squared units of the target, here square millivolts.
 u = model.predict_uncertainty([[7.0], [21.0], [35.0], [55.0]])
 print(u.to_frame(index=["cold", "in the gap", "warm", "beyond"]).round(0))
 

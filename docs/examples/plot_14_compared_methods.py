@@ -59,7 +59,7 @@ methods = {
 
 # %%
 # The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is brightest
-# where the boundary can vary most, and about half as bright on the other sides without data.
+# where the boundary can vary most, and about half as bright in the other regions without data.
 # Ensemble, dropout and Laplace show little uncertainty away from the boundary, because their models
 # agree with the network there; short Markov chains show some uncertainty there. The guide compares
 # all methods with Hamiltonian Monte Carlo.

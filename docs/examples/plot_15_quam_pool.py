@@ -31,9 +31,10 @@ quam = QUAMClassifier(trees, random_state=0).fit(X[:1500], y[:1500])
 print(f"Accuracy on further rows: {quam.score(X[1500:], y[1500:]):.2f}")
 
 # %%
-# We predict four rows: an ordinary bicycle, one whose age is in days, one of a kind that did not
-# occur in training (a missing value, because the kind is not one of the categories), and one that
-# was ridden far too much for its age. In the last row, each number is ordinary by itself.
+# We predict four rows: an ordinary bicycle, a bicycle whose age is in days, a bicycle whose kind
+# did not occur in training (its kind is a missing value, because it is not one of the categories),
+# and a bicycle that was ridden far too much for its age. In the last row, each number is ordinary
+# by itself.
 ordinary = {"years": 5.0, "km": 5000.0, "price": 1000.0, "kind": "city"}
 rows = pd.DataFrame([ordinary] * 4, index=["ordinary", "age in days", "unicycle", "contradictory"])
 rows.loc["age in days", "years"] *= 365

@@ -133,10 +133,10 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
 # -------------------------------------------
 # A provider with secret weights commits to the weights once. This needs ``pip install '.[zk]'``,
 # and is possible for ReLU networks and for logistic regression. The provider reports all
-# confidences on the auditor's rows, proves a random sample drawn by the auditor, and attests single
-# predictions. Auditor and client verify the proofs against the same published commitment, without
-# access to the model. The reference string that is generated here is for tests only; a real
-# reference string comes from a public ceremony.
+# confidences on the auditor's rows, proves a random sample of them that the auditor draws, and
+# attests single predictions. Auditor and client verify the proofs against the same published
+# commitment, without access to the model. The reference string that is generated here is for tests
+# only; a real reference string comes from a public ceremony.
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 

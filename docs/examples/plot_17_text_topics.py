@@ -110,8 +110,8 @@ for text in ["can you give me a recipe for lentil soup", "how can i end my curre
 
 # %%
 # The detector uses the classifier without retraining, and compares messages with held-out messages.
-# Of messages like the held-out ones, it may flag 5 %. The held-out messages were used neither for
-# the classifier nor for the TF-IDF weights.
+# Of messages like the held-out ones, it flags at most 5 % in expectation. The held-out messages
+# were used neither for the classifier nor for the TF-IDF weights.
 from sklearn.frozen import FrozenEstimator
 
 from skuq import OODDetector
@@ -211,7 +211,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # Why is a message unusual?
 # -------------------------
 # ``explain`` returns the p-value of each score. Messages about which the classifier is uncertain
-# have small p-values of "entropy" and "energy"; "neighbors" is the distance to the most similar
+# have small p-values for "entropy" and "energy"; "neighbors" is the distance to the most similar
 # training messages, and "mahalanobis" the distance to the distributions of intents.
 explained = of_embeddings.explain(encoder.transform(shown)).set_index(shown)[::-1]
 columns = ["p_value", "most_unusual", "entropy", "energy", "neighbors", "mahalanobis"]

@@ -106,7 +106,7 @@ for ax, (name, limits) in zip(axes, intervals.items(), strict=True):
 
 # %%
 # With one width, the plot is a rectangle, and the width is not informative. In the other plots, the
-# width is informative: the rents on the left are predicted precisely, the rents on the right are
+# width is informative: the rents on the left are predicted precisely, and those on the right are
 # not.
 #
 # Between the bounds
