@@ -135,8 +135,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         `region_alpha` (None if no regions were searched). Setting parameters afterwards does not
         change these settings or the findings.
     n_families_ : int
-        Number of tests that share the permitted error: of all samples, of each group, and the
-        search for regions.
+        Number of tests that share the permitted error: a test of all samples, a test of each group,
+        and the search for regions.
     n_samples_ : int
         Size of the reference set, or the sum of its weights: a float if any weight is fractional.
     n_effective_ : int or float

@@ -202,7 +202,7 @@ def _sign(direction: Direction) -> int:
 
 
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
-    """Confidences with which overconfidence becomes underconfidence.
+    """Confidences that turn a test for overconfidence into a test for underconfidence.
 
     The evidence for too few right predictions at confidence c equals the evidence for too many
     wrong predictions at confidence 1 - c.
@@ -296,14 +296,14 @@ def p_values(
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
     """Smallest evidence, from simulations, whose p-value in one direction is below a level."""
-    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations allowed to reach it
+    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations that may reach it
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
     return enough if allowed >= 0 else max(enough, float(np.log(n_compared / level)))
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:
-    """Most significant runs that do not overlap; among equals, the shortest."""
+    """Most significant runs that do not overlap; among equals, the shortest are preferred."""
     chosen: list[Finding] = []
     for run in sorted(runs, key=lambda r: (r.p_value, -round(r.evidence, 9), r.last - r.first)):
         if all(run.last < other.first or run.first > other.last for other in chosen):

@@ -232,7 +232,7 @@ def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
     free = [index for index, name in enumerate(names) if name not in held]
     if unknown or not free:
         what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
-        raise InputError(f"--fixed names {what}; the feature columns are {', '.join(names)}.")
+        raise InputError(f"--fixed contains {what}; the feature columns are {', '.join(names)}.")
     return free, held
 
 

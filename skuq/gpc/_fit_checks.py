@@ -58,8 +58,9 @@ def warn_of_scales(X: FloatArray, kernel: Any) -> None:
     if moving.max() > _DISPARITY * median:
         warn_user(
             f"Feature {int(spread.argmax())} has a standard deviation of {moving.max():.3g}, and "
-            f"the median over features is {median:.3g}. It dominates all distances, because the "
-            "features share one length-scale; scale them (sklearn.preprocessing.StandardScaler)."
+            f"the median over features is {median:.3g}. This feature dominates all distances, "
+            "because all features share one length-scale; scale the features "
+            "(sklearn.preprocessing.StandardScaler)."
         )
 
 

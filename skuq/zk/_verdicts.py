@@ -12,7 +12,7 @@ from skuq.zk._files import VERDICT, VERDICTS
 from skuq.zk._fixed_point import N_ALPHAS, ROUNDING, Architecture
 from skuq.zk._statements import AuditStatement, ReferenceData, VerdictStatement
 
-VERDICT_PART = "verdict"  # verdict on all samples; a region's part has its number appended
+VERDICT_PART = "verdict"  # part for all samples; for a region, its number is appended
 
 
 def verdict_inputs(

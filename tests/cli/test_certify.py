@@ -99,8 +99,8 @@ def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--id", "number", "--fixed", "age"), "--fixed names unknown columns age"),
-        (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed names all columns"),
+        (("--id", "number", "--fixed", "age"), "--fixed contains unknown columns age"),
+        (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed contains all columns"),
         (
             [part for name in NAMES for part in ("--drop", name)],
             "no numeric column besides species. Columns that are not numeric were dropped: number.",
