@@ -107,7 +107,7 @@ class AuditResult(NamedTuple):
         Number of tests that share the permitted error: a test of all samples, a test of each
         non-empty group, and the search for regions.
     ece_interval : tuple of float
-        Bootstrap interval of the expected calibration error.
+        Bootstrap interval for the expected calibration error.
     ece_chance : float
         Expected calibration error that a perfectly calibrated model exceeds with probability
         ``1 - confidence_level``.

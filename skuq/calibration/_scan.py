@@ -106,9 +106,10 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     Among all models within alpha, models at the limit have the largest evidence, since an
     additional correct prediction never lowers it. As a Monte Carlo test, the scan keeps the level
     for any number of samples, on average over its seed; with 2000 simulations, the level for a
-    single reference set may differ by about a tenth. If confidences within a bin differ, labels
-    vary less than in the simulations. If simulation cannot resolve a p-value, it is computed from
-    Chernoff's bound ``exp(-evidence)`` for each run [2]_. Simulations have a fixed seed.
+    single reference set may differ by about a tenth of its value. If confidences within a bin
+    differ, labels vary less than in the simulations. If simulation cannot resolve a p-value, it is
+    computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_. Simulations have a fixed
+    seed.
 
     With fractional weights, each bin counts as its effective number of predictions,
     ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The binomial
@@ -167,7 +168,7 @@ def planned_threshold(
     n_families: int = 1,
     direction: Direction = "underconfident",
 ) -> float:
-    """Return evidence that is enough for a finding in any reference set, to plan an audit.
+    """Return the evidence that suffices for a finding in any reference set, to plan an audit.
 
     Parameters
     ----------

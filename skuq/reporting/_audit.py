@@ -203,7 +203,7 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]] | None:
-    """Gaps in bins of all samples that an audit without groups would detect; None if no groups."""
+    """Gaps that an audit without groups would find in bins of all samples; None without groups."""
     n_groups = sum(bool(sums.count.any()) for sums in auditor.group_sums_.values())
     if n_groups == 0:
         return None

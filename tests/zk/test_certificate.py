@@ -275,7 +275,10 @@ LISTS = {
         "entries that are not digests",
         lambda a, p: resigned(a, p, revoked=["ab" * 32 + "\n"]),
     ),
-    "one digest twice": ("once, in order", lambda a, p: resigned(a, p, revoked=2 * ["ab" * 32])),
+    "one digest twice": (
+        "once, in ascending order",
+        lambda a, p: resigned(a, p, revoked=2 * ["ab" * 32]),
+    ),
     "no date": ("not a time", lambda a, p: resigned(a, p, expires="never")),
 }
 
