@@ -318,7 +318,7 @@ def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSu
     for name in dict.fromkeys(column for column, _ in sums):
         written = [value for column, value in sums if column == name and value is not None]
         for value, read in zip(written, table.values_of(written), strict=True):
-            # In a column of numbers, a word for missing values is a group of its own here.
+            # A word for missing values in a column of numbers forms a separate group here.
             texts[name, value] = as_text(read if read == read else value)
     return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 

@@ -133,7 +133,7 @@ def certify(
     _check_result_names(names, free, id_column)
     if known[target].isna().any():
         raise InputError(
-            f"{train}: column {target} has missing classes; remove these rows. (Words such as "
+            f"{train}: column {target} has missing values; remove these rows. (Words such as "
             "None and NA count as missing: rename classes with such names.)"
         )
     X, X_new = known[names].to_numpy(dtype=float), _numbers(new[names], predict)
@@ -242,7 +242,8 @@ def _check_result_names(names: list[str], free: list[int], id_column: str | None
     twice = sorted({str(name) for name in made if made.count(name) > 1})
     if twice:
         raise InputError(
-            f"The result would have two columns {', '.join(twice)}; rename the column in the data."
+            f"The result would have two columns named {', '.join(twice)}; rename the column in the "
+            "data."
         )
 
 

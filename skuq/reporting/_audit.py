@@ -220,7 +220,7 @@ def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]
 
 
 def _like(count: float, number: float) -> float:
-    """Round a number to an integer if `count` is an integer: without fractional weights."""
+    """Round a number to an integer if `count` is an integer because no weight is fractional."""
     return round(number) if isinstance(count, int) else number
 
 

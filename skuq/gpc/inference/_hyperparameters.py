@@ -148,8 +148,8 @@ def maximise_evidence(
         not best.message.startswith("STOP") and steepness > _STEEP
     ):
         warn_user(
-            f"The optimiser of the marginal likelihood stopped early ({best.message}), where its "
-            f"derivative with respect to a log-hyperparameter is still {steepness:.2g}; the best "
+            f"The optimiser stopped early ({best.message}): the derivative of the marginal "
+            f"likelihood with respect to a log-hyperparameter is still {steepness:.2g}; the best "
             "hyperparameters found so far are used. Scale the features, or start from different "
             "hyperparameters.",
             ConvergenceWarning,
