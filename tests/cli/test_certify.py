@@ -131,7 +131,7 @@ def test_columns_that_the_result_has_itself_are_named_before_the_fit(folder, col
     options = (*options, column) if options else ()
     result = run(*options, "--drop", "number")
     assert result.exit_code == 2
-    assert f"two columns {'counterexample_' * (not options)}{column}" in result.output
+    assert f"two columns named {'counterexample_' * (not options)}{column}" in result.output
 
 
 def test_bad_tables_are_refused(folder):
