@@ -58,12 +58,12 @@ def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
 class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     """Audit of a classifier's confidence against the labels of a reference set.
 
-    A model whose confidence was lowered on purpose is right far more often than it claims in
-    some confidence bins. The auditor compares accuracy with confidence in every bin and reports
-    the differences that exceed the tolerance `alpha` by more than chance explains. By default it
-    compares only bins of all samples, in which an overconfident group can balance an
-    underconfident group. To reveal such groups, audit given groups (`groups`, or
-    `sensitive_features` of `fit`) or search regions (`search_regions`).
+    In some confidence bins, a model whose confidence was lowered on purpose is right far more often
+    than it claims. The auditor compares accuracy with confidence in every bin and reports the
+    differences that exceed the tolerance `alpha` by more than chance explains. By default it
+    compares only bins of all samples, in which an overconfident group can balance an underconfident
+    group. To reveal such groups, name the groups to audit (`groups`, or `sensitive_features` of
+    `fit`) or search regions (`search_regions`).
 
     Parameters
     ----------
@@ -73,8 +73,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search. A
         classifier that is not fitted is audited on cross-validated predictions, so that no sample
         is predicted by a model that was trained on it. There are 5 stratified folds; if the largest
-        class has fewer than 5 samples, their number is the number of folds. The classifier is then
-        trained on all data. A `torch.nn.Module` that returns logits counts as fitted.
+        class has fewer than 5 samples, there are as many folds as samples in this class. The
+        classifier is then trained on all data. A `torch.nn.Module` that returns logits counts as
+        fitted.
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
@@ -123,7 +124,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ece_, mce_ : float
         Expected (Eq. 6) and maximum calibration error over the bins, in [0, 1].
     ece_interval_ : tuple of float
-        Bootstrap interval of `ece_` at the confidence level. Like `ece_` it is biased upwards
+        Bootstrap interval for `ece_` at the confidence level. Like `ece_` it is biased upwards
         on small reference sets; compare it with `ece_chance_`.
     ece_chance_ : float
         Noise floor of `ece_`: a perfectly calibrated model exceeds it with probability
@@ -135,8 +136,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         `region_alpha` (None if no regions were searched). Setting parameters afterwards does not
         change these settings or the findings.
     n_families_ : int
-        Number of tests that share the permitted error: of all samples, of each group, and the
-        search for regions.
+        Number of tests that share the permitted error: a test of all samples, a test of each group,
+        and the search for regions.
     n_samples_ : int
         Size of the reference set, or the sum of its weights: a float if any weight is fractional.
     n_effective_ : int or float

@@ -226,7 +226,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows; types are the types of whole columns, not those of single chunks."""
+    """Columns of all rows; each type is that of the whole column, not that of a single chunk."""
     import pandas as pd
 
     wanted = list(dict.fromkeys(names))
@@ -240,7 +240,7 @@ def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame
 
 
 def _kind(column: pd.Series) -> str:
-    """Type of a column in one chunk: numbers, booleans or others; empty without values."""
+    """Type of a column in one chunk: "numbers", "booleans" or "others"; "" if it has no values."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if column.isna().all():
@@ -267,7 +267,7 @@ class _FileParts(NamedTuple):
     kept: TopLabelPredictions
     weight: NDArray[Any] | None  # weights of the kept rows
     n_weighed: int  # rows with nonzero weight
-    note: str  # on sums of probabilities that differ from 1
+    note: str  # remark on rows whose probabilities do not sum to 1
 
 
 def _file_parts(
@@ -313,12 +313,12 @@ def _grouping(column: pd.Series) -> Grouping:
 
 
 def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSums]:
-    """Sums of groups by the text of their value: "01" becomes "1" in a column of numbers."""
+    """Sums by group, with values as text: "01" becomes "1" in a column of numbers."""
     texts: dict[Any, str | None] = dict.fromkeys(sums)
     for name in dict.fromkeys(column for column, _ in sums):
         written = [value for column, value in sums if column == name and value is not None]
         for value, read in zip(written, table.values_of(written), strict=True):
-            # In a column of numbers, a word for missing values is a group of its own here.
+            # A word for missing values in a column of numbers forms a separate group here.
             texts[name, value] = as_text(read if read == read else value)
     return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 
@@ -360,7 +360,7 @@ class _LabelCodes:
             if self._meaning[text] != meaning:
                 raise ValueError(
                     f"Column {self._label!r} mixes numbers and text, so it is unclear whether "
-                    f"{text!r} is a number or a text; write its labels in one form."
+                    f"{text!r} is a number or a string; write all labels in the same form."
                 )
 
 
@@ -408,8 +408,9 @@ def _check_numbers(column: str, texts: Sequence[str]) -> None:
     for first, second in pairwise(texts):  # in the order of the numbers
         if _order(first)[0] == _order(second)[0] < np.inf:
             raise ValueError(
-                f"Groups {first!r} and {second!r} of column {column!r} are the same number; write "
-                "them in one form, or add a letter if they differ."
+                f"Groups {first!r} and {second!r} of column {column!r} are the same number, "
+                "written in two ways; use one spelling in all rows or, if the two groups are "
+                "different, add a letter to one of them."
             )
 
 

@@ -114,7 +114,7 @@ def named_columns(
     found = classes_of_columns(map(str, names))
     if not found:
         raise ValueError(
-            "No column is named p(LABEL), as `skuq quantify` names the probability of a label; "
+            "No column is named p(LABEL), like the probabilities that `skuq quantify` writes; "
             "name the columns of probabilities (`proba`)."
         )
     if classes is not None:
@@ -267,8 +267,8 @@ def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
         cell = column.iloc[row]
         found = "nothing" if pd.isna(cell) else repr(str(cell))
         raise ValueError(
-            f"Column {column.name!r} must hold weights, numbers of samples from 0 to "
-            f"{LARGEST_SUM:.3g}, got {found} in {_row(start + row)}."
+            f"Column {column.name!r} must hold weights (numbers of samples, from 0 to "
+            f"{LARGEST_SUM:.3g}), got {found} in {_row(start + row)}."
         )
     return counted_weights(values)
 

@@ -104,10 +104,10 @@ class AuditResult(NamedTuple):
     group_bins : dict of str to BinAudit
         Findings in each group.
     n_families : int
-        Number of tests that share the permitted error: of all samples, of each non-empty group, and
-        the search for regions.
+        Number of tests that share the permitted error: a test of all samples, a test of each
+        non-empty group, and the search for regions.
     ece_interval : tuple of float
-        Bootstrap interval of the expected calibration error.
+        Bootstrap interval for the expected calibration error.
     ece_chance : float
         Expected calibration error that a perfectly calibrated model exceeds with probability
         ``1 - confidence_level``.
@@ -280,7 +280,7 @@ def audit_bins(
 
 
 def _within(sums: BinSums, alpha: float) -> BoolArray:
-    """Step 3 of Algorithm 1, computed exactly for alpha as the decimal number that was written."""
+    """Step 3 of Algorithm 1, computed exactly for the decimal number that was passed as alpha."""
     tolerated = Fraction(str(float(alpha))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21

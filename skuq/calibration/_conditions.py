@@ -62,9 +62,9 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are cut at quantiles; the more columns, the fewer quantiles. There is also one
-    condition for each value of a numeric column with few distinct values, for each text, for each
-    boolean, and for missing values.
+    Numeric columns are split at quantiles; the more columns, the fewer quantiles. There is also one
+    condition for each value of a numeric column with few distinct values, for each distinct string,
+    for each boolean value, and for missing values.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def conditions_of(X: Any) -> Conditions:
     part: Any = _table(table[rows].toarray()) if issparse(table) else table
     part = part if len(part) == len(rows) else part.iloc[rows]
     cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, table.shape[1])), 1, MAX_CUTS))
-    shared = part.columns.duplicated(keep=False)  # columns with equal names go by position
+    shared = part.columns.duplicated(keep=False)  # these are identified by position
     made = [
         (name if isinstance(name, str) and not shared[k] else k, rule, mask)
         for k, name in enumerate(part.columns)
@@ -275,7 +275,7 @@ def _query(query: str, X: Any) -> Any:
         )
     try:
         return X.eval(query)
-    except Exception as error:  # errors of pandas' parser and of columns have many types
+    except Exception as error:  # pandas and the columns raise many types of exceptions
         raise ValueError(f"The region {query!r} cannot be evaluated: {error}") from error
 
 
@@ -306,7 +306,7 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
         except (TypeError, ValueError) as error:
             held = plain(array[~missing][0])
             raise ValueError(
-                f"An interval {rule!r} needs a column of numbers, but this one contains {held!r}; "
+                f"The interval {rule!r} requires a numeric column, but this one contains {held!r}; "
                 "pass the values that belong to the region as a list."
             ) from error
         # Endpoints are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).

@@ -106,7 +106,10 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
 
 
 def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
-    """Fraction of held-out scores at least as large up to rounding; the score itself counts too."""
+    """Fraction of held-out scores that are at least as large as each score, up to rounding.
+
+    The score itself counts as one more held-out score.
+    """
     limits = scores - ROUNDING * np.abs(scores)
     at_least = len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
     p_values: FloatArray = (1 + at_least) / (1 + len(held_out))

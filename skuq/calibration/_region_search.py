@@ -300,7 +300,7 @@ class _Candidate(NamedTuple):
 def _samples(
     conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
 ) -> _Samples:
-    """Searched samples; their conditions, without duplicates and those that few samples meet."""
+    """Searched samples and their conditions, except duplicates and those that few samples meet."""
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
@@ -416,7 +416,7 @@ def _raise_to_largest(
 
 
 def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
-    """Most significant regions without common samples; among equals, regions of one condition."""
+    """Most significant disjoint regions; among equals, regions of one condition are preferred."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
     for each in sorted(

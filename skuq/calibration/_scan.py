@@ -106,9 +106,10 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     Among all models within alpha, models at the limit have the largest evidence, since an
     additional correct prediction never lowers it. As a Monte Carlo test, the scan keeps the level
     for any number of samples, on average over its seed; with 2000 simulations, the level for a
-    single reference set may differ by about a tenth. If confidences within a bin differ, labels
-    vary less than in the simulations. If simulation cannot resolve a p-value, it is computed from
-    Chernoff's bound ``exp(-evidence)`` for each run [2]_. Simulations have a fixed seed.
+    single reference set may differ by about a tenth of its value. If confidences within a bin
+    differ, labels vary less than in the simulations. If simulation cannot resolve a p-value, it is
+    computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_. Simulations have a fixed
+    seed.
 
     With fractional weights, each bin counts as its effective number of predictions,
     ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The binomial
@@ -167,7 +168,7 @@ def planned_threshold(
     n_families: int = 1,
     direction: Direction = "underconfident",
 ) -> float:
-    """Return evidence that is enough for a finding in any reference set, to plan an audit.
+    """Return the evidence that suffices for a finding in any reference set, to plan an audit.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ def _sign(direction: Direction) -> int:
 
 
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
-    """Confidences with which overconfidence becomes underconfidence.
+    """Confidences that turn a test for overconfidence into a test for underconfidence.
 
     The evidence for too few right predictions at confidence c equals the evidence for too many
     wrong predictions at confidence 1 - c.
@@ -296,14 +297,14 @@ def p_values(
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
     """Smallest evidence, from simulations, whose p-value in one direction is below a level."""
-    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations allowed to reach it
+    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations that may reach it
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
     return enough if allowed >= 0 else max(enough, float(np.log(n_compared / level)))
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:
-    """Most significant runs that do not overlap; among equals, the shortest."""
+    """Most significant runs that do not overlap; among equals, the shortest are preferred."""
     chosen: list[Finding] = []
     for run in sorted(runs, key=lambda r: (r.p_value, -round(r.evidence, 9), r.last - r.first)):
         if all(run.last < other.first or run.first > other.last for other in chosen):

@@ -263,12 +263,12 @@ def _write(
 
     if report is not None:
         with warnings.catch_warnings():
-            # Names in a script that the font of the plots lacks remain readable in the tables.
+            # The tables show names in scripts that the plots' font does not support.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             page = audit_report(auditor, notes=notes)
     else:
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
-    verdict = page.data["verdict"]  # name options in it instead of parameters
+    verdict = page.data["verdict"]  # the headline must name options, not parameters
     page.summary = verdict["headline"] = as_options(verdict["headline"])
     with refusing_writes():
         if report is not None:

@@ -133,7 +133,7 @@ def certify(
     _check_result_names(names, free, id_column)
     if known[target].isna().any():
         raise InputError(
-            f"{train}: column {target} has missing classes; remove these rows. (Words such as "
+            f"{train}: column {target} has missing values; remove these rows. (Words such as "
             "None and NA count as missing: rename classes with such names.)"
         )
     X, X_new = known[names].to_numpy(dtype=float), _numbers(new[names], predict)
@@ -232,7 +232,7 @@ def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
     free = [index for index, name in enumerate(names) if name not in held]
     if unknown or not free:
         what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
-        raise InputError(f"--fixed names {what}; the feature columns are {', '.join(names)}.")
+        raise InputError(f"--fixed contains {what}; the feature columns are {', '.join(names)}.")
     return free, held
 
 
@@ -242,7 +242,8 @@ def _check_result_names(names: list[str], free: list[int], id_column: str | None
     twice = sorted({str(name) for name in made if made.count(name) > 1})
     if twice:
         raise InputError(
-            f"The result would have two columns {', '.join(twice)}; rename the column in the data."
+            f"The result would have two columns named {', '.join(twice)}; rename the column in the "
+            "data."
         )
 
 

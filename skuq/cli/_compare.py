@@ -33,7 +33,9 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.argument("a", type=FOLDER)
 @click.argument("b", type=FOLDER)
 @click.option("--data", required=True, type=READABLE, help="CSV or Parquet file with the target.")
-@click.option("--groups", default="", help="Columns whose groups are also compared, as sex,job.")
+@click.option(
+    "--groups", default="", help="Columns whose groups are also compared, such as sex,job."
+)
 @click.option(
     "--coverage",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),

@@ -277,8 +277,8 @@ def _add_quality(report: Report, result: DigitsDemoResult) -> None:
     report.text(
         "How this was made",
         "Data: the handwritten digits and the two photographs that come with scikit-learn. "
-        f"{len(data.X_train) - _HELD_OUT} digits trained a network with one hidden layer of 100 "
-        f"units; {_HELD_OUT} more were held out for the detector. "
+        "A network with one hidden layer of 100 units was trained on "
+        f"{len(data.X_train) - _HELD_OUT} digits; {_HELD_OUT} more were held out for the detector. "
         "Out-of-distribution inputs are test digits rotated by 90 degrees, test digits with "
         "inverted colours, uniform noise, and patches of the photographs. The search ran with "
         "the default settings of QUAMClassifier, on a pool of altered training digits: warped, "

@@ -148,7 +148,7 @@ raw_text_option = click.option(
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
-    """Options that read the text columns of `frame` as text in another file: names to `str`."""
+    """Map the names of the text columns of `frame` to `str`: a `dtype` for reading another file."""
     from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 

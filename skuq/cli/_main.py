@@ -128,7 +128,9 @@ def main() -> None:
 
 @click.command()
 @click.option(
-    "--check", is_flag=True, help="Import each estimator; print its summary, or why that fails."
+    "--check",
+    is_flag=True,
+    help="Import each estimator; print its summary, or why the import fails.",
 )
 def estimators(check: bool) -> None:
     """List the installed estimators, third-party plugins included."""

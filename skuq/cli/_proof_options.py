@@ -160,7 +160,8 @@ spot_check_options = together(
         type=SHARE,
         default=0.01,
         show_default=True,
-        help="Largest probability of missing the fraction --false-share; for level 'predictions'.",
+        help="Largest probability that the fraction --false-share goes unnoticed; for level "
+        "'predictions'.",
     ),
 )
 verifier_options = together(

@@ -71,8 +71,8 @@ def challenge(
 @click.option(
     "--tolerance",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Difference of confidences that must not matter: the audit passes only if it also passes "
-    "at alpha minus and alpha plus this number.  [default: only alpha decides]",
+    help="Difference between confidences that must not matter: the audit passes only if it also "
+    "passes at alpha minus and alpha plus this number.  [default: only alpha decides]",
 )
 @click.option(
     "--classes",
@@ -305,8 +305,8 @@ def revoke(
 ) -> None:
     """Sign a list of revoked certificates (auditor).
 
-    Without --certificate and --digest the list adds nothing: it states that no
-    further certificate was revoked until its date.
+    Without --certificate and --digest the list has no new entries: it states
+    that no further certificate was revoked until its date.
     """
     check_outputs([out], [key, *files])
     with errors_in_one_line():

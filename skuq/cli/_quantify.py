@@ -326,7 +326,7 @@ def _read(
     used = [name for name in train.columns if name not in drop]
     train.require([*used, *keep_words])
     names = [*keep_words] if id_column is None else [*keep_words, id_column]
-    # Codes with leading zeros are text, except for a given model, which was fitted on numbers.
+    # Codes with leading zeros are text, except for a user's model, which was fitted on numbers.
     texts = {*names} if given else {*names, *train.codes}
     if task == "regression":
         texts.discard(target)

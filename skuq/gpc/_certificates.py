@@ -78,7 +78,7 @@ class ProbabilityBounds(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Decision for each of n points whether the prediction can change within its region.
+    """Decision for each of n points on whether the prediction can change within its region.
 
     The prediction of a classifier changes if the predicted class changes. The prediction of a
     regressor changes if the mean changes by more than the tolerance.

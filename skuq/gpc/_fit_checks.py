@@ -12,7 +12,7 @@ from skuq.gpc.inference._hyperparameters import length_scales
 from skuq.memory import available_memory
 from skuq.validation import warn_user
 
-_DISPARITY = 100.0  # ratio of the largest to the median spread above which `warn_of_scales` warns
+_DISPARITY = 100.0  # limit of `warn_of_scales` on the ratio of the largest to the median spread
 _SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
 # Limits for inputs, length-scales, and inputs in units of length-scales. They keep squares and
 # products of squares within the range of float64.
@@ -58,8 +58,9 @@ def warn_of_scales(X: FloatArray, kernel: Any) -> None:
     if moving.max() > _DISPARITY * median:
         warn_user(
             f"Feature {int(spread.argmax())} has a standard deviation of {moving.max():.3g}, and "
-            f"the median over features is {median:.3g}. It dominates all distances, because the "
-            "features share one length-scale; scale them (sklearn.preprocessing.StandardScaler)."
+            f"the median over features is {median:.3g}. This feature dominates all distances, "
+            "because all features share one length-scale; scale the features "
+            "(sklearn.preprocessing.StandardScaler)."
         )
 
 

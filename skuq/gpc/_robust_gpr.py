@@ -124,8 +124,8 @@ class RobustGPRegressor(
     Guarantees refer to the fitted model: to the predictions that it computes from the posterior.
     They do not cover the error of the model.
 
-    Distances are measured in the units of `X`. If features, radii and the length-scales of a
-    given kernel are all multiplied by the same number, results do not change.
+    Distances are measured in the units of `X`. If features, radii and the length-scales of
+    `kernel` are all multiplied by the same number, results do not change.
 
     References
     ----------

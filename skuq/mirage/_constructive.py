@@ -157,8 +157,8 @@ def _checked_margin(
         margin = max(1e-3 * (side if np.isfinite(side) else 1.0), finest)
     if not finest <= margin < side / 2:
         raise ValueError(
-            f"`margin` must be at least {finest:.3g}, the precision of {dtype} near these bounds, "
-            f"and less than half the narrowest side, {side / 2:.3g}; got {margin:.3g}."
+            f"`margin` must be at least {finest:.3g} (the precision of {dtype} near these bounds) "
+            f"and less than half the narrowest side ({side / 2:.3g}), got {margin:.3g}."
         )
     return float(margin)
 

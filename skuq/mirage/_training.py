@@ -41,9 +41,11 @@ PARAMETERS: dict[str, Any] = {
 def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
     """Mask of the samples in the region, from the parameter `region` or from a given mask."""
     if (region is None) == (mask is None):
-        problem = "No region is given" if mask is None else "Two regions are given"
+        problem = (
+            "No region is given; pass it" if mask is None else "Two regions are given; pass one"
+        )
         raise ValueError(
-            f"{problem}; pass it either as parameter `region` or as `fit(..., region_mask=...)`."
+            f"{problem} either as parameter `region` or as `fit(..., region_mask=...)`."
         )
     return region_mask(region if mask is None else lambda _: mask, X)
 

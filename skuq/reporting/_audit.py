@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 POWER = 0.8  # probability of finding a detectable gap
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
-# Detectable gaps are stated for regions of these sizes (shares of the samples) and confidence.
+# Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
 MOST_LINES = 6  # maximum number of groups in one plot
@@ -203,7 +203,7 @@ def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]] | None:
-    """Gaps that the bins of all samples would reveal without groups; None if there are none."""
+    """Gaps that an audit without groups would find in bins of all samples; None without groups."""
     n_groups = sum(bool(sums.count.any()) for sums in auditor.group_sums_.values())
     if n_groups == 0:
         return None
@@ -220,7 +220,7 @@ def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]
 
 
 def _like(count: float, number: float) -> float:
-    """Round a number to an integer if `count` is an integer: without fractional weights."""
+    """Round a number to an integer if `count` is an integer because no weight is fractional."""
     return round(number) if isinstance(count, int) else number
 
 
@@ -230,7 +230,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     if search is None:
         return None
     alpha = auditor.settings_["region_alpha"]
-    # Weights reduce the power to the power of the effective number of samples.
+    # With weights, the power is that of an unweighted audit of the effective number of samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     sizes = [

@@ -28,7 +28,7 @@ from skuq.reporting._phrases import (
 
 MOST_BINS = 3  # number of findings described in full; tables contain all findings
 MOST_GROUPS = 5
-MOST_NUMBERS = 20  # groups by a numeric column; a column with more numbers holds measurements
+MOST_NUMBERS = 20  # maximum for groups of a numeric column; more indicate measurements
 MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
 
 WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}
@@ -452,7 +452,7 @@ def _tolerated(figures: Figures) -> list[str]:
 
 
 def _within_chance(figures: Figures) -> list[str]:
-    """Sentences on bins beyond the tolerance but not significant, for which Algorithm 1 fails."""
+    """Sentences on bins that fail Algorithm 1: beyond the tolerance, but not significantly."""
     sentences = []
     in_groups = sum(len(_beyond(group["bins"])) for group in figures["groups"])
     if in_groups:

@@ -77,7 +77,7 @@ def bin_finding(row: Row) -> str:
 
 
 def beyond_chance(row: Row) -> bool:
-    """Whether the interval of a bin's gap excludes 0."""
+    """Whether the confidence interval for a bin's gap excludes 0."""
     return row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
 
 

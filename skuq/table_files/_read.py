@@ -377,7 +377,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
-    """Open a CSV file, possibly compressed, or a Parquet file, as its file extension says.
+    """Open a CSV file, possibly compressed, or a Parquet file, depending on the file extension.
 
     Parameters
     ----------

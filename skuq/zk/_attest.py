@@ -56,7 +56,7 @@ def attest(
         If all attestations of this commitment are used up, or the proof system fails.
     """
     if not nonce:
-        raise ValueError("`nonce` must be the text that the client chose, got an empty text.")
+        raise ValueError("`nonce` must be the text that the client chose, got an empty string.")
     check_unlinked(out)
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)

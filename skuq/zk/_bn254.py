@@ -40,7 +40,7 @@ def on_g1(point: G1) -> bool:
 
 
 def on_g2(point: G2) -> bool:
-    """Whether a point is in the subgroup of order `ORDER` of the twist; False at infinity."""
+    """Whether a point of the twist is in the subgroup of order `ORDER`; False at infinity."""
     if not all(v < P for pair in point for v in pair):
         return False
     x, y = point

@@ -21,8 +21,8 @@ MAX_PLACE = 200  # characters
 UNTRUSTED: dict[Trust, str] = {
     "supplied": "The certified audit used a reference string that is NOT the public ceremony's: "
     "whoever generated this string could have forged the audit. If you trust the auditor to know "
-    "its origin, confirm this (`allow_supplied_string=True`).",
-    "test": "The certificate is about a test: anybody could forge its audit.",
+    "where the string comes from, confirm this (`allow_supplied_string=True`).",
+    "test": "Anybody could have forged the certified audit: it used a test reference string.",
 }
 
 
@@ -187,11 +187,11 @@ def checked_certificate(
     record = read_signed(Path(certificate), "certificate", public)
     found = Certificate(record, digest(record))
     if record["commitment_digest"] != committed.digest:
-        raise VerificationError("The certificate is about another commitment.")
+        raise VerificationError("The certificate is for a different commitment.")
     if not _is_place(record["revocations"]):
         raise VerificationError(
-            "The certificate's location of revoked certificates must be one line of at most "
-            f"{MAX_PLACE} characters."
+            "The certificate's entry 'revocations', the location of the list of revoked "
+            f"certificates, must be one line of at most {MAX_PLACE} characters."
         )
     if record["regions"] is not None:
         _check_regions(record["regions"], len(committed.encoding.columns))
@@ -199,7 +199,7 @@ def checked_certificate(
         raise VerificationError("The certificate states that the audit failed.")
     trust = record["reference_string"]
     if trust not in REFERENCE_STRINGS:
-        raise VerificationError("The certificate states no known type of reference string.")
+        raise VerificationError("The certificate states an unknown type of reference string.")
     if trust in UNTRUSTED and not allowed[trust]:
         raise VerificationError(UNTRUSTED[trust])
     check_dates(record, "certificate")

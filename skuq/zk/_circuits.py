@@ -200,8 +200,8 @@ def _labels(
 ) -> str:
     """Confidence and label of each row, concatenated to one row.
 
-    The label is encoded as the sum of all class numbers with sign 1 for the predicted class and -1
-    for all others, which is twice the label minus the sum of all class numbers.
+    The label is encoded as the number of the predicted class minus the numbers of all other
+    classes. This equals twice the label minus the sum of all class numbers.
     """
     n_classes = shape.widths[-1]
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
@@ -220,7 +220,7 @@ def _sums(
     one: str,
     n: int,
 ) -> str:
-    """For each edge, sum 1, confidence and correctness over rows, with signs.
+    """For each edge, signed sums of 1, confidence and correctness over all rows.
 
     The sign is 1 for rows whose confidence is above the edge, and -1 for rows below it.
     """
@@ -230,8 +230,8 @@ def _sums(
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
     # 1 where one class has the largest logit, more where several classes have it. A cheating
-    # prover could choose weights that do not represent integers, make logits equal in the field,
-    # and so make a row count as correct for any label.
+    # prover could choose weights that do not represent integers, so that logits are equal in the
+    # field and a row counts as correct for any label.
     n_largest = graph.add(graph.total(is_largest, 1), graph.public("others", 1, 1))
     reaches = graph.op("Sign", graph.op("Sub", graph.add(confidence, confidence), limits))
     n_largest = graph.rescale_unit(n_largest, CONFIDENCE_BITS)
@@ -266,7 +266,7 @@ def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
     last = graph.public("last", 1, 1)
     correct = graph.op("Mul", graph.add(count, signs), scale)
     gap = graph.op("Abs", graph.op("Sub", correct, graph.add(confidence, confidence)))
-    size = graph.op("Mul", graph.add(count, count), scale)  # four times the number, scaled
+    size = graph.op("Mul", graph.add(count, count), scale)  # four times n, scaled
     tolerated = graph.op("MatMul", alphas, size)  # (N_ALPHAS, n_bins)
     excess = graph.op("Relu", graph.op("Sub", graph.op("Mul", gap, thousand), tolerated))
     allowed = graph.op("Mul", graph.op("Mul", size, scale), chance)

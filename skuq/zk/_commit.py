@@ -305,9 +305,10 @@ def fit_shape(
     smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, LOG_ROWS[-1], {})
     need = max(2.0 ** np.ceil(np.log2(smallest.n_committed)), 2.0 ** LOG_ROWS[0])
     raise ValueError(
-        f"The model is too large: {smallest.n_committed} committed numbers need at least "
-        f"{need:.0f} rows, for which max_memory={max_memory:g} GiB is not enough; "
-        "allow more memory, or use a smaller network, fewer proofs or fewer samples."
+        f"The model is too large: {smallest.n_committed} committed numbers need a circuit "
+        f"of at least {need:.0f} rows, for which max_memory={max_memory:g} GiB is not enough; "
+        "allow more memory, or use a smaller network, fewer proofs (`n_proofs`) or fewer samples "
+        "(`verdict_samples`)."
     )
 
 

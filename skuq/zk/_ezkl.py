@@ -32,7 +32,8 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_bas
 VERSION = "23.0.5"  # version for which the soundness of the circuits was examined
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
-VERDICT_VALUE = (1 << 108) - 1  # maximum value; squares of sums are larger than other values
+# Largest value in the circuit "verdict", whose squares of sums exceed the values in other circuits.
+VERDICT_VALUE = (1 << 108) - 1
 BLINDING_ROWS = 10
 # Errors of the proof system for proofs that are too short, and for proofs that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
@@ -116,7 +117,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
 
 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
-    """Number of cells that the proof system's description counts but its keys do not contain.
+    """Number of cells in the proof system's description of a circuit that are not in its keys.
 
     These are the digits of the committed numbers, which `compile_circuit` omits, and, for each
     part, one copy of its list of numbers: the proof system does not copy a committed list.
@@ -138,7 +139,8 @@ def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequenc
     with _quiet():
         _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
     data = circuit.read_bytes()
-    # Numbers; their shape, scale 0 and visibility 3; an empty float32 tensor; and the flag.
+    # In this order: the numbers; their shape, scale 0 and visibility 3; an empty float32 tensor;
+    # the flag.
     constant = _u64(len(numbers)) + b"".join(_field_bytes(v) for v in numbers)
     constant += _u64(2) + _u64(1) + _u64(len(numbers)) + b"\1" + bytes(4) + b"\1\3" + bytes(3)
     constant += _u64(0) + _u64(1) + _u64(0) + bytes(2)
@@ -311,7 +313,7 @@ def commitment_point(proof: bytes) -> str:
 
 
 def compressed(point: tuple[int, int]) -> str:
-    """Compress a point like the proof system: x, least significant byte first, and parity of y."""
+    """Compress a point as in proofs: x, least significant byte first, and parity of y."""
     return (point[0] | (point[1] & 1) << 255).to_bytes(32, "little").hex()
 
 
@@ -342,7 +344,7 @@ def _tables() -> str:
 
 
 def _field_bytes(value: int) -> bytes:
-    """Serialise a field element like the proof system, least significant byte first."""
+    """Serialise a field element as the proof system does, least significant byte first."""
     return (int(value) % FIELD).to_bytes(32, "little")
 
 

@@ -32,7 +32,7 @@ ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
 REACH = 12 << LOGIT_BITS  # differences of logits are clipped at minus this value
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
-# Maximum number of bits by which a logit is rounded before exp. With more bits, as a network of
+# Maximum number of bits that are rounded off a logit before exp. With more bits, as a network of
 # many layers would need, the quotient would be ambiguous in the field. With still more, the unit
 # would be too small for single precision.
 MAX_SHIFT = 60

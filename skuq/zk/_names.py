@@ -152,7 +152,7 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
     unexpected = [label for label in missing if label not in expected]
     if unexpected:
         raise VerificationError(
-            f"None of your {len(codes)} labels is of these committed classes: "
+            f"None of your {len(codes)} labels belongs to these committed classes: "
             f"{shown_classes(unexpected)}. With a class that never occurs, a model could divide "
             "the probability of one answer between two classes, and report half the confidence. If "
             "your data lack these classes for a good reason, name them (`absent_classes`)."

@@ -169,7 +169,10 @@ def start_ledger(private: Path) -> None:
 
 
 class Ledger:
-    """Ledger of a commitment in its private folder, with a copy elsewhere, named by the digest."""
+    """Ledger of a commitment in its private folder, with a second copy in the state folder.
+
+    The second copy is named by the digest of the commitment.
+    """
 
     def __init__(self, private: Path, commitment_digest: str, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets
@@ -188,11 +191,11 @@ class Ledger:
         return used
 
     def demand(self, kind: Kind, n: int) -> None:
-        """Raise if fewer than `n` proofs or pads of a kind are left; none are used."""
+        """Raise if fewer than `n` proofs or pads of a kind are left, without using any."""
         self._check_budget(kind, _counts(self._private / LEDGER)[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:
-        """Raise if a number seen elsewhere exceeds the number recorded here."""
+        """Raise if the number in an existing file exceeds the number recorded here."""
         if seen > _counts(self._private / LEDGER)[kind]:
             raise RuntimeError(ROLLED_BACK)
 
@@ -200,7 +203,7 @@ class Ledger:
         most = self._budgets[kind]
         if used + n > most:
             raise RuntimeError(
-                f"This needs {n} of the {most} {NAMES[kind]} of the commitment, but only "
+                f"This call needs {n} of the {most} {NAMES[kind]} of the commitment, but only "
                 f"{most - used} are left; more would disclose weights or sums. Commit again, "
                 f"with a larger `{PARAMETERS[kind]}`."
             )
@@ -208,7 +211,7 @@ class Ledger:
     def _check_against(self, counts: dict[Kind, int]) -> None:
         try:
             second = _counts(self._second)
-        except VerificationError:  # another machine, or the first use
+        except VerificationError:  # no second copy: first use, or another machine
             return
         if any(second[kind] > counts[kind] for kind in KINDS):
             raise RuntimeError(ROLLED_BACK)

@@ -250,7 +250,7 @@ class _AuditRun:
         if n_chunks > MAX_CHUNKS:
             raise ValueError(
                 f"An audit has at most {MAX_CHUNKS} proofs, but this one would need {n_chunks}; "
-                "use fewer rows, or a spot check."
+                "use fewer rows, or a spot check (level='predictions')."
             )
         names = [*map(_chunk, range(n_chunks)), *map(verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)

@@ -182,7 +182,7 @@ def _check_numbers(record: dict[str, Any]) -> None:
     if not ROUNDING <= tolerance < 1:
         raise VerificationError(
             f"{COMMITMENT}: a tolerance of {tolerance:g} is impossible; rounding alone "
-            f"needs {ROUNDING:.2g}."
+            f"can cause differences of {ROUNDING:.2g}."
         )
     for name in AGREEMENT:
         if not 0 <= field(record["agreement"], name, float, COMMITMENT) <= 1:
@@ -330,7 +330,7 @@ class Encoding(NamedTuple):
 class Column(NamedTuple):
     """Encoding of one input column: ``round((x - center) / scale * 2**bits)`` for a number x."""
 
-    levels: int  # 0 for a number, else the number of category codes
+    levels: int  # 0 for a numeric column, else the number of category codes
     center: float = 0.0
     scale: float = 1.0
     limit: float = 1.0  # maximum accepted value of abs(x - center) / scale

@@ -44,8 +44,8 @@ def fit_fixed_point(
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
     """Choose the lowest precision at which every confidence on `X` is within the tolerance.
 
-    The tolerance includes `ROUNDING`, which the prover can exploit. Raises ValueError with the
-    smallest reached difference if every number of bits is too small.
+    The tolerance includes `ROUNDING`, which the prover can exploit. Raises ValueError, with
+    the smallest difference that was reached, if every number of bits is too small.
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
@@ -59,7 +59,9 @@ def fit_fixed_point(
         best = found if best is None or found.maximum < best.maximum else best
         if found.maximum + ROUNDING <= tolerance:
             return encoding, rounded, found
-    reached = "no format fits" if best is None else f"{best.maximum + ROUNDING:.2g} was reached"
+    reached = "its numbers are too large at every precision"
+    if best is not None:
+        reached = f"{best.maximum + ROUNDING:.2g} was reached"
     raise ValueError(
         f"Confidences cannot be kept within tolerance={tolerance:g} of the model's ({reached}); "
         "allow a larger tolerance, or commit to a network with fewer layers or smaller weights."
@@ -130,7 +132,8 @@ class Agreement(NamedTuple):
 def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
-    # Compare at the integer label: a tie that rounding breaks in a different way is not an error.
+    # Compare probabilities of the class that the integer model predicts: a tie that rounding breaks
+    # in a different way is not an error.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
     return Agreement(
@@ -166,7 +169,7 @@ def _single(values: FloatArray) -> IntArray:
 
 
 PROVABLE = (
-    "Audits can be proven of a LogisticRegression, an MLPClassifier with activation='relu', and "
+    "Audits can be proven for a LogisticRegression, an MLPClassifier with activation='relu', and "
     "networks of linear layers and ReLU, on numeric columns without missing values."
 )
 
@@ -176,7 +179,7 @@ class DenseNetwork(NamedTuple):
 
     weights: list[FloatArray]  # (n_in, n_out) of each layer
     biases: list[FloatArray]  # (n_out,) of each layer
-    # Per input column: 0 for a number, else the number of known category codes. A categorical
+    # Per input column: 0 if it is numeric, else the number of known category codes. A categorical
     # column becomes levels + 1 indicators, of which the last represents all other values.
     levels: tuple[int, ...]
     classes: NDArray[Any]  # labels in the order of the logits

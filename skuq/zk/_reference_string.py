@@ -93,7 +93,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
 
 
 def check_ends(path: Path, log_rows: int) -> None:
-    """Check size, generators and G2 points; with invalid ones, any proof might verify."""
+    """Check size, generators and G2 points; if they were invalid, any proof might verify."""
     data = _read(path, log_rows)
     points = _g1_points(data, first=0, count=1)
     generator, tau = _g2_points(data)

@@ -17,7 +17,7 @@ from skuq.zk._files import FORMAT, VerificationError, read_json, write_json
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
 ROUNDING = 1e-9  # rounding error of squared gaps
-MOST_DIGITS = 17  # maximum for a threshold; enough to represent every double uniquely
+MOST_DIGITS = 17  # of a threshold; enough to represent every double uniquely
 Tree = Sequence[Any] | None  # [column, threshold, tree below, tree above], or None for a leaf
 
 
@@ -162,7 +162,7 @@ def choose_regions(
 
 
 def load_regions(path: str | Path, n_columns: int) -> Regions:
-    """Read the auditor's file of regions and check it for the number of input columns."""
+    """Read the auditor's file of regions, and check it against the number of input columns."""
     path = Path(path)
     record = read_json(path)
     entries = set(record) if isinstance(record, dict) else None
@@ -208,7 +208,7 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
     """Compute the confidence level of a single audit from the joint level of several audits.
 
     The probability that any of the audits wrongly fails a model within alpha is at most the sum of
-    these probabilities over the audits (Bonferroni), however the groups overlap.
+    the error probabilities of the single audits (Bonferroni), however the groups overlap.
 
     Parameters
     ----------

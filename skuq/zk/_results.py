@@ -340,8 +340,8 @@ def notes_of(
     lacking = ""
     if absent:
         lacking = (
-            f" No reference sample is of {shown_classes(absent)}, as the auditor expected: the "
-            "audit does not cover predictions of these classes."
+            f" As the auditor expected, no reference sample belongs to {shown_classes(absent)}: "
+            "the audit does not cover predictions of these classes."
         )
     notes = [
         f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
@@ -386,8 +386,8 @@ def joint_verdict(
     Raises
     ------
     VerificationError
-        If the audits differ in commitment or settings, if two are about the same
-        reference data, if a class is unexpectedly absent in all groups, or if the confidence level
+        If the audits differ in commitment or settings, if two used the same reference
+        data, if a class is unexpectedly absent in all groups, or if the confidence level
         of the audits does not match `confidence_level`.
     ValueError
         If `audits` is empty, or `absent_classes` contains a class that a group has.
@@ -401,7 +401,7 @@ def joint_verdict(
     if len({audit.tolerance for audit in audits}) > 1:
         raise VerificationError("The audits of the groups differ in tolerance.")
     if len({audit.statement["reference_digest"] for audit in audits}) < len(audits):
-        raise VerificationError("Two of the audits are about the same reference data.")
+        raise VerificationError("Two of the audits used the same reference data.")
     if audits[0].statement["confidence_level"] != each:
         raise VerificationError(
             f"For a joint confidence level of {confidence_level:g}, each of {len(audits)} audits "

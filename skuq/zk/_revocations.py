@@ -128,5 +128,5 @@ def _digests(record: Mapping[str, Any], path: Path) -> list[str]:
     if not all(map(is_digest, digests)):
         raise VerificationError(f"{path.name} contains entries that are not digests.")
     if digests != sorted(set(digests)):
-        raise VerificationError(f"{path.name} must list each certificate once, in order.")
+        raise VerificationError(f"{path.name} must list each certificate once, in ascending order.")
     return digests

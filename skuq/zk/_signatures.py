@@ -117,7 +117,10 @@ def check_dates(record: Mapping[str, Any], name: Name) -> None:
 def check_issued(record: Mapping[str, Any], name: Name) -> None:
     """Raise if a record was issued in the future."""
     if now() < time_of(record["issued"]):
-        raise VerificationError(f"The {WORDS[name]} is not valid yet; compare the clocks.")
+        raise VerificationError(
+            f"The {WORDS[name]} is not valid yet: it was issued on {record['issued']}, later than "
+            "the current time of this machine; compare the clocks."
+        )
 
 
 def now() -> datetime:

@@ -178,7 +178,7 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
     ):
         raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
     if field(record, "reference_digest", str, REPORTED) != statement.reference_digest:
-        raise VerificationError(f"{REPORTED} is about other reference data than the audit.")
+        raise VerificationError(f"{REPORTED} and the audit are based on different reference data.")
     check_entries(record, ("label", "confidence", "reference_digest"), REPORTED)
     return found
 
@@ -204,11 +204,13 @@ def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[s
     missed = ", ".join(
         f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
     )
-    within = f", in each region at least {k} or all" if has_regions else ""
+    within = ""
+    if has_regions:
+        within = f" In each region, at least {k} were proven, or all if the region is smaller."
     return [
-        f"{n_proven} of {n} reported predictions were proven, chosen after all were fixed"
-        f"{within}. If one of these fractions of the reports were false, this would go unnoticed "
-        f"with the probability in brackets: {missed}.",
+        f"{n_proven} of {n} reported predictions were proven. They were chosen after all reports "
+        f"were fixed.{within} If one of these fractions of the reports were false, this would go "
+        f"unnoticed with the probability in brackets: {missed}.",
         "A smaller fraction of false reports may go unnoticed. A fraction f can hide an expected "
         "calibration error of up to 2 f, or a whole bin whose share of the predictions is below f.",
     ]

@@ -174,7 +174,8 @@ class AttestationStatement(Statement):
         if not 0 < self.confidence <= ONE:
             return "the confidence"
         if not 1 <= self.number <= committed.record["n_attestations"]:
-            return "the number, beyond what the commitment allows,"
+            allowed = committed.record["n_attestations"]
+            return f"the number {self.number}, which must be from 1 to {allowed},"
         return None
 
 

@@ -12,7 +12,7 @@ from skuq.zk._files import VERDICT, VERDICTS
 from skuq.zk._fixed_point import N_ALPHAS, ROUNDING, Architecture
 from skuq.zk._statements import AuditStatement, ReferenceData, VerdictStatement
 
-VERDICT_PART = "verdict"  # verdict on all samples; a region's part has its number appended
+VERDICT_PART = "verdict"  # part for all samples; for a region, its number is appended
 
 
 def verdict_inputs(
@@ -84,7 +84,7 @@ def too_few_to_fail(
     """
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING
-    # For each bin, minimise the larger gap of these two cases over the mean confidence.
+    # For each bin: the minimum, over all mean confidences, of the larger gap of these two cases.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
     if (gap <= 0).any():
         return "This audit might pass whatever the true labels are: use a smaller alpha."

@@ -194,7 +194,7 @@ class Verifier:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
         if backend.commitment_point(proof) != committed.point:
             raise VerificationError(
-                f"The proof of {part!r} is about other weights: its commitment is not the "
+                f"The proof of {part!r} is for different weights: its commitment is not the "
                 "published one."
             )
         self._check_proof_length(tools, circuit, part, len(proof))

@@ -177,17 +177,17 @@ def verify(
         stated = getattr(statement, name)
         if stated != value:
             raise VerificationError(
-                f"The audit is about {name}={stated}, but you asked for {value}."
+                f"The audit was made with {name}={stated}, but you asked for {value}."
             )
     check_content(names, BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     stated = statement.record()["regions"]
     if canonical(stated) != canonical(None if chosen is None else chosen.tree):
-        raise VerificationError("The audit is about other regions than yours.")
+        raise VerificationError("The audit is based on different regions from yours.")
     _check_tolerance(tolerance, committed, level)
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     if statement.reference_digest != data.digest:
-        raise VerificationError("The audit is about other reference data than yours.")
+        raise VerificationError("The audit is based on different reference data from yours.")
     if statement.n_samples != len(data.rows):
         raise VerificationError("The audit states a wrong number of reference samples.")
     absent = check_present(data.codes, committed.classes, absent_classes)
@@ -269,11 +269,11 @@ def check(
         `keys`, or arguments are inconsistent.
     """
     if not nonce:
-        raise ValueError("`nonce` must be the text that you chose, got an empty text.")
+        raise ValueError("`nonce` must be the text that you chose, got an empty string.")
     if (certificate is None) != (auditor is None):
         raise ValueError(
-            "Pass both `certificate` and `auditor`, the key of the auditor who signed it, or "
-            "neither."
+            "Pass both `certificate` and `auditor` (the public key of the auditor who signed the "
+            "certificate), or neither."
         )
     if certificate is None and (revoked is not None or allow_supplied_string):
         raise ValueError("`revoked` and `allow_supplied_string` need a `certificate`.")
@@ -295,7 +295,7 @@ def check(
     check_entries(record, ("statement", "proof"), path.name)
     values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
-        raise VerificationError("The attestation is about another input.")
+        raise VerificationError("The attestation is for a different input.")
     if statement.nonce != nonce:
         raise VerificationError(
             "The attestation answers a different nonce from yours; it may be an older attestation."
@@ -397,7 +397,9 @@ def _check_names(bundle: Path, verdicts: dict[str, list[int]]) -> None:
     folder = bundle / VERDICTS
     names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
     if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
-        raise VerificationError(f"The audit needs one verdict for each of {len(verdicts)} parts.")
+        raise VerificationError(
+            f"The audit must contain one verdict for each of {len(verdicts)} parts."
+        )
 
 
 def _verify_predictions(

@@ -150,7 +150,7 @@ def test_a_name_of_two_columns_is_refused_and_their_positions_are_not():
 @pytest.mark.parametrize("column", [FRAME["job"], pd.to_datetime(["2020-01-31"] * 4)])
 def test_interval_of_what_is_no_number_is_refused(column):
     with pytest.raises(
-        ValueError, match=r"needs a column of numbers, but this one contains .*as a list"
+        ValueError, match=r"requires a numeric column, but this one contains .*as a list"
     ):
         region_mask({"column": (0, 1)}, pd.DataFrame({"column": column}))
 

@@ -99,8 +99,8 @@ def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--id", "number", "--fixed", "age"), "--fixed names unknown columns age"),
-        (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed names all columns"),
+        (("--id", "number", "--fixed", "age"), "--fixed contains unknown columns age"),
+        (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed contains all columns"),
         (
             [part for name in NAMES for part in ("--drop", name)],
             "no numeric column besides species. Columns that are not numeric were dropped: number.",
@@ -131,7 +131,7 @@ def test_columns_that_the_result_has_itself_are_named_before_the_fit(folder, col
     options = (*options, column) if options else ()
     result = run(*options, "--drop", "number")
     assert result.exit_code == 2
-    assert f"two columns {'counterexample_' * (not options)}{column}" in result.output
+    assert f"two columns named {'counterexample_' * (not options)}{column}" in result.output
 
 
 def test_bad_tables_are_refused(folder):

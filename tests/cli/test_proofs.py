@@ -206,7 +206,9 @@ def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
     table = pd.read_csv("ref.csv")
     table.assign(y=(table["y"] + 1) % 3).to_csv(tmp_path / "other.csv", index=False)
     path = tmp_path / "rejected.json"
-    reason = rejected(verify("--json", path, data=tmp_path / "other.csv"), "other reference data")
+    reason = rejected(
+        verify("--json", path, data=tmp_path / "other.csv"), "different reference data"
+    )
     assert json.loads(path.read_text(encoding="utf-8")) == {"verification_error": reason}
 
 
@@ -390,9 +392,9 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
         unusable(run(*given, "--values", values, *option), "--certificate and --auditor must be")
     unusable(run(*given, "--values", values, *certified[:2]), "must be used together")
     unusable(run(*given), "Pass the input with --input or --values.")
-    rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
+    rejected(run(*given, "--values", "0.5,0.25", "--json", path), "for a different input")
     assert json.loads(path.read_text(encoding="utf-8")) == {
-        "verification_error": "The attestation is about another input."
+        "verification_error": "The attestation is for a different input."
     }
     given += ["--values", values]
     rejected(run(*given, "--nonce", "case 13"), "a different nonce")
@@ -529,7 +531,7 @@ def test_a_model_without_a_circuit_is_told_which_models_have_one(provider, tmp_p
     given = ["--model", tmp_path / "model.joblib", "--trust", "--data", provider / "train.csv"]
     unusable(
         run("commit", *given, "--drop", "y", "--out", tmp_path / "out"),
-        "Audits can be proven of a LogisticRegression, an MLPClassifier with activation='relu',",
+        "Audits can be proven for a LogisticRegression, an MLPClassifier with activation='relu',",
     )
 
 

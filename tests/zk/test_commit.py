@@ -124,7 +124,7 @@ def test_committing_twice_to_one_folder_fails(run):
     ("settings", "message"),
     [
         ({"max_memory": 0.1}, r"too large: \d+ committed numbers .* max_memory=0.1 GiB"),
-        ({"n_proofs": 10**6}, r"too large: \d+ committed numbers need at least"),
+        ({"n_proofs": 10**6}, r"too large: \d+ committed numbers need a circuit of at least"),
         ({"tolerance": 1e-5}, "cannot be kept within tolerance=1e-05"),
         ({"tolerance": 0}, r"`tolerance` must be in \(0, 1\), got 0"),
         ({"n_bins": 0}, "`n_bins` must be an integer of at least 1, got 0"),

@@ -247,7 +247,7 @@ def test_a_class_that_looks_like_another_passes_no_audit(twins, monkeypatch):
     found = asked(twins, "hidden", ["0", "1", "0\u3164"], absent_classes=["0\u3164"])
     assert found.passed
     assert found.absent_classes == ["0\u3164"]
-    assert "No reference sample is of '0" in found.notes[0]
+    assert "no reference sample belongs to '0" in found.notes[0]
     X, y, region = draw(2000)
     labels, confidence = reported_predictions(twins[0]["hidden"][1], X)
     seen = np.char.rstrip(labels, "\u3164")

@@ -71,7 +71,7 @@ COMMITMENTS = {
         lambda r: r.pop("reference_string"),
     ),
     "centre": (
-        "about other reference data",
+        "different reference data",
         lambda r: edit(r, "encoding", "columns", 0, 1, value=9.0),
     ),
     "bits": ("does not produce this precision", lambda r: edit(r, "encoding", "bits", value=7)),

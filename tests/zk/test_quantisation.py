@@ -334,7 +334,9 @@ def test_a_tolerance_that_cannot_be_kept_is_named_with_what_was_reached(iris):
 def test_a_network_that_fits_no_format_is_an_error():
     rng = np.random.default_rng(0)
     network, _, _ = random_network(rng, (2, 9, 9, 9, 9, 9, 2), size=9.0)
-    with pytest.raises(ValueError, match=r"tolerance=0.01 of the model's \(no format fits\)"):
+    with pytest.raises(
+        ValueError, match=r"tolerance=0.01 of the model's \(its numbers are too large at every"
+    ):
         fit_fixed_point(network, rng.normal(size=(20, 2)), 0.01)
 
 

@@ -279,13 +279,13 @@ def test_an_audit_of_other_regions_than_the_auditors_is_refused(balanced, tmp_pa
     with_regions = bundle_of(balanced, level, balanced.regions)[0]
     without = bundle_of(balanced, level, None)[0]
     for bundle, regions in ((with_regions, None), (without, balanced.regions)):
-        with pytest.raises(VerificationError, match="about other regions than yours"):
+        with pytest.raises(VerificationError, match="different regions from yours"):
             verified(balanced, level, regions, bundle)
     bundle = copied(with_regions, tmp_path)
     changed = {**read_json(bundle / "statement.json"), "regions": [0, 0.25, None, None]}
     write_json(bundle / "statement.json", changed)
     write_manifest(bundle)
-    refused_by_both(balanced, level, bundle, "about other regions than yours")
+    refused_by_both(balanced, level, bundle, "different regions from yours")
 
 
 def refused_by_both(balanced, level, bundle, message):

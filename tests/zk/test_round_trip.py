@@ -124,7 +124,7 @@ def test_a_tampered_audit_does_not_verify(exchange, tmp_path, level, tampering):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_other_reference_data_do_not_verify(exchange, level):
-    with pytest.raises(VerificationError, match="other reference data"):
+    with pytest.raises(VerificationError, match="different reference data"):
         exchange.verify(level, y=1 - exchange.y)
 
 

@@ -87,7 +87,7 @@ STATEMENT = {
 # How errors name an entry of a statement, where they do not always give its own name.
 NAMED = {
     "n_samples": "n_samples|number of reference samples",
-    "reference_digest": "reference_digest|other reference data",
+    "reference_digest": "reference_digest|different reference data",
     "commitment_digest": "commitment_digest|different commitment",
     "level": "level|entry '(pads|n_proven)'",
     "versions": f"versions|entry 'skuq'|not made with ezkl|{NOT_HELD}",

@@ -52,7 +52,7 @@ class Solutions(NamedTuple):
     upper: Tensor  # (q,), upper bound
     point: Tensor  # (q, f), point that attains `upper`, up to rounding
     n_regions: Tensor  # (q,), number of boxes that were bounded
-    converged: Tensor  # (q,), whether `tol` was reached, or the threshold decided
+    converged: Tensor  # (q,), whether the search ended because of `tol` or the threshold
 
 
 class _Pool(NamedTuple):

@@ -118,7 +118,8 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
         reason = str(error)
     raise NoEvidenceError(
         f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
-        f"{reason} Scale the features, or start from hyperparameters of their order of magnitude."
+        f"{reason} Scale the features, or start from hyperparameters of the features' order of "
+        "magnitude."
     )
 
 
@@ -147,8 +148,8 @@ def maximise_evidence(
         not best.message.startswith("STOP") and steepness > _STEEP
     ):
         warn_user(
-            f"The optimiser of the marginal likelihood stopped early ({best.message}), where its "
-            f"derivative with respect to a log-hyperparameter is still {steepness:.2g}; the best "
+            f"The optimiser stopped early ({best.message}): the derivative of the marginal "
+            f"likelihood with respect to a log-hyperparameter is still {steepness:.2g}; the best "
             "hyperparameters found so far are used. Scale the features, or start from different "
             "hyperparameters.",
             ConvergenceWarning,
