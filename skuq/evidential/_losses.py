@@ -74,7 +74,7 @@ class EvidenceLoss(BaseEstimator):
             levels = ["evidence_ood", "evidence_id"]
             unused = levels[:1] if isinstance(head, LogitHead) else levels
             refuse_ineffective(
-                self, unused, "with pcl_weight=0, which disables the regulariser that uses them."
+                self, unused, "with pcl_weight=0, which disables the loss with target levels."
             )
 
 

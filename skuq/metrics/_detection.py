@@ -188,7 +188,7 @@ def misclassification_auroc(
 
 
 def _one_sided(wrong: BoolArray) -> str | None:
-    """Error message for predictions that are all right or all wrong; None for others."""
+    """Error message if all predictions are right or all are wrong; otherwise None."""
     if wrong.any() and not wrong.all():
         return None
     return (

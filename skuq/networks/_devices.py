@@ -193,7 +193,7 @@ def too_little_memory(
 ) -> torch.OutOfMemoryError:
     """Create an out-of-memory error that says what to do."""
     return torch.OutOfMemoryError(
-        f"The memory of {device} does not suffice, even in small batches: "
+        f"The memory of {device} does not suffice, even for small batches: "
         f"{str(error).splitlines()[0]} Use device='cpu', or {advice}."
     )
 

@@ -112,7 +112,7 @@ class RangeDisplay(Display):
 
 
 def require_certificates(estimator: Any, method: str, owner: str) -> None:
-    """Refuse an estimator that lacks the methods, such as a pipeline around one that has them."""
+    """Refuse an estimator that lacks the methods, as a pipeline around a RobustGPC does."""
     # Check `certify` too, since other estimators have different methods of the same name.
     if not (hasattr(estimator, "certify") and hasattr(estimator, method)):
         raise TypeError(
