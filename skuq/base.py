@@ -165,7 +165,7 @@ class Uncertainty:
         if positions.ndim != 1:
             raise IndexError(
                 f"Rows must be selected by an integer, a slice, or a one-dimensional array of "
-                f"integers or booleans, got an index that selects {positions.ndim} dimensions."
+                f"integers or booleans, got an index whose result has {positions.ndim} dimensions."
             )
         index = None if self.index is None else self.index[positions]
         return Uncertainty(*(part[positions] for part in self.parts), index=index)

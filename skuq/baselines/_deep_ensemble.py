@@ -266,8 +266,8 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
         inner = inside.estimator
     if len(seeds) > 1 and (fixed := _fixed_inside(inner)):
         raise TypeError(
-            f"{fixed} is taken as it is and cannot be trained again to get further members; give "
-            "fitted models in `members`."
+            f"{fixed} is used without retraining, so no further members can be trained; pass "
+            "fitted models as `members`."
         )
     _warn_of_equal_starts(inner, len(seeds))
     if is_prefit(estimator):

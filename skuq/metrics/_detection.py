@@ -192,7 +192,7 @@ def _one_sided(wrong: BoolArray) -> str | None:
     if wrong.any() and not wrong.all():
         return None
     return (
-        "Detection of misclassified samples needs both right and wrong predictions, got "
-        f"{len(wrong)} samples that are all {'wrong' if wrong.any() else 'right'}; use more "
+        "Detection of misclassified samples needs both right and wrong predictions, got only "
+        f"{'wrong' if wrong.any() else 'right'} predictions for {len(wrong)} samples; use more "
         "samples."
     )

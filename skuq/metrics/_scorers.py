@@ -85,7 +85,7 @@ class Scorer:
         """
         if not get_config()["enable_metadata_routing"]:
             raise RuntimeError(
-                "Sample weights are only passed to scorers if metadata routing is enabled; call "
+                "Sample weights are passed to scorers only if metadata routing is enabled; call "
                 "sklearn.set_config(enable_metadata_routing=True) first."
             )
         return replace(self, sample_weight=sample_weight)

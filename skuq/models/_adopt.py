@@ -242,7 +242,9 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
         return NetworkModel.of(nn.Sequential(*layers))
     if mlp.out_activation_ == "logistic":
         if mlp.n_outputs_ > 1:
-            raise ValueError("A multi-label MLPClassifier cannot be adopted; fit one per label.")
+            raise ValueError(
+                "A multi-label MLPClassifier cannot be adopted; fit a classifier per label."
+            )
         layers.append(BinaryLogits())
     return NetworkModel.of(nn.Sequential(*layers), classes=mlp.classes_)
 

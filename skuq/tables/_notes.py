@@ -47,9 +47,9 @@ def leakage_warnings(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [
-        f"One column alone predicts the target as well as the model: {' or '.join(columns)}. Is it "
-        f"known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be unknown "
-        "for new rows."
+        f"One column alone predicts the target as well as the model does: {' or '.join(columns)}. "
+        f"Is it known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be "
+        "unknown for new rows."
     ]
 
 

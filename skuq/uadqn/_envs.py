@@ -443,7 +443,9 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
-        raise ValueError(f"Observations contain NaN, or are infinite as {space.dtype}.")
+        raise ValueError(
+            f"Observations contain NaN, or numbers that are infinite as {space.dtype}."
+        )
     refuse_unusable(converted, "Observation {}".format)
     counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
