@@ -55,10 +55,10 @@ class Uncertainty:
     Attributes
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
-        ``total == aleatoric + epistemic`` within 1e-8 relative. The documentation of the estimator
-        states quantity and unit (nats, probability, squared return). A part that the estimator
-        does not measure is NaN. The total is then the measured part or, if neither part is
-        measured, a score that does not distinguish them.
+        ``total == aleatoric + epistemic`` up to a relative error of 1e-8. The documentation of the
+        estimator states quantity and unit (nats, probability, squared return). A part that the
+        estimator does not measure is NaN. The total is then the measured part or, if neither part
+        is measured, a score that does not distinguish them.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three arrays above, for unpacking: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None

@@ -156,8 +156,8 @@ class NetworkModel(HeldOnDevice, Model):
                 "evaluated in every step. If this takes too long, let the network end with this "
                 "layer."
             )
-        # Copy the module: during the evaluation of variants, their weights replace its own, while
-        # another thread may evaluate the network.
+        # Copy the module: during the evaluation of variants, their weights replace the module's
+        # weights, while another thread may evaluate the network.
         tensors = chain(cut.module.parameters(), cut.module.buffers())
         shared = {id(tensor): tensor for tensor in tensors}
         return cut._replace(module=deepcopy(cut.module, shared))

@@ -266,7 +266,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean loss of a batch, each sample times its weight (entry "weight" of the batch).
+    """Mean of the losses of a batch, each times its sample's weight (entry "weight" of the batch).
 
     Parameters
     ----------

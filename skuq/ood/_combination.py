@@ -113,7 +113,7 @@ class Combination:
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
-        if n_rows == 1:  # cross-validation is impossible; no input must count as more unusual
+        if n_rows == 1:  # no cross-validation; the only held-out input counts as the most unusual
             return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
         fold = np.arange(n_rows) % _N_FOLDS
         held_out = np.empty(n_rows)

@@ -133,8 +133,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
     inputs, extrapolated linearly beyond their scores. The squared surprises are averaged within
-    each kind of score (model, distance, support). The sum over kinds is compared with that of the
-    held-out inputs.
+    each kind of score (model, distance, support). The sum over kinds is compared with the sums of
+    the held-out inputs.
 
     The rate holds in expectation over the draw of the held-out inputs. Held-out inputs must have
     the same distribution as new in-distribution inputs, and must not be used for training. With n

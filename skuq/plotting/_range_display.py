@@ -34,7 +34,7 @@ class RangeDisplay(Display):
     norm: str
 
     def _keep(self, radii: ArrayLike, bounds: tuple[ArrayLike, ...], norm: str) -> None:
-        """Check radii and bounds, and tighten the bounds by those at the other radii."""
+        """Check radii and bounds, and tighten the bounds by the bounds at other radii."""
         self.radii = increasing(radii)
         values = [self._checked(end, name) for end, name in zip(bounds, BOUNDS, strict=True)]
         for k, above in ((0, 1), (2, 3)):

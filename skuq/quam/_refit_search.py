@@ -262,7 +262,7 @@ _Rows = tuple[Any, NDArray[Any], FloatArray | None]
 
 
 def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
-    """Shuffle rows; a learner that splits rows by position would have the pool in a single part."""
+    """Shuffle rows; otherwise, a split by position would have the whole pool in a single part."""
     order = np.random.default_rng(seed).permutation(len(y))
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 

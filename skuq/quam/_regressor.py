@@ -309,7 +309,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Estimate the noise variance (Eq. 28); if it is heteroscedastic, fit the noise by input.
+        """Estimate the noise variance (Eq. 28); with heteroscedastic noise, also fit it per input.
 
         Errors of a frozen model are computed on all samples, errors of any other model by
         cross-validation.
