@@ -29,7 +29,7 @@ BoolArray = NDArray[np.bool_]
 
 _STAMP = "_skuq_version"  # key of the version in pickles
 
-_N_SHOWN = 10  # rows of a result in a notebook
+_N_SHOWN = 10  # number of rows of a result that a notebook shows
 
 #: Names of the parts of `Uncertainty`, in the order of its attribute `parts`.
 PARTS = ("total", "aleatoric", "epistemic")
@@ -55,10 +55,10 @@ class Uncertainty:
     Attributes
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
-        ``total == aleatoric + epistemic`` within 1e-8 relative. The documentation of the estimator
-        states quantity and unit (nats, probability, squared return). A part that the estimator
-        does not measure is NaN. The total is then the measured part or, if neither part is
-        measured, a score that does not distinguish them.
+        ``total == aleatoric + epistemic`` up to a relative error of 1e-8. The documentation of the
+        estimator states quantity and unit (nats, probability, squared return). A part that the
+        estimator does not measure is NaN. The total is then the measured part or, if neither part
+        is measured, a score that does not distinguish them.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three arrays above, for unpacking: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
@@ -165,7 +165,7 @@ class Uncertainty:
         if positions.ndim != 1:
             raise IndexError(
                 f"Rows must be selected by an integer, a slice, or a one-dimensional array of "
-                f"integers or booleans, got an index that selects {positions.ndim} dimensions."
+                f"integers or booleans, got an index whose result has {positions.ndim} dimensions."
             )
         index = None if self.index is None else self.index[positions]
         return Uncertainty(*(part[positions] for part in self.parts), index=index)
@@ -197,11 +197,11 @@ class Uncertainty:
         return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
 
     def _repr_html_(self) -> str | None:
-        """HTML table of the first rows; None, and thus plain text, if each action has a column."""
+        """HTML table of the first rows; None (for plain text) if the parts have several columns."""
         if np.ndim(self.total) != 1:
             return None
         shown = self[:_N_SHOWN].to_frame().to_html()  # escapes labels
-        first = f", the first {_N_SHOWN} of them" if len(self) > _N_SHOWN else ""
+        first = f" (the first {_N_SHOWN} are shown)" if len(self) > _N_SHOWN else ""
         return f"<p>Uncertainty of {len(self)} rows{first}:</p>{shown}"
 
 
@@ -349,7 +349,7 @@ def _keeping_index(method: Callable[..., Uncertainty]) -> Callable[..., Uncertai
 
 def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
     """Add the index of the inputs to a result if the inputs are a pandas object."""
-    pandas = sys.modules.get("pandas")  # if it was never imported, X is not a pandas object
+    pandas = sys.modules.get("pandas")  # if pandas was never imported, X is not one of its objects
     if pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
         return result
     fits = isinstance(result, Uncertainty) and np.shape(result.total) == (len(X),)
@@ -359,9 +359,9 @@ def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """Predict uncertainty with any fitted estimator that wraps an estimator of skuq.
 
-    Unwraps `estimator` until an estimator implements ``predict_uncertainty``, and applies
-    the transformers before it. Supported wrappers are scikit-learn's `Pipeline`, search
-    objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
+    Wrappers are removed until the estimator inside implements ``predict_uncertainty``; the
+    transformers before this estimator are applied to `X`. Supported wrappers are scikit-learn's
+    `Pipeline`, search objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
     single model. For `CalibratedClassifierCV`, the result is the uncertainty of the model before
@@ -450,7 +450,7 @@ def _of_untransformed_target(
 
 
 def leads_to_method(estimator: Any) -> bool:
-    """Whether an estimator, fitted or not, has `predict_uncertainty` or wraps one that has it."""
+    """Whether an estimator (fitted or not) or an estimator inside it has `predict_uncertainty`."""
     while not hasattr(estimator, "predict_uncertainty"):
         inside = unwrap(estimator, fitted=False)
         if inside is not None:

@@ -42,7 +42,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path
 def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path, which replaces the given path at the end of the block.
 
-    If the block raises, or the process dies in it, an existing file at the path is unchanged.
+    If the block raises, or the process dies during it, an existing file at the path is unchanged.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Refusal of all functions and commands to load pickled files that the user does not trust.
+"""Refusal to load pickled files that the user does not trust, for all functions and commands.
 
 Loading a pickle may call any function that the file names. Pickles are loaded only with
 ``trust=True`` (``--trust`` on the command line). The names in a file are read without loading it.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MAX_BYTES = 2**22  # maximum number of bytes that are searched for names, per file
-BUDGET = 2**24  # the same maximum for all files together
+BUDGET = 2**24  # maximum number of bytes that are searched in all files together
 MAX_MEMBERS = 100  # maximum number of members per archive or folder
 N_SHOWN = 5
 # Functions and modules, at any position of a dotted name, that can run code or access files.
@@ -61,7 +61,8 @@ def untrusted(path: str | PathLike[str], instead: str = "") -> str:
     named = f" (it names {', '.join(names[:N_SHOWN])}, among others)" if names else ""
     return (
         f"{path} is loaded as pickled objects, which run code of whoever made them{named}. If you "
-        f"trust it like a program, say so (`trust=True`).{' ' if instead else ''}{instead}"
+        "trust it as you would trust a program, say so (`trust=True`)."
+        f"{' ' if instead else ''}{instead}"
     )
 
 

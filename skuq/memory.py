@@ -1,4 +1,4 @@
-"""Available memory, checked before computations that need much of it."""
+"""Available memory, checked before computations that need much memory."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
     """Raise `StoredError` unless the values match the fields and their type hints."""
     lacking = [f for f in fields if f not in values and get_origin(fields[f]) is not NotRequired]
     if lacking or (unknown := [field for field in values if field not in fields]):
-        what = f"lacks {lacking[0]!r}" if lacking else f"has no {unknown[0]!r}"
+        what = f"lacks the field {lacking[0]!r}" if lacking else f"has no field {unknown[0]!r}"
         raise StoredError(f"{name} {what}.")
     for field, each in values.items():
         if not _is_of(each, fields[field]):

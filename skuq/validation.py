@@ -152,7 +152,7 @@ def check_same_length(**arrays: NDArray[Any]) -> None:
     lengths = [len(array) for array in arrays.values()]
     if len(set(lengths)) > 1:
         raise ValueError(
-            f"{', '.join(f'`{name}`' for name in arrays)} must have one row per sample each, "
+            f"{', '.join(f'`{name}`' for name in arrays)} must each have one row per sample, "
             f"got {', '.join(map(str, lengths))} rows."
         )
 
@@ -210,8 +210,8 @@ def warn_if_worse_than_guessing(
         shown = ", ".join(map(repr, classes[:5].tolist())) + ", ..." * (len(classes) > 5)
         warn_user(
             f"The model's loss on the training data is {loss:.3g} nats, worse than guessing by "
-            f"the class frequencies ({guessing:.3g} nats): uncertainties of this "
-            "model mean little. Likely causes: the inputs are not scaled as they were for its "
+            f"the class frequencies ({guessing:.3g} nats), so the uncertainties of this model are "
+            "hardly meaningful. Likely causes: the inputs are not scaled as they were for its "
             "training, or its outputs are not in the sorted order of the labels, which was assumed "
             f"({shown})."
         )

@@ -442,7 +442,7 @@ def test_pandas_takes_the_rows_with_the_names_of_their_parts(fitted, X):
 def test_notebooks_show_the_first_rows_and_escape_their_labels(fitted, X):
     frame = pd.DataFrame(X[:25], index=[f"<i>{i}</i>" for i in range(25)])
     shown = fitted.predict_uncertainty(frame)._repr_html_()
-    assert "Uncertainty of 25 rows, the first 10 of them:" in shown
+    assert "Uncertainty of 25 rows (the first 10 are shown):" in shown
     assert "&lt;i&gt;9&lt;/i&gt;" in shown
     assert "<i>" not in shown
     assert "10&lt;" not in shown

@@ -85,7 +85,7 @@ def test_an_estimator_keeps_its_parameters_and_what_was_fitted(named):
     again = from_stored(made)
     assert (type(again), again.get_params(), again.factor_) == (Scaler, {"way": "down"}, 0.1)
     scaler.unknown_ = 1
-    with pytest.raises(NotStorableError, match=r"test\.scaler has no 'unknown_'"):
+    with pytest.raises(NotStorableError, match=r"test\.scaler has no field 'unknown_'"):
         to_stored(scaler)
 
 
@@ -149,13 +149,13 @@ def test_an_object_without_a_name_is_refused():
         ({"skuq": "test.other"}, "Unknown format 'test.other'"),
         ({"skuq": "torch.gelu"}, "Unknown format 'torch.gelu'"),
         ({"skuq": ["test.point"]}, r"Unknown format \['test.point'\]"),
-        ({"skuq": "test.point", "x": 1.0}, "test.point lacks 'y'"),
-        ({"skuq": "test.point", "x": 1.0, "y": 1.0, "z": 1.0}, "test.point has no 'z'"),
+        ({"skuq": "test.point", "x": 1.0}, "test.point lacks the field 'y'"),
+        ({"skuq": "test.point", "x": 1.0, "y": 1.0, "z": 1.0}, "test.point has no field 'z'"),
         ({"skuq": "test.point", "x": "1", "y": 1.0}, "test.point: 'x' is of type str, not float"),
         ({"skuq": "test.scaler", "way": "up", "factor_": []}, "'factor_' is of type list"),
         ({"skuq": "test.scaler", "way": "left", "factor_": 1.0}, "'way' parameter of Scaler"),
         ({"skuq": "test.scaler", "way": "up", "factor_": 1.0, "shape_": (1, 2)}, "'shape_' is of"),
-        ({"skuq": "test.scaler", "factor_": 1.0}, "test.scaler lacks 'way'"),
+        ({"skuq": "test.scaler", "factor_": 1.0}, "test.scaler lacks the field 'way'"),
         ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
         ({"skuq": "torch.tensor", "array": np.array([None])}, "can't convert np.ndarray"),
         ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "are invalid"),
@@ -163,7 +163,7 @@ def test_an_object_without_a_name_is_refused():
         ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, "'layers' is of"),
         ({"skuq": "torch.chain", "names": ["a.b"], "layers": [{"skuq": "torch.relu"}]}, "a.b"),
         ({"skuq": "torch.chain", "names": [], "layers": [{"skuq": "torch.relu"}]}, "longer"),
-        ({"skuq": "torch.relu", "inplace": True}, "torch.relu has no 'inplace'"),
+        ({"skuq": "torch.relu", "inplace": True}, "torch.relu has no field 'inplace'"),
         ({"skuq": "networks.affine", "factor": [1.0], "shift": "a"}, "'shift' is of type str"),
         ({"skuq": "pandas.frame", "columns": {"a": [1]}}, "'columns' is of type dict"),
         ({"skuq": "dict", "keys": [[]], "values": [1]}, "unhashable"),

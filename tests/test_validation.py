@@ -26,7 +26,7 @@ GOOD = [[0.5, 0.5], [0.2, 0.8]]
         ([0, 1], [[1.5, -0.5], [0.2, 0.8]], None, "`proba` must be >= 0, got -0.5; pass prob"),
         ([0, 1], [[0.5, 0.5], [0.2, 0.7]], None, "sum to 1 within 0.0001, got 0.9 in row 1"),
         ([0, 1], [0.5, 0.8], None, r"must have shape \(n_samples, n_classes\), got \(2,\)"),
-        ([0, 1, 1], GOOD, None, "`y_true`, `proba` must have one row per sample each, got 3, 2"),
+        ([0, 1, 1], GOOD, None, "`y_true`, `proba` must each have one row per sample, got 3, 2"),
         ([], np.empty((0, 2)), None, "`y_true` must not be empty"),
         ([0, 1], np.empty((0, 2)), None, r"`proba` must not be empty, got shape \(0, 2\)"),
         ([0, 0], GOOD, None, "`proba` has 2 columns, but `y_true` has 1 labels; pass `classes="),

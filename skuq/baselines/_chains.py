@@ -142,7 +142,7 @@ def _transform(
         return algorithms.sgld.build(log_posterior, **common)
     if method != "sghmc":
         raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
-    # The library's default momenta have temperature 1 and would drive the chains from their mode.
+    # The library's default momenta have temperature 1 and would move the chains out of their mode.
     momenta = {
         name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
         for name, value in models.items()

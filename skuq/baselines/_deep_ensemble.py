@@ -30,7 +30,7 @@ from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
 _N_COMPARED = 256  # number of training rows on which members are compared
-_SAME = 1e-6  # largest difference of the probabilities of members that count as equal
+_SAME = 1e-6  # members count as equal if their probabilities differ by less than this
 
 
 class DeepEnsembleClassifier(SampledModelsClassifier):
@@ -156,7 +156,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             raise ValueError("`estimator` and `members` are both given; give one of them.")
         if not self.members:
             raise ValueError("`members` is empty; an ensemble needs at least one model.")
-        refuse_ineffective(self, ["n_members", "n_jobs"], "on `members`, which are trained.")
+        context = "on `members`, which are already trained."
+        refuse_ineffective(self, ["n_members", "n_jobs"], context)
         return {"form": "natural", "fit": self._take_members}
 
     def _take_members(self, estimator: Any, X: Any, y: NDArray[Any], **training: Any) -> Model:
@@ -181,9 +182,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             if same := _repeated(members, X):
                 warn_user(
                     f"{len(same)} of {len(members)} members make the same predictions on the "
-                    "training rows as an earlier member, even if each member is trained on "
-                    f"different rows: an ensemble of {type(estimator).__name__} says little about "
-                    "uncertainty."
+                    "training rows as an earlier member, even after training on resampled rows: an "
+                    f"ensemble of {type(estimator).__name__} says little about uncertainty."
                 )
         self.members_ = _on_one_graph(members)
         _check_same_classes(self.members_, X, y)
@@ -266,8 +266,8 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
         inner = inside.estimator
     if len(seeds) > 1 and (fixed := _fixed_inside(inner)):
         raise TypeError(
-            f"{fixed} is taken as it is and cannot be trained again to get further members; give "
-            "fitted models in `members`."
+            f"{fixed} is used without retraining, so no further members can be trained; pass "
+            "fitted models as `members`."
         )
     _warn_of_equal_starts(inner, len(seeds))
     if is_prefit(estimator):
@@ -296,9 +296,9 @@ def _fixed_inside(estimator: Any) -> str:
 def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
     if n_members > 1 and isinstance(getattr(estimator, "module", None), nn.Module):
         warn_user(
-            f"The module of this {type(estimator).__name__} is an instance, so that all members "
-            "start from its weights. Pass the class, with `module__...` parameters, to have them "
-            "start from different weights."
+            f"The module of this {type(estimator).__name__} is an instance, so all members "
+            "start from its weights. Pass the class of the module instead, with `module__...` "
+            "parameters; members then start from different weights."
         )
 
 
@@ -317,7 +317,7 @@ def _on_one_graph(members: list[Model]) -> list[Model]:
 
 
 def _check_same_classes(members: Sequence[Model], X: Any, y: NDArray[Any]) -> None:
-    if not members[0].at_once:  # one row is enough, but a mask of nodes cannot be cut
+    if not members[0].at_once:  # use one row, which is enough; a mask of nodes cannot be split
         X = _safe_indexing(X, slice(0, 1))
     known: list[Any] = [each.with_classes(y, each.inputs(X))[0].classes for each in members]
     for number, classes in enumerate(known):

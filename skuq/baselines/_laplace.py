@@ -220,7 +220,7 @@ def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[T
         return torch.eye(outputs.shape[1], dtype=outputs.dtype), torch.zeros_like(shift)
     raise ValueError(
         "LaplaceClassifier needs logits that are linear in the outputs of the last layer, but "
-        f"it is followed by {tail}."
+        f"this layer is followed by {tail}."
     )
 
 

@@ -159,7 +159,7 @@ def _dropout_modules(network: nn.Module) -> list[nn.Module]:
         raise ValueError(
             "The model has no dropout module with p > 0, so there is nothing to sample. Train "
             "it with torch.nn.Dropout (or Dropout1d, Dropout2d, Dropout3d), pass "
-            "estimator=None for a default network that has it, or use another method."
+            "estimator=None for a default network with dropout, or use another method."
         )
     return modules
 

@@ -194,7 +194,7 @@ class SampledModelsClassifier(BaselineClassifier):
         self.random_state = random_state
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities by the average of the sampled models, or the given model.
+        """Predict class probabilities: the average over the sampled models, or the given model's.
 
         Parameters
         ----------

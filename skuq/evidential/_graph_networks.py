@@ -28,7 +28,7 @@ CHUNK_FLOATS = 2**24  # maximum number of floats in a chunk and its neighbours: 
 
 
 class Neighbours(NamedTuple):
-    """Neighbourhood of consecutive nodes: nodes and edges that a layer reads for their outputs."""
+    """Nodes and edges that a layer reads to compute the outputs of some consecutive nodes."""
 
     ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
     edges: LoopedEdges

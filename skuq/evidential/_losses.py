@@ -73,9 +73,8 @@ class EvidenceLoss(BaseEstimator):
         if not self.pcl_weight:
             levels = ["evidence_ood", "evidence_id"]
             unused = levels[:1] if isinstance(head, LogitHead) else levels
-            refuse_ineffective(
-                self, unused, "with pcl_weight=0, which disables the regulariser that uses them."
-            )
+            context = "with pcl_weight=0, which disables the regulariser with target levels."
+            refuse_ineffective(self, unused, context)
 
 
 def uce_loss(alpha: Tensor, codes: Tensor) -> Tensor:

@@ -127,7 +127,8 @@ class Part(NamedTuple):
 class Edges:
     """Directed edges of a graph, indexed by their sources and by their targets.
 
-    At most `max_neighbors` edges into each node, drawn with `seed`, and all self-loops are kept.
+    All self-loops are kept. Of the other edges into each node, at most `max_neighbors` are kept,
+    drawn with `seed`.
     """
 
     def __init__(self, graph: NodeGraph, max_neighbors: int | None = None, seed: int = 0):

@@ -32,8 +32,8 @@ def fit_on_graph(
 
     The model is a `GraphClassifier`, a `torch.nn.Module` whose input is the graph, a fitted skorch
     net around such a module, or any other model that `skuq.models.adopt` accepts; other models
-    classify nodes by their features. If it is None, a `GraphClassifier` is trained. The caller has
-    removed wrappers. `seed` seeds the training of a model without a random state.
+    classify nodes by their features. If it is None, a `GraphClassifier` is trained. The caller must
+    remove wrappers first. `seed` seeds the training of a model without a random state.
     """
     if isinstance(model, nn.Module):
         return node_model(model, graph, None)
@@ -167,6 +167,6 @@ def node_outputs(
 def _check_reads_logits(layer: Layer) -> None:
     if layer != -1:
         raise ValueError(
-            f"`layer`={layer!r} is not available for a graph whose features are on disk, where "
-            "only the logits are stored; use layer=-1, or load the features into memory."
+            f"`layer`={layer!r} is not available, because only the logits are computed for a graph "
+            "whose features are on disk; use layer=-1, or load the features into memory."
         )

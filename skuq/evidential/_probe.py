@@ -77,7 +77,7 @@ default="auto"
         How uncertainty is averaged over neighbours after training, see `propagate`. "diffusion":
         vacuity, averaged over random walks. "similarity": "diffusion", and then a second diffusion
         over nodes with similar features, `NodeGraph.similar` (for graphs with features in memory
-        and up to some ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
+        and up to about ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
         concentrations (Eq. 91). "both": "evidence" and then "vacuity". Only "evidence" and "both"
         change class probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"

@@ -44,7 +44,7 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
 
 
 def _announce_long_search(nearest: NearestNeighbors, points: FloatArray) -> None:
-    """Warn of a long search, and name its duration, which is estimated from a few nodes."""
+    """Warn of a long search, and state its duration, which is estimated from a few nodes."""
     if len(points) < 10 * N_TIMED:
         return
     start = perf_counter()

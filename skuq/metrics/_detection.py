@@ -188,11 +188,11 @@ def misclassification_auroc(
 
 
 def _one_sided(wrong: BoolArray) -> str | None:
-    """Error message for predictions that are all right or all wrong; None for others."""
+    """Error message if all predictions are right or all are wrong; otherwise None."""
     if wrong.any() and not wrong.all():
         return None
     return (
-        "Detection of misclassified samples needs both right and wrong predictions, got "
-        f"{len(wrong)} samples that are all {'wrong' if wrong.any() else 'right'}; use more "
+        "Detection of misclassified samples needs both right and wrong predictions, got only "
+        f"{'wrong' if wrong.any() else 'right'} predictions for {len(wrong)} samples; use more "
         "samples."
     )

@@ -70,10 +70,10 @@ def calibration_table(
     y_true : array-like of shape (n_samples,)
         True labels.
     proba : array-like or DataFrame of shape (n_samples, n_classes)
-        Predicted probabilities; rows sum to 1 within 1e-4, or within the rounding of half
-        precision or of the last decimal, if all are rounded to the same number of decimals. Columns
-        named after labels, as ``yes`` or ``p(yes)``, can be in any order. Column names that
-        contradict the labels are refused.
+        Predicted probabilities; each row sums to 1 within 1e-4. A larger deviation is accepted if
+        rounding explains it: rounding to half precision, or of all probabilities to the same number
+        of decimals. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any order.
+        Column names that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
         Labels in column order, such as ``estimator.classes_``. Default: the labels in the column
         names, or the sorted labels of `y_true`; their number must equal the number of columns.

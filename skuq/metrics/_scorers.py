@@ -32,8 +32,7 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     Parameters
     ----------
     estimator : object
-        Fitted estimator, or a pipeline or search that ends in one, for
-        `skuq.predict_uncertainty`.
+        Fitted estimator, pipeline or search that `skuq.predict_uncertainty` accepts.
     X : array-like of shape (n_samples, n_features)
         Inputs.
     part : {"total", "aleatoric", "epistemic"}
@@ -86,7 +85,7 @@ class Scorer:
         """
         if not get_config()["enable_metadata_routing"]:
             raise RuntimeError(
-                "Sample weights are only passed to scorers if metadata routing is enabled; call "
+                "Sample weights are passed to scorers only if metadata routing is enabled; call "
                 "sklearn.set_config(enable_metadata_routing=True) first."
             )
         return replace(self, sample_weight=sample_weight)
@@ -252,7 +251,8 @@ neg_expected_calibration_error_scorer = _ProbabilityLossScorer(expected_calibrat
 #: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
 neg_log_likelihood_scorer = _ProbabilityLossScorer(negative_log_likelihood)
 
-#: Scorer: minus the area under the risk-coverage curve of labels by total uncertainty, in [-1, 0].
+#: Scorer: minus the area under the risk-coverage curve of labels, in [-1, 0]; the total uncertainty
+#: ranks the samples.
 neg_area_under_risk_coverage_scorer = uncertainty_scorer(
     area_under_risk_coverage, greater_is_better=False
 )

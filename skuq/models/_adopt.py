@@ -149,7 +149,7 @@ def _adopt(model: Any) -> NetworkModel:
         return _adopt_factory(model)
     raise TypeError(
         f"Cannot adopt {type(model).__name__ if not isinstance(model, type) else model}: expected "
-        "a fitted skorch net, a torch.nn.Module, a callable that returns one, or a fitted "
+        "a fitted skorch net, a torch.nn.Module, a callable that returns a module, or a fitted "
         "MLPClassifier, MLPRegressor or LogisticRegression, possibly inside a FrozenEstimator "
         "or at the end of a Pipeline."
     )
@@ -170,7 +170,7 @@ def _adopt_calibrated(model: CalibratedClassifierCV) -> NetworkModel:
     inverse = getattr(parts[0].calibrators[0], "beta_", None)
     if len(parts) > 1 or inverse is None:
         raise ValueError(
-            "A CalibratedClassifierCV can only be adopted around one model, with "
+            "A CalibratedClassifierCV can be adopted only if it contains a single model and uses "
             "method='temperature'."
         )
     inner = _adopt(parts[0].estimator)
@@ -242,7 +242,9 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
         return NetworkModel.of(nn.Sequential(*layers))
     if mlp.out_activation_ == "logistic":
         if mlp.n_outputs_ > 1:
-            raise ValueError("A multi-label MLPClassifier cannot be adopted; fit one per label.")
+            raise ValueError(
+                "A multi-label MLPClassifier cannot be adopted; fit a classifier per label."
+            )
         layers.append(BinaryLogits())
     return NetworkModel.of(nn.Sequential(*layers), classes=mlp.classes_)
 

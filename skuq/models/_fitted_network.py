@@ -114,8 +114,8 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
     if len(single) != first.ndim and len(first) > 1:
         raise ValueError(
             f"{type(model.network).__name__} returns shape {tuple(first.shape)} for {len(first)} "
-            f"inputs, but {single} for one: the batch axis is lost, perhaps by `.squeeze()`. "
-            "Name the axis to remove: squeeze(-1)."
+            f"inputs, but {single} for one input: the batch axis is lost, perhaps by "
+            "`.squeeze()`. Name the axis to remove: squeeze(-1)."
         )
     return model
 
@@ -134,7 +134,7 @@ def _refuse_batch_statistics(module: nn.Module) -> None:
 def _skorch_classifier(
     estimator: Any, X: Any, y: NDArray[Any], training: dict[str, Any]
 ) -> NetworkModel:
-    from skuq.networks import fit_net, net_dtype  # of skorch
+    from skuq.networks import fit_net, net_dtype  # imports skorch
 
     classes, codes = np.unique(y, return_inverse=True)
     net = clone(estimator)
@@ -179,8 +179,8 @@ def fitted_regressor(
         raise ValueError(
             f"The network must return {expected}, shape (n_samples, {n_outputs}), got shape "
             f"{shape} for one sample. If it returns logits of classes, use an estimator for "
-            "classification; OODDetector takes floats in `y` for targets of a regression, so cast "
-            "labels: y.astype(int)."
+            "classification. OODDetector treats labels as targets of a regression if they are "
+            "floats; cast them: y.astype(int)."
         )
     return model
 

@@ -175,8 +175,8 @@ class LearnerModel(Model):
             means = np.array(self.estimator.predict(inputs), dtype=np.float64)
             if means.shape[1:] not in ((), (1,)):
                 raise ValueError(
-                    f"{type(self.estimator).__name__} predicts shape {means.shape}; pass a model "
-                    "with one target."
+                    f"{type(self.estimator).__name__} predicts an array of shape {means.shape}; "
+                    "pass a model with one target."
                 )
             return means.reshape(-1, 1)
         classes = np.asarray(self.estimator.classes_)

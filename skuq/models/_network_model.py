@@ -156,8 +156,8 @@ class NetworkModel(HeldOnDevice, Model):
                 "evaluated in every step. If this takes too long, let the network end with this "
                 "layer."
             )
-        # Variants of the module are evaluated with other weights in the place of its own, while
-        # another thread may evaluate the network.
+        # Copy the module: during the evaluation of variants, their weights replace the module's
+        # weights, while another thread may evaluate the network.
         tensors = chain(cut.module.parameters(), cut.module.buffers())
         shared = {id(tensor): tensor for tensor in tensors}
         return cut._replace(module=deepcopy(cut.module, shared))
@@ -252,8 +252,8 @@ def _fold_weights(module: nn.Module) -> None:
         if is_parametrized(layer):
             parametrised: Any = layer.parametrizations
             weights = {name: getattr(layer, name).detach() for name in parametrised}
-            # remove_parametrizations is not used, because it alters the layer's class, which copies
-            # share.
+            # remove_parametrizations is not used, because it alters the layer's class, which the
+            # copies of the layer share.
             layer.__class__ = type_before_parametrizations(layer)
             del layer._modules["parametrizations"]
             layer._load_state_dict_pre_hooks.clear()  # the hook of weight_norm cannot be pickled

@@ -371,4 +371,4 @@ def check_is_estimator(estimator: Any) -> None:
 def check_several_classes(y: NDArray[Any]) -> None:
     classes = np.unique(y)
     if len(classes) < 2:
-        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; pass at least 2.")
+        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; at least 2 are needed.")

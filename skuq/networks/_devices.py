@@ -27,7 +27,7 @@ SMALL_NETWORK = 2**15
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
-_FEWEST_BYTES = 2**20  # smallest limit for a tensor; if memory runs out with it, an error is raised
+_FEWEST_BYTES = 2**20  # smallest limit for a tensor; if memory still runs out, an error is raised
 
 
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:
@@ -193,7 +193,7 @@ def too_little_memory(
 ) -> torch.OutOfMemoryError:
     """Create an out-of-memory error that says what to do."""
     return torch.OutOfMemoryError(
-        f"The memory of {device} does not suffice, even in small batches: "
+        f"The memory of {device} does not suffice, even for small batches: "
         f"{str(error).splitlines()[0]} Use device='cpu', or {advice}."
     )
 

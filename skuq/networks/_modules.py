@@ -266,7 +266,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean over a batch of losses times sample weights, which are the batch's entry "weight".
+    """Mean of the losses of a batch, each times its sample's weight (entry "weight" of the batch).
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ class WeightedLoss(nn.Module):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Mean over a batch of losses times weights, which have mean 1 over the training set."""
+    """Mean of the samples' losses times their weights, which have mean 1 over the training set."""
     return (weight.to(losses) * losses).sum() / len(losses)
 
 

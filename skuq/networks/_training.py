@@ -309,7 +309,8 @@ def train_default_regressor(
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
     scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0
-    # Learning the variance slows down the mean, because large variances reduce its gradient.
+    # If the variance is learned, the mean is learned more slowly: large variances reduce its
+    # gradient.
     max_epochs = REGRESSOR.max_epochs * n_outputs
     network = train(
         partial(float64_mlp, X.shape[1], n_outputs),

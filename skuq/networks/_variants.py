@@ -71,7 +71,7 @@ def cut_network(
         network begins with it. "last": the last layer. "bias": all biases. "norm": scales and
         shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns whether to
         select a parameter. "auto" is "linear" if the network can be split before its first linear
-        layer. If the network begins with a linear layer, and is a chain of layers or has less than
+        layer. If the network begins with a linear layer, and is a chain of layers or has fewer than
         a million weights, "auto" selects all weights. For all other networks, it is "last".
     X : Tensor of shape (n_samples, ...)
         Example inputs on which the split is checked; they should be representative.
@@ -317,7 +317,7 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
         forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True),
     ):
         network(_some_rows(X))
-    return ran or [""]  # no layer ran if all parameters are in a ParameterList, which is not called
+    return ran or [""]  # the network itself, if no layer was called: a ParameterList never is
 
 
 def _some_rows(X: Tensor) -> Tensor:
@@ -427,8 +427,8 @@ def stacked_forward(
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
                 # Memory and device errors must not be hidden by the slow loop. torch has no
-                # specific error class for layers that cannot be batched. Therefore, the loop runs
-                # after all other errors, and either works or raises the actual error.
+                # specific error class for layers that cannot be batched. Therefore, any other error
+                # starts the loop, which either works or raises the actual error.
                 if is_of_device(error):
                     raise
         n_models = len(next(iter(parameters.values())))

@@ -1,4 +1,4 @@
-"""Combination of several scores of an input into one with a known false alarm rate."""
+"""Combination of several scores of an input into one statistic, with a known false alarm rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.stored import stored
 
 _SHARE_OF_TAIL = 0.1
-_LARGEST = 1e100  # limit of scores and surprises; replaces NaN
+_LARGEST = 1e100  # largest score and largest surprise; replaces NaN and larger values
 _N_FOLDS = 20  # number of cross-validation folds of the held-out inputs
 
 
@@ -113,7 +113,7 @@ class Combination:
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
-        if n_rows == 1:  # cross-validation is impossible, so no input may count as more unusual
+        if n_rows == 1:  # no cross-validation; the only held-out input counts as the most unusual
             return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
         fold = np.arange(n_rows) % _N_FOLDS
         held_out = np.empty(n_rows)

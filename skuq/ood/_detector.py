@@ -55,8 +55,8 @@ from skuq.wrappers import is_module
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
 _BATCH_SIZE = 8192  # number of rows whose features are in memory at once
-# Held-out inputs are suspicious if the share of them that also occurs in the training inputs is
-# larger than twice the share of repeated training inputs, by more than this difference.
+# Held-out inputs are suspicious if the share of them that also occurs among the training inputs
+# exceeds twice the share of repeated training inputs by more than this difference.
 _FEWEST_COPIES = 0.05
 
 
@@ -85,8 +85,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
         - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs
           of the first layer of a network that receives vectors, or the inputs of a learner.
-          Features are scaled to unit length or standardised, whichever predicts the labels better
-          from the neighbours. Table columns (texts, or fewer than 32 features not learned by a
+          Features are scaled to unit length or standardised, depending on which neighbours predict
+          the labels better. Table columns (texts, or fewer than 32 features not learned by a
           network) are always standardised.
         - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
           "total", the total uncertainty of a skuq estimator; and, with at least five training
@@ -103,7 +103,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         A callable receives a batch of inputs and returns one score per input, larger for more
         unusual inputs; a score must not depend on the other inputs of the batch.
     held_out_share : float, default=0.2
-        Fraction of the training inputs that is held out, 5,000 inputs at most. No effect if `fit`
+        Fraction of the training inputs that is held out (at most 5,000 inputs). No effect if `fit`
         receives `X_held_out`.
     by_class : bool, default=False
         Whether the false alarm rate holds within each class. It then also holds for other class
@@ -133,8 +133,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
     inputs, extrapolated linearly beyond their scores. The squared surprises are averaged within
-    each kind of score (model, distance, support). The sum over kinds is compared with that of the
-    held-out inputs.
+    each kind of score (model, distance, support). The sum over kinds is compared with the sums of
+    the held-out inputs.
 
     The rate holds in expectation over the draw of the held-out inputs. Held-out inputs must have
     the same distribution as new in-distribution inputs, and must not be used for training. With n
@@ -647,7 +647,7 @@ def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
 
 
 def _warn_of_copies(X: Any, X_held_out: Any) -> None:
-    """Warn if a much larger share of held-out than of training inputs has a copy in training."""
+    """Warn if copies of training inputs are much more frequent in `X_held_out` than in `X`."""
     known, count = np.unique(_hashes(X), return_counts=True)
     repeated = count[count > 1].sum() / count.sum()
     copied = float(np.isin(_hashes(X_held_out), known).mean())
@@ -655,7 +655,7 @@ def _warn_of_copies(X: Any, X_held_out: Any) -> None:
         warn_user(
             f"{copied:.0%} of the held-out inputs are training inputs. Scores of training inputs "
             "are too low, so the actual false alarm rate will be higher than `false_alarm_rate`. "
-            "Pass inputs as `X_held_out` that are neither in `X` nor were used for training."
+            "Pass inputs as `X_held_out` that are not in `X` and were not used for training."
         )
 
 

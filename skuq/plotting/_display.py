@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, distinguishable with all common forms of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
-MIN_WIDTH = 0.005  # minimum width of a bar, for narrower bins
-LONGEST_NAME = 32  # maximum number of characters of a user's name, which is then shortened
+MIN_WIDTH = 0.005  # minimum width of a bar, even if the bin is narrower
+LONGEST_NAME = 32  # longer names from the user are shortened to this number of characters
 LONGEST_LABEL = 48  # number of characters that fit along an axis
 LARGEST = 1e300  # larger values would overflow the limits of an axis
 BESIDE = 1.3  # maximum width of a legend, as a multiple of the width of the axes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MISSED = 0.05  # probability that any group leaves its bar by chance
-LOG_RATIO = 10.0  # ratio of the groups' deviations or errors above which axes are logarithmic
+LOG_RATIO = 10.0  # axes are logarithmic if deviations or errors of groups differ by a larger factor
 BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 
 

@@ -26,20 +26,20 @@ from skuq.validation import check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FAR = 4.0  # range of the axis, as a multiple of the half width of most intervals
-MOST = 0.95  # share of the intervals that determines the axis
+FAR = 4.0  # largest value on the axis, as a multiple of the MOST-quantile of the half widths
+MOST = 0.95  # level of this quantile
 WIDTH_DIGITS = 9  # number of decimals of relative widths; further decimals are rounding errors
 POINTS = 5.0  # width of a character along an axis, in points
 MISSED = 0.05  # probability that any of the confidence intervals misses the true coverage
 
 
 class IntervalsByWidthDisplay(Display):
-    """Prediction intervals, from the narrowest to the widest, and the true values in or near them.
+    """Prediction intervals, sorted by width, with the true values inside or outside the intervals.
 
     Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
     depends on the row: intervals of equal width form a rectangle. Values outside their interval
     have a different colour and marker; the legend shows their number. The axis ends at four times
-    the half width of most intervals. Values beyond the axis are drawn as triangles at its edge,
+    the 95% quantile of the half widths. Values beyond the axis are drawn as triangles at its edge,
     where wider intervals also end.
 
     Parameters
@@ -202,7 +202,8 @@ class CoverageBySizeDisplay(Display):
     """Coverage of prediction intervals in groups of rows, ordered by their predicted values.
 
     A point is the share of the values in a group that lie in their intervals. The line through the
-    point is an exact binomial confidence interval of the coverage, at 95% for all groups together.
+    point is an exact binomial confidence interval for the coverage. With a probability of at least
+    95%, the confidence intervals of all groups contain the true coverage.
     The dashed line is the nominal coverage. Groups whose confidence interval does not contain it
     have a different colour and marker. The axis shows the edges of the groups.
 

@@ -34,7 +34,7 @@ class RangeDisplay(Display):
     norm: str
 
     def _keep(self, radii: ArrayLike, bounds: tuple[ArrayLike, ...], norm: str) -> None:
-        """Check radii and bounds, and tighten the bounds by those at the other radii."""
+        """Check radii and bounds, and tighten the bounds by the bounds at other radii."""
         self.radii = increasing(radii)
         values = [self._checked(end, name) for end, name in zip(bounds, BOUNDS, strict=True)]
         for k, above in ((0, 1), (2, 3)):
@@ -112,7 +112,7 @@ class RangeDisplay(Display):
 
 
 def require_certificates(estimator: Any, method: str, owner: str) -> None:
-    """Refuse an estimator that lacks the methods, such as a pipeline around one that has them."""
+    """Refuse an estimator that lacks the methods, as a pipeline around a RobustGPC does."""
     # Check `certify` too, since other estimators have different methods of the same name.
     if not (hasattr(estimator, "certify") and hasattr(estimator, method)):
         raise TypeError(

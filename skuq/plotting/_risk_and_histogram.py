@@ -33,8 +33,8 @@ RISKS = {
 }
 # Constants of the histogram:
 N_BINS = 40
-LOG_RATIO = 100.0  # ratio of the largest value to the median above which the axis is logarithmic
-LOG_RANGE = 1e12  # values smaller than the largest value by this factor are rounding errors
+LOG_RATIO = 100.0  # the axis is logarithmic if largest value / median is above this ratio
+LOG_RANGE = 1e12  # values below the largest value divided by LOG_RANGE are rounding errors
 
 
 class RiskCoverageDisplay(Display):

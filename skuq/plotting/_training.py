@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("step", "score", "falls", "epistemic", "aleatoric")
 PANEL, GAP = 1.9, 0.12  # height of a panel in inches; gap, as a share of this height
-LOG_RANGE = 30.0  # ratio of largest to smallest deviation above which the axis is logarithmic
+LOG_RANGE = 30.0  # the axis is logarithmic if largest / smallest deviation is above this ratio
 
 
 class AgentTrainingDisplay(Display):

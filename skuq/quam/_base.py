@@ -250,7 +250,7 @@ class QUAMBase(ModelMixin, ABC):
         self._found = self._search_on(self._pool, targets)
 
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
-        """Search on a pool made from the training inputs, without kinds that the model refuses."""
+        """Search on a pool made from the training inputs, without values that the model refuses."""
         form = self.model_.form
         if form.are_tokens:
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))

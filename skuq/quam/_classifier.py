@@ -64,9 +64,9 @@ class QUAMClassifier(
         Models that enter the estimate. "trajectory": all models kept from each search (on a pool,
         from the last tenth of its steps). "dirac": only the best adversarial model of each search.
     gamma : float, default=0.01
-        Largest excess of a model's training loss over the training loss of the fitted model, in
-        nats per sample, at which the model counts as explaining the data; used by
-        `adversarial_models`, `predict_proba_bounds` and mixture "dirac".
+        A model counts as explaining the data if its training loss exceeds the training loss of the
+        fitted model by at most `gamma` nats per sample. Used by `adversarial_models`,
+        `predict_proba_bounds` and mixture "dirac".
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
         errors of the losses; models that the data cannot tell apart then have similar weights. The

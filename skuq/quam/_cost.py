@@ -25,7 +25,7 @@ _SHARE = 0.5  # fraction of the free memory for "auto"
 def searches_in_memory(
     n_searches: int, n_kept: int, model_bytes: int, max_memory: float | str, *, working: int = 0
 ) -> int:
-    """Number of searches whose models fit into memory; raise MemoryError if it is less than two.
+    """Number of searches whose models fit into memory; raise MemoryError if fewer than two fit.
 
     Each search keeps `n_kept` models of `model_bytes`; `working` bytes are needed in addition.
     """
@@ -38,12 +38,12 @@ def searches_in_memory(
         f"{n_searches} searches would keep {n_searches * n_kept:,} models of "
         f"{_size(model_bytes)}, which takes {_size(n_searches * of_each + working)} of memory; "
         f"the limit is {_size(limit)} (search__max_memory"
-        f"{', half of what is free' if max_memory == 'auto' else ''})"
+        f"{', half of the free memory' if max_memory == 'auto' else ''})"
     )
     if n_fit < min(2, n_searches):
         raise MemoryError(
-            f"The {sizes}. At least {min(2, n_searches)} must fit. Search fewer weights "
-            "(search__parameters='last' or 'bias'), keep fewer models (search__n_steps, "
+            f"The {sizes}. At least {min(2, n_searches)} of the searches must fit. Search fewer "
+            "weights (search__parameters='last' or 'bias'), keep fewer models (search__n_steps, "
             "search__shares), or use a smaller model."
         )
     warn_user(

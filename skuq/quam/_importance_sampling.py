@@ -130,7 +130,7 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over given models and those models found within gamma.
+    """Smallest and largest probability over the given models and the found models within gamma.
 
     Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """

@@ -71,8 +71,8 @@ class PoolSearch(GradientSearch):
         last layer. "bias": all biases. "norm": scales and shifts of normalisation layers. A
         callable ``parameters(name, tensor)`` returns whether to search a parameter. "auto" is
         "last" for a transformers model and "linear" for other networks. If a network cannot be
-        split before its first linear layer, "auto" is "last", with a warning; all weights of a
-        small network that begins with a linear layer are searched.
+        split before its first linear layer, "auto" is "last", with a warning; but if the network
+        is small and begins with a linear layer, all its weights are searched.
     targeted : bool, default=True
         Whether there is one search for each class. False (for classifiers only): a single search
         for a model with any prediction other than the fitted model's, which is cheaper, but tends

@@ -45,9 +45,9 @@ channels, height, width)
         - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
           different row), "out_of_range" (numbers far outside their range: in up to three columns of
           every second row, and in up to half of the columns of the other rows), "unseen"
-          (categories that do not occur in `X`, in as many columns), and the kinds for texts in text
-          columns. If all rows are floats with the same norm, such as embeddings, the generated rows
-          have this norm, too, and "out_of_range" does not apply.
+          (categories that do not occur in `X`, in columns chosen in the same way), and the kinds
+          for texts in text columns. If all rows are floats with the same norm, such as embeddings,
+          the generated rows have this norm, too, and "out_of_range" does not apply.
         - Texts: "mixed_words" (words of several texts), "shuffled_words" (words in random order),
           "truncated" (the first words, up to half of them), "other_script" (letters of a
           different alphabet).

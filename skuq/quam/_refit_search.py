@@ -262,7 +262,7 @@ _Rows = tuple[Any, NDArray[Any], FloatArray | None]
 
 
 def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
-    """Shuffle rows: if a learner splits rows by position, the pool would be in a single part."""
+    """Shuffle rows; otherwise, a split by position would have the whole pool in a single part."""
     order = np.random.default_rng(seed).permutation(len(y))
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 
@@ -296,7 +296,7 @@ def _with_whole_rows(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and some pool rows; their number is a share of the training rows, or 1.
+    """Yield training rows and some pool rows: a share of the number of training rows, at least 1.
 
     All searches use the same pool rows, and a larger share includes the rows of a smaller share.
     Rows are repeated if the pool has too few rows.
@@ -319,7 +319,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert categorical columns of `rows` to the categories of `X`; others become missing.
+    """Convert categorical columns of `rows` to the categories of `X`; other values become missing.
 
     Columns with different categories would lose their category type when tables are concatenated.
     """

@@ -70,7 +70,7 @@ def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
 
 
 def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> Any:
-    """KL divergence from the reference model; its term of the means has the displacement's sign."""
+    """KL divergence from the reference model; the term with the means has the sign of `away`."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * abs(away) / (2 * models.variance)
 

@@ -74,10 +74,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         But far from the data, the square grows faster than the penalty; the searches then end in
         implausible models, and a single model gets all the weight. For networks only.
     noise_cv : int, cross-validation generator or iterable, default=5
-        Cross-validation that estimates the noise from errors of copies of the model on held-out
-        samples (Eq. 28); an integer is the number of random folds. The model itself is trained on
-        all samples. For a frozen model, the noise is estimated from its errors on the samples
-        passed to `fit`; the estimate is too small if the model overfits them.
+        Cross-validation with which the noise is estimated: copies of the model predict held-out
+        samples, and their errors determine the noise (Eq. 28). An integer is the number of random
+        folds. The model itself is trained on all samples. For a frozen model, the noise is
+        estimated from its errors on the samples passed to `fit`; the estimate is too small if the
+        model overfits them.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
         As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
         pool, the searches move predictions by two standard deviations of the target up and down.
@@ -308,7 +309,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Estimate the noise variance, Eq. 28, and fit the noise of each input if heteroscedastic.
+        """Estimate the noise variance (Eq. 28); with heteroscedastic noise, also fit it per input.
 
         Errors of a frozen model are computed on all samples, errors of any other model by
         cross-validation.

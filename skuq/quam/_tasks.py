@@ -43,11 +43,12 @@ if TYPE_CHECKING:
 
     from skuq.quam._objectives import Objective
 
-# Displacement of predictions on a pool, in standard deviations of the target. It moves predictions
-# about to the ends of the target's range.
+# Displacement of predictions on a pool, in standard deviations of the target. Displaced predictions
+# lie near the ends of the target's range.
 _PULL = 2.0
-# Largest number of classes searched with n_targets="auto". Each class is a search, and evaluating
-# an input costs the number of searches times the number of classes.
+# Largest number of classes searched with n_targets="auto". There is one search for each of them,
+# and the cost of evaluating an input is proportional to the number of searches times the number of
+# all classes.
 MOST_TARGETS = 10
 
 
@@ -78,7 +79,7 @@ class Found(ABC):
     Attributes
     ----------
     targets : ndarray of shape (n_searches,), int64
-        Target of each search: a class code; -1 for any other prediction than the given model's;
+        Target of each search: a class code; -1 for any prediction other than the given model's;
         or, for a regressor, the direction 1 or -1.
     excess_loss : ndarray of shape (n_searches, n_kept), float64
         Mean loss of each model minus the mean loss of the reference model, in nats.

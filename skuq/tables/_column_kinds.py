@@ -105,7 +105,7 @@ def texts_in(column: pd.Series) -> pd.Series:
 
 
 def spellings_of(values: pd.Series) -> dict[str, list[str]]:
-    """Map each value that a file reader may make of the texts to all texts with this value.
+    """Map each value (as text) that a file reader may make of texts to all texts with this value.
 
     Values whose only text is the value itself are left out.
     """

@@ -119,8 +119,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.kinds_: dict[str, str] = {}
         # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
-        # Texts of text columns that a file reader may convert to other values, keyed by these
-        # values. For example, the text 01067 may be converted to 1067.
+        # By text column: the texts that a file reader may convert to other values, keyed by the
+        # converted value as text. For example, a reader may convert 01067 to the number 1067; the
+        # key is then "1067".
         self.spellings_: dict[str, dict[str, list[str]]] = {}
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread

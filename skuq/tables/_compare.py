@@ -31,7 +31,7 @@ from skuq.tables._target import rows_with_target, target_format, target_values
 from skuq.tables._validation import TableError, check_share, separator_hint
 
 LEVEL = 0.05  # significance level
-INTERVAL = 0.95  # confidence level of the intervals of differences
+INTERVAL = 0.95  # confidence level of the intervals for differences
 N_RESAMPLES = 400
 FEWEST = 10  # smallest number of rows, overall and per subgroup
 MOST_VALUES = 20  # maximum number of distinct values of a column for subgroups by value
@@ -49,7 +49,7 @@ class ModelComparison(NamedTuple):
     measures : DataFrame
         One row per measure, the primary measure first. Columns: ``a`` and ``b``, the values of the
         measure for both models; ``difference``, a minus b; ``low`` and ``high``, a 95 % confidence
-        interval of the difference; ``p_value`` of the hypothesis of no difference; and ``better``:
+        interval for the difference; ``p_value`` of the hypothesis of no difference; and ``better``:
         "A", "B", or "" if the difference is not significant.
     parts : DataFrame
         The same columns for the primary measure on subgroups of the rows. In addition, ``by`` is

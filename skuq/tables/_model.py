@@ -339,7 +339,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
-        # A column that gives the answer away makes all other numbers meaningless: warn of it first.
+        # Warn first of a column that gives the answer away: it makes all other numbers meaningless.
         self.warnings_ = notes.leakage_warnings(self._leaking_columns(parts)) + warned
         self.notes_ = self.warnings_ + found
         return self
@@ -357,9 +357,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored. Numbers
-            and booleans in a column that was text in training count as the training text that a
-            reader of files converts to them, such as 1067 for the code "01067".
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored. If a
+            column was text in training, a number or boolean in it counts as the training text that
+            a file reader converts to this value: 1067 counts as the code "01067".
         coverage : float, default=0.9
             Coverage of the prediction sets or intervals.
         n_explained : int, default=100
@@ -383,17 +383,17 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
               distribution is expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
-              if no training row lacks it;
+              if the column has a number in every training row;
             - ``out_of_range``, columns with numbers outside the range of the training rows;
             - ``reasons``, up to three columns with their values: columns with unseen values, and
               columns that contribute most to the epistemic uncertainty;
             - in a classification, the probability of each class, in columns such as ``p(yes)``,
               which `skuq.audit.audit_files` recognises.
 
-            The measure of how unusual a row is combines two scores as `skuq.OODDetector` does: the
-            epistemic uncertainty of the row, and the number of its unsupported columns. These have
-            unseen values, or numbers outside the training range by more than half the range's
-            width.
+            To measure how unusual a row is, two scores are combined as in `skuq.OODDetector`: the
+            epistemic uncertainty of the row, and the number of its unsupported columns. A column is
+            unsupported if it has an unseen value, or a number outside the training range by more
+            than half the range's width.
 
         Raises
         ------

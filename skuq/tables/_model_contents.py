@@ -139,7 +139,7 @@ class _Contents:
     """Visitor that checks each object of a model, once for each number of columns (`width`)."""
 
     def __init__(self) -> None:
-        # Keep the objects alive: no new object must reuse an id.
+        # Keep visited objects alive; otherwise, a new object could get the id of a visited one.
         self._sizes: dict[tuple[int, int | None], tuple[Any, int]] = {}
 
     def visit(self, value: Any, steps: tuple[str, ...], width: int | None) -> int:

@@ -47,9 +47,9 @@ def leakage_warnings(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [
-        f"One column alone predicts the target as well as the model: {' or '.join(columns)}. Is it "
-        f"known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be unknown "
-        "for new rows."
+        f"One column alone predicts the target as well as the model does: {' or '.join(columns)}. "
+        f"Is it known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be "
+        "unknown for new rows."
     ]
 
 
@@ -190,7 +190,7 @@ def guessing_note(model: TableModel) -> str:
         return "The model is no better than always predicting the mean: do not use it."
     return (
         "The model is no better than always predicting the class frequencies: do not use it "
-        f"(log loss {loss:.3f}; of the class frequencies {guessing:.3f})."
+        f"(log loss {loss:.3f}; with the class frequencies alone {guessing:.3f})."
     )
 
 
@@ -225,9 +225,9 @@ def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
     weak = measured[clopper_pearson(np.rint(found * rows), rows, tail)[1] < right / 2]
     if len(weak):
         notes.append(
-            f"The model is right for {right:.1%} of the held-out rows, and always predicting the "
-            f"most frequent class would be right for {label.value_counts().max() / len(label):.1%}"
-            f", but it finds few rows of some classes: {_shares(weak, 'accuracy')}."
+            f"The model is right for {right:.1%} of the held-out rows (always predicting the most "
+            f"frequent class: {label.value_counts().max() / len(label):.1%}), but it finds few "
+            f"rows of some classes: {_shares(weak, 'accuracy')}."
         )
     covered = measured["coverage"].to_numpy()
     if np.isnan(covered).any():  # too few held-out rows
@@ -335,7 +335,7 @@ def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[st
     ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
     listed = ", ".join(f"{LEARNERS[other].label} {loss:.3f}" for other, loss in ranked)
     measure = "mean squared error (relative to the mean)" if regression else "log loss"
-    guessing = "" if regression else f"; of the class frequencies {comparison.guessing:.3f}"
+    guessing = "" if regression else f"; the class frequencies alone {comparison.guessing:.3f}"
     return [
         f"The model is {LEARNERS[name].label}, which had the smallest {measure} in "
         f"{comparison.n_folds}-fold cross-validation on {comparison.n_rows} rows: "

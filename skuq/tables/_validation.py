@@ -87,7 +87,10 @@ def place(table: pd.DataFrame, position: int) -> str:
 
 
 def word_among_numbers(values: pd.Series) -> str | None:
-    """Return a non-numeric value of a text column if at least half are numbers, else None."""
+    """Return a non-numeric value of a text column in which at least half of the values are numbers.
+
+    Return None if there is no such value, or if fewer values are numbers.
+    """
     no_number = pd.to_numeric(values, errors="coerce").isna()
     if not 0 < no_number.sum() <= len(values) / 2:
         return None

@@ -64,8 +64,8 @@ def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clo
         least = np.min(getattr(result, part))
         require(
             least >= 0 or np.isnan(least),
-            f"{part} part of {least}. If parts are signed by definition, set the class attribute "
-            "`signed_uncertainty = True`.",
+            f"the {part} part is {least}. If parts are signed by definition, set the class "
+            "attribute `signed_uncertainty = True`.",
         )
 
 

@@ -12,8 +12,8 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
-N_PREDICTED = 12  # number of rows that most checks predict; small, as predictions may be expensive
-N_LARGE_BATCH = 40  # number of rows that the check of batches predicts
+N_PREDICTED = 12  # number of rows to predict in most checks; few, as predictions may be expensive
+N_LARGE_BATCH = 40  # number of rows to predict in the check of batches
 
 Fit = Callable[[Any, Any, Any], Any]
 
@@ -30,7 +30,7 @@ class Data(NamedTuple):
         return min(N_PREDICTED, _num_samples(self.X_predict))
 
     def few(self) -> Any:
-        """Return the few rows that most checks predict."""
+        """Return the few rows to predict in most checks."""
         return self.rows(range(self.n_few))
 
     def large_batch(self) -> Any:

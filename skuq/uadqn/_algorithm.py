@@ -255,7 +255,9 @@ def _check_settings(settings: dict[str, Any]) -> None:
     if prior_scale is not None and not 0 < prior_scale < np.inf:
         raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
     if prior_scale is not None and settings.get("noise_scale") == 0:
-        raise ValueError(f"prior_scale={prior_scale} has no effect without a prior: noise_scale=0.")
+        raise ValueError(
+            f"prior_scale={prior_scale} has no effect with noise_scale=0, which removes the prior."
+        )
     if refused := EPSILON & set(settings):
         raise TypeError(
             f"UADQNAlgorithm does not accept {', '.join(sorted(refused))}: it explores by "

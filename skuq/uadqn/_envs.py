@@ -195,7 +195,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 def check_spaces(observations: Space, actions: Space) -> None:
     """Raise if spaces are unsupported; discrete spaces must start at 0, like output indices."""
     if np.any(getattr(actions, "start", 0)):
-        raise ValueError(f"The action space must start at 0, the environment has {actions}.")
+        raise ValueError(f"The action space must start at 0, but the environment has {actions}.")
     parts = list(observations.values()) if isinstance(observations, spaces.Dict) else [observations]
     if not parts or not all(map(_is_read, parts)):
         raise ValueError(
@@ -206,7 +206,7 @@ def check_spaces(observations: Space, actions: Space) -> None:
         )
     if any(np.any(getattr(part, "start", 0)) for part in parts):
         raise ValueError(
-            f"Discrete observation spaces must start at 0, the environment has {observations}."
+            f"Discrete observation spaces must start at 0, but the environment has {observations}."
         )
 
 
@@ -278,7 +278,7 @@ def play_episodes(
 ) -> list[Played]:
     """Play one episode for each seed, with many environments at a time.
 
-    The actions for all environments are computed in one batch, which is faster than one at a time.
+    The actions for all environments are computed in one batch; separate calls would be slower.
 
     Parameters
     ----------
@@ -443,7 +443,9 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
-        raise ValueError(f"Observations contain NaN, or are infinite as {space.dtype}.")
+        raise ValueError(
+            f"Observations contain NaN, or numbers that are infinite as {space.dtype}."
+        )
     refuse_unusable(converted, "Observation {}".format)
     counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):

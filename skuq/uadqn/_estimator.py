@@ -103,8 +103,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the first
         update, here 200; actions are chosen by uncertainty from the first step), ``batch_size``
         (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs`` (``net_arch``,
-        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on. Parameters of
-        this estimator are not allowed in it.
+        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on. The
+        dict must not contain parameters of this estimator.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
         has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which

@@ -42,7 +42,7 @@ class FiniteExperience(OffPolicyAlgorithm):
             self._check_arrived("reward", self._vec_normalize_env.get_original_reward())
         self._check_arrived("reward", reward)
         self._check_arrived("observation", obs)
-        for i in np.flatnonzero(dones):  # `obs` is already of the next episode
+        for i in np.flatnonzero(dones):  # `obs` already belongs to the next episode
             last = infos[i].get("terminal_observation")
             if last is not None:
                 self._check_arrived("last observation", _one(last), first=int(i))

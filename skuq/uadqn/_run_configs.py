@@ -224,7 +224,8 @@ def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
     if config.steps > steps and config.method != "uadqn":
         raise RunError(
             f"{folder} is a run of {steps} steps, and the exploration of method "
-            f"{config.method!r} depends on their number; start a new run in a different folder."
+            f"{config.method!r} depends on the number of steps; start a new run in a different "
+            "folder."
         )
     for name in {**known["settings"], **wanted["settings"]}:
         begun, now = (each["settings"].get(name) for each in (known, wanted))

@@ -95,7 +95,7 @@ def test_members_that_start_from_equal_weights_are_a_warning(iris, frozen):
 
 
 def test_frozen_module_cannot_be_trained_again(iris, dropped):
-    with pytest.raises(TypeError, match=r"MLP .* cannot be trained again .* `members`"):
+    with pytest.raises(TypeError, match=r"MLP is used without retraining, .* `members`"):
         DeepEnsembleClassifier(FrozenEstimator(dropped)).fit(*iris)
 
 
@@ -116,7 +116,7 @@ def test_model_that_holds_a_frozen_network_cannot_be_trained_again(iris, wrap, s
     mine = FrozenEstimator(mine) if state == "frozen" else mine
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # none may say that a clone is trained
-        with pytest.raises(TypeError, match=r"FrozenEstimator in a \w+ is taken .* `members`"):
+        with pytest.raises(TypeError, match=r"FrozenEstimator in a \w+ is used .* `members`"):
             DeepEnsembleClassifier(mine, n_members=2).fit(*iris)
 
 

@@ -79,7 +79,7 @@ def test_limits_belong_to_the_interval_and_may_be_open_or_equal():
         ([1, 1], [0, 0], [2, -np.inf], r"`upper` must .* or inf \(unb.*\), got -inf in row 1"),
         ([1, 1], [np.inf, 0], [np.inf, 2], r"`lower` must .* or -inf \(unb.*\), got inf in row 0"),
         ([1, 1], [0, 3], [2, 2], "`lower` must be <= `upper`, got 3 > 2 in row 1"),
-        ([1, 1], [0], [2, 2], "`lower`, `upper` must have one row per sample each, got 1, 2"),
+        ([1, 1], [0], [2, 2], "`lower`, `upper` must each have one row per sample, got 1, 2"),
         ([1], [0, 0], [2, 2], "`y_true`, `lower`, `upper` must .* got 1, 2, 2 rows"),
         ([1, 1], [[0], [0]], [2, 2], r"`lower` must be one-dimensional, got shape \(2, 1\)"),
         ([1, 1], ["a", "b"], [2, 2], "`lower` must be finite, got values that are not numbers"),
@@ -127,7 +127,7 @@ def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn(seed):
         ([[1.0], [2.0]], [0.1, 0.9], "one column per level, got 1 columns for 2 levels"),
         ([[1.0], [2.0]], 0.5, r"`levels` must be one-dimensional, got shape \(\)"),
         ([[1.0], [2.0]], [1.0], "`levels` must lie strictly between 0 and 1, got levels from 1"),
-        ([[1.0]], [0.5], "`y_true`, `y_quantiles` must have one row per sample each, got 2, 1"),
+        ([[1.0]], [0.5], "`y_true`, `y_quantiles` must each have one row per sample, got 2, 1"),
     ],
 )
 def test_wrong_quantiles_are_named(quantiles, levels, message):

@@ -213,9 +213,9 @@ def test_misclassification_detection_splits_by_correctness(seed):
 
 @pytest.mark.parametrize(("y_pred", "which"), [([0, 1], "right"), ([1, 0], "wrong")])
 def test_detection_of_misclassified_samples_needs_right_and_wrong_ones(y_pred, which):
-    with pytest.raises(ValueError, match=f"needs both .* 2 samples that are all {which}"):
+    with pytest.raises(ValueError, match=f"needs both .* only {which} predictions for 2 samples"):
         misclassification_detection([0, 1], y_pred, [0.1, 0.2])
-    with pytest.warns(UndefinedMetricWarning, match=f"all {which}.* The result is NaN"):
+    with pytest.warns(UndefinedMetricWarning, match=f"only {which} .* The result is NaN"):
         assert np.isnan(misclassification_auroc([0, 1], y_pred, [0.1, 0.2]))
 
 

@@ -115,7 +115,7 @@ def test_scorers_survive_pickling(scorer):
 def test_a_fold_without_errors_scores_nan_with_a_warning_and_the_search_goes_on():
     X, y = load_iris(return_X_y=True)
     easy = y < 2  # linearly separable
-    with pytest.warns(UndefinedMetricWarning, match="all right"):
+    with pytest.warns(UndefinedMetricWarning, match="only right predictions"):
         result = cross_validate(
             EntropicLogisticRegression(),
             X[easy],

@@ -278,7 +278,8 @@ def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
         **TAKEN,
     )
     with pytest.raises(
-        ValueError, match=r"Ridge predicts shape \(12, 2\); pass a model with one target"
+        ValueError,
+        match=r"Ridge predicts an array of shape \(12, 2\); pass a model with one target",
     ):
         model.outputs(X)
 

@@ -82,7 +82,7 @@ def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
         bounded.predict_uncertainty(X[:5]), few.predict_uncertainty(X[:5])
     )
     search.set_params(max_memory=working + 1.5 * size)
-    with pytest.raises(MemoryError, match=r"At least 2 must fit.*search__"):
+    with pytest.raises(MemoryError, match=r"At least 2 of the searches must fit.*search__"):
         quam.fit(X, y)
 
 
@@ -93,13 +93,13 @@ def test_free_memory_is_the_limit(many, monkeypatch):
     quam = QUAMClassifier(net, search=PoolSearch(n_steps=3), random_state=0)
     with pytest.warns(UserWarning, match="Only the 3 most probable .*") as caught:
         quam.fit(X, y)
-    assert "half of what is free" in str(caught[0].message)
+    assert "half of the free memory" in str(caught[0].message)
 
 
 def test_searches_of_a_regressor_fit_both_or_are_refused():
     X = np.random.default_rng(0).normal(size=(60, 2))
     model = QUAMRegressor(DecisionTreeRegressor(max_depth=3), search=RefitSearch(max_memory=1000))
-    with pytest.raises(MemoryError, match="At least 2 must fit"):
+    with pytest.raises(MemoryError, match="At least 2 of the searches must fit"):
         model.fit(X, X[:, 0] + 0.1 * X[:, 1])
 
 

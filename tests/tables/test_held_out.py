@@ -167,7 +167,7 @@ def outcomes():
 def test_a_column_that_was_written_after_the_outcome_is_told(outcomes, kind):
     words = {"text": {"yes": "paid", "no": "written off"}, "number": {"yes": 1.5, "no": -1.5}}
     (note,) = telling(outcomes, "kind", outcomes["kind"].map(words[kind]))
-    assert "predicts the target as well as the model: told. Is it known before" in note
+    assert "predicts the target as well as the model does: told. Is it known before" in note
     assert telling(outcomes, "kind", outcomes["a"].round(1)) == []
 
 
@@ -176,7 +176,7 @@ def test_what_gives_the_answer_away_comes_first_and_is_named_as_in_the_table(out
     date = [f"20{20 + k % 5}-{m}-{1 + k % 28:02}" for k, m in enumerate(month)]
     model = TableModel("logistic").fit(outcomes.assign(judged=date), "kind")
     assert model.notes_[0].endswith(
-        "as the model: judged. Is it known before the outcome? If not, leave it out "
+        "as the model does: judged. Is it known before the outcome? If not, leave it out "
         "(`drop=['judged']`): it will be unknown for new rows."
     )
     assert model.warnings_ == model.notes_[:1]

@@ -1053,7 +1053,7 @@ def test_classes_that_are_rarely_found_or_covered_are_warned_of():
     measured, held = model.measured_by_class(0.9).loc["fraud"], model.held_out_["label"]
     found, covered = weak_class_notes(model, 0.9)
     assert found.endswith(f": {measured['accuracy']:.0%} of {measured['rows']:.0f} fraud.")
-    assert f"class would be right for {(held == 'fair').mean():.1%}, but" in found
+    assert f"frequent class: {(held == 'fair').mean():.1%}), but it finds few" in found
     assert covered.endswith(f": {measured['coverage']:.0%} of {measured['rows']:.0f} fraud.")
     pytest.importorskip("matplotlib").use("Agg")
     page = Tables(table_report(model, model.predict(frame), model.count(frame)).html())

@@ -423,7 +423,7 @@ def test_what_a_value_network_alone_does_not_use_is_refused(setting):
 
 
 def test_a_scale_of_no_prior_is_refused(tmp_path):
-    message = "prior_scale=2.0 has no effect without a prior: noise_scale=0"
+    message = "prior_scale=2.0 has no effect with noise_scale=0"
     with pytest.raises(ValueError, match=message):
         make(noise_scale=0, prior_scale=2.0)
     make().save(tmp_path / "agent.zip")

@@ -417,7 +417,7 @@ def test_a_run_does_not_go_on_with_another_configuration(begun, other, message):
 def test_epsilon_schedules_are_not_extended(tmp_path, method):
     train(tmp_path, steps=100, method=method)
     before = contents(tmp_path)
-    with pytest.raises(RunError, match=r"exploration of method .* depends on their number"):
+    with pytest.raises(RunError, match=r"exploration of method .* depends on the number of steps"):
         train(tmp_path, steps=200, method=method)
     assert contents(tmp_path) == before
 

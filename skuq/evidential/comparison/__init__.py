@@ -1,4 +1,4 @@
-"""Baselines of evidential probes, with the same interface."""
+"""Baselines for evidential probes, with the same interface as the probes."""
 
 from skuq.evidential.comparison._dirichlet_networks import EvidentialGNN
 from skuq.evidential.comparison._gkde import KernelDirichletGNN
