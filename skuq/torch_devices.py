@@ -19,6 +19,7 @@ from itertools import chain
 from types import FunctionType
 from typing import Any
 
+from skuq.text_among_numbers import name_text
 from skuq.wrappers import is_instance_of, is_module
 
 
@@ -33,6 +34,8 @@ class DeviceMixin:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if isinstance(cls.__dict__.get("fit"), FunctionType):
+            cls.fit = name_text(cls.__dict__["fit"])  # type: ignore[attr-defined]
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
             if not name.startswith("_") and _needs_wrapping(method):

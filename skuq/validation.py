@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
 from skuq.base import FloatArray
@@ -119,6 +120,13 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
             f"in an array of dtype {array.dtype}; drop or encode them first."
         )
     return labels
+
+
+def check_targets_are_classes(y: NDArray[Any]) -> None:
+    """Raise ValueError for missing labels, and for targets that are not classes."""
+    if pd.isna(y).any():  # scikit-learn's function warns of a cast first, and does not name y
+        raise ValueError("Input y contains NaN. Drop the rows without a label.")
+    check_classification_targets(y)
 
 
 def as_array(values: Any) -> NDArray[Any]:

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.multiclass import check_classification_targets
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ from skuq.labels import codes_of, labels_in_mask, plain
 from skuq.networks import TrainingSettings, train
 from skuq.sample_weights import training_weights
 from skuq.torch_devices import DeviceMixin
-from skuq.validation import refuse_ineffective
+from skuq.validation import check_targets_are_classes, refuse_ineffective
 
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {
@@ -150,7 +149,7 @@ def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], 
     ids = checked_nodes(X, graph.n_nodes)
     labels = labels_in_mask(X, column_or_1d(y, warn=True))
     check_consistent_length(ids, labels)
-    check_classification_targets(labels)
+    check_targets_are_classes(labels)
     return ids, labels
 
 

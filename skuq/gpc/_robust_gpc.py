@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
@@ -44,6 +43,7 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.information import entropy
 from skuq.sample_weights import training_weights
+from skuq.validation import check_targets_are_classes
 
 
 class RobustGPC(
@@ -230,7 +230,7 @@ class RobustGPC(
         """
         certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
-        check_classification_targets(y)
+        check_targets_are_classes(y)
         weight = None
         if sample_weight is not None:
             weight = training_weights(sample_weight, len(y))

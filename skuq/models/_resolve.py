@@ -14,7 +14,6 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_array
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
@@ -38,7 +37,7 @@ from skuq.models._model import (
     for_learner,
 )
 from skuq.sample_weights import training_weights
-from skuq.validation import is_texts
+from skuq.validation import check_targets_are_classes, is_texts
 from skuq.wrappers import is_module, unwrap
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def resolve(
                 kept = np.flatnonzero(weight)
                 X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
         else:
-            check_classification_targets(y)
+            check_targets_are_classes(y)
         if before_training is not None:
             before_training()
         model = (fit or fit_model)(

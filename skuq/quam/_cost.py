@@ -104,7 +104,7 @@ def with_progress(
                 start = perf_counter()
             if done == 2:
                 seconds = perf_counter() - start
-                work = f"{n_steps * times:,} steps of {seconds:.2g} seconds"
+                work = f"{n_steps * times:,} steps of {seconds:,.2g} seconds"
                 warn_if_slow(seconds * n_steps * times, work, advice)
             bar.update()
             yield step
