@@ -168,6 +168,7 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     from skuq.cli._demo import run_digits_demo, write_digits_demo
     from skuq.cli._demo_table import run_table_demo, write_table_demo
 
+    click.echo("This takes one to two minutes on two cores.")
     click.echo("Training a digit classifier and searching for adversarial models ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
     click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
@@ -181,7 +182,9 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     click.echo("AUROC of detecting unusual rows:")
     click.echo(loans.detection.to_string(float_format="%.3f"))
     report, table = write_table_demo(loans, out)
-    click.echo(f"Report: {report}\nTable:  {table}")
+    click.echo(f"Report: {report}\nTable:  {table}\n")
+    click.echo("An AUROC of 1 is perfect, and 0.5 is chance. No method is best on all data:")
+    click.echo("docs/guide/which_estimator.rst states what each method is for.")
 
 
 # --- printing text from data or from other parties -----------------------------------------------

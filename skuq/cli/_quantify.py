@@ -143,6 +143,8 @@ def quantify(
 
     The model is trained on another table (--train, --target), already fitted (--model FILE), or
     loaded from a folder (--load).
+
+    Exit code 11: the results are written, but the model is not better than a constant prediction.
     """
     _check_options(context)
     check_finite("--coverage", coverage)
@@ -169,6 +171,8 @@ def quantify(
         }
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
+        if new is not None and not load:
+            _check_common_columns(tables["train"], new, training["target"])
         model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
         first = [*model.warnings_, *weak_class_notes(model, coverage)]
         last = model.notes_[len(model.warnings_) :]
@@ -239,6 +243,15 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
         raise InputError(
             "--held-out is the training table, on which the model cannot be measured; pass a "
             "different table, or omit --held-out to hold out a fifth of the training table."
+        )
+
+
+def _check_common_columns(train: TableFile, new: TableFile, target: str) -> None:
+    """Refuse rows to predict that have no training column, before the training."""
+    if not {*train.columns} - {target} & {*new.columns}:
+        raise InputError(
+            f"--predict: {new.path.name} has none of the columns of the training table "
+            f"({', '.join(train.columns[:5])}, ...); is it the right file?"
         )
 
 

@@ -80,6 +80,13 @@ def pickled_size(model: Any) -> int:
     return counter.n_bytes
 
 
+def duration(seconds: float) -> str:
+    """Write a time in words, in minutes from two minutes on."""
+    if seconds >= 120:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"
+
+
 def warn_if_slow(seconds: float, work: str, advice: str) -> None:
     """Warn if the search takes more than `LONG` seconds."""
     if seconds > LONG:
@@ -104,7 +111,7 @@ def with_progress(
                 start = perf_counter()
             if done == 2:
                 seconds = perf_counter() - start
-                work = f"{n_steps * times:,} steps of {seconds:,.2g} seconds"
+                work = f"{n_steps * times:,} steps of {duration(seconds)}"
                 warn_if_slow(seconds * n_steps * times, work, advice)
             bar.update()
             yield step

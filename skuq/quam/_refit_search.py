@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
-from skuq.quam._cost import MAX_MEMORY, pickled_size, searches_in_memory, warn_if_slow
+from skuq.quam._cost import MAX_MEMORY, duration, pickled_size, searches_in_memory, warn_if_slow
 from skuq.quam._tasks import Found, Problem, Search, mean_excess
 from skuq.stored import stored
 from skuq.validation import as_pandas, as_table_of
@@ -235,7 +235,7 @@ def refit_on_pool(
     seconds = perf_counter() - began
     warn_if_slow(
         seconds * n_refits / effective_n_jobs(n_jobs),
-        f"{n_refits:,} refits of {seconds:.2g} seconds",
+        f"{n_refits:,} refits of {duration(seconds)}",
         "n_targets, search__shares or n_jobs",
     )
     targets_of_refits = (each for variants in pool_targets for each in variants)

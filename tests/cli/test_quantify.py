@@ -826,3 +826,11 @@ def test_formulas_in_results_are_marked_and_said_unless_raw_text_is_asked_for(fo
     assert result.exit_code == 0, result.output
     assert "spreadsheet" not in result.stdout
     assert set(written()["name"]) == {"=1+1"}
+
+
+def test_a_wrong_file_to_predict_is_refused_before_the_training(folder):
+    (folder / "other.csv").write_text("p_no,p_yes\n0.1,0.9\n")
+    result = quantify(predict="other.csv")
+    assert result.exit_code == 2
+    assert "other.csv has none of the columns of the training table" in result.output
+    assert "1 of " not in result.output  # steps of the training
