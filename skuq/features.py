@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from skuq.base import FloatArray
 from skuq.stored import stored
 from skuq.unusual_rows import as_table, number_columns
+from skuq.validation import with_names
 
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
@@ -58,7 +59,7 @@ class TableEncoder:
 
     def transform(self, X: Any) -> FloatArray:
         """Encode rows as numbers, (n_samples, n_features)."""
-        numbers: FloatArray = self.columns.transform(as_table(X))
+        numbers: FloatArray = self.columns.transform(as_table(with_names(self.columns, X)))
         return numbers
 
 

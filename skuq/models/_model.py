@@ -24,7 +24,7 @@ from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.probabilities import proba_of_classes
 from skuq.stored import stored
-from skuq.validation import as_pandas, to_dense, warn_user
+from skuq.validation import as_pandas, to_dense, warn_user, with_names
 from skuq.wrappers import weight_params
 
 if TYPE_CHECKING:
@@ -193,9 +193,10 @@ def for_learner(estimator: Any, X: Any) -> Any:
     """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
 
     Tables for a pipeline are not converted, because the first step of the pipeline may select
-    columns with the API of the table's library.
+    columns with the API of the table's library. An array gets the column names of the estimator,
+    which would otherwise warn in each call that they are missing.
     """
-    return to_dense(X if look_at(estimator).preprocesses else as_pandas(X))
+    return with_names(estimator, to_dense(X if look_at(estimator).preprocesses else as_pandas(X)))
 
 
 _REQUESTS = (

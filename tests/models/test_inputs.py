@@ -258,3 +258,14 @@ def test_inputs_of_another_shape_are_named_with_what_torch_says():
     sequences(torch.zeros(1, 2, 6))
     with pytest.raises(ValueError, match=r"nn\.Unflatten\(1, \(2, length\)\)"):
         QUAMClassifier(sequences).fit(np.ones((20, 12)), np.arange(20) % 2)
+
+
+def test_arrays_after_a_table_are_warned_of_once():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    quam = QUAMClassifier(LogisticRegression(), random_state=0).fit(X, np.arange(60) % 2)
+    expected = quam.predict_proba(X[:5])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = quam.predict_proba(X[:5].to_numpy())
+    np.testing.assert_array_equal(found, expected)
+    assert len(caught) == 1, [str(each.message) for each in caught]

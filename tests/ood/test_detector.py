@@ -502,3 +502,12 @@ def test_held_out_nodes_are_checked_as_far_as_the_probe_knows_them():
     moved = FrozenEstimator(probe.with_graph(later.graph))
     with pytest.warns(UserWarning, match="trained on another graph, so it cannot be checked"):
         OODDetector(moved).fit(train, later.labels[train], X_held_out=rest)
+
+
+def test_an_array_after_a_table_is_scored_as_the_table():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 2)), columns=["a", "b"])
+    detector = OODDetector(LogisticRegression()).fit(X, (X["a"] > 0).astype(int))
+    expected = detector.p_values(X[:9])
+    with pytest.warns(UserWarning, match="OODDetector was fitted with feature names"):
+        found = detector.p_values(X[:9].to_numpy())
+    np.testing.assert_array_equal(found, expected)
