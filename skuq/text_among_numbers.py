@@ -1,4 +1,4 @@
-"""Errors about text where numbers are needed, with the place of the text."""
+"""Error messages that locate text in data that must be numeric."""
 
 from __future__ import annotations
 

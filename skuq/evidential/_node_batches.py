@@ -248,9 +248,9 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     counted = paths.changed(edges_into=True)
     if len(counted) and (counted[0] < -against or counted[-1] > along):
         raise ValueError(
-            "`batches` cannot be used with this network: its outputs depend on degrees of nodes "
-            "outside their receptive field, perhaps on the maximum degree, to which PyG's LSTM "
-            "aggregation pads. Use batches=None."
+            "`batches` cannot be used with this network: an output depends on the degrees of nodes "
+            "outside its receptive field. (For example, PyG's LSTM aggregation pads each "
+            "neighbourhood to the maximum degree.) Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)

@@ -437,7 +437,7 @@ class QUAMBase(ModelMixin, ABC):
         self._validate_params()  # parameters may have changed since `fit`
         if not hasattr(self, "_found"):
             raise ValueError(
-                "This estimator has no models found on a pool: it was fitted with "
+                "This estimator has no models from a search on a pool: it was fitted with "
                 "search='pointwise', or its last search failed. Fit it with search='pool' or "
                 "search='refit'."
             )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 # Probabilities are clipped to this value: forests can predict 0 because of a few samples.
 _LEAST_PROBABILITY = 1e-6
-# Number of planes that divide the pool of a linear model (see `split_signs`).
+# Number of random planes that divide the pool if the learner is linear (see `split_signs`).
 _N_SPLITS = 16
 # Pool inputs are dropped if their predictions lie outside the range of the training targets by more
 # than this many times the width of the range.

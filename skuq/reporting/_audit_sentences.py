@@ -296,7 +296,7 @@ def _cost_of_groups(figures: Figures) -> list[str]:
 
 
 def _groups_too_small(groups: Iterable[Row]) -> list[str]:
-    """Names of the groups in which no deviation would be found."""
+    """Names of the groups that are too small for the audit to detect any deviation."""
     names = [f"detectable_{direction}_shift" for direction in WAYS]
     return [group["name"] for group in groups if all(group[name] is None for name in names)]
 

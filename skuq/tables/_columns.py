@@ -199,7 +199,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return useless
 
     def transform(self, X: pd.DataFrame, which: str = "table to predict") -> pd.DataFrame:
-        """Convert a table to the clean training columns; error messages call the table `which`."""
+        """Convert a table to the clean training columns; `which` is its name in error messages."""
         return self.read(X, which).X
 
     def read(self, X: pd.DataFrame, which: str) -> Cleaned:

@@ -135,9 +135,10 @@ def _committed(
 
     The proof system binds a constant to its commitment only if the constant has at least two uses:
     a constant with a single use can be chosen freely by the prover, and a constant without uses is
-    not committed to. Hence all numbers form a single constant, which enters a list twice; slices of
-    this list add no constraints. A public number is appended to the list and the list is
-    transposed, so that the proof system cannot simplify it.
+    not committed to. Therefore, all numbers form a single constant, which is concatenated with
+    itself: these are the two uses. The parts are slices of the result, and slices add no
+    constraints. A public number is appended, and the row is reshaped to a column, because the proof
+    system could otherwise simplify the concatenation.
     """
     numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
     doubled = graph.op("Concat", numbers, numbers, one, axis=1)

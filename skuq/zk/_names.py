@@ -82,7 +82,9 @@ def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
     """Check that classes have one type and cannot be mistaken for each other; return them."""
     kinds = {type(label) for label in labels}
     if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
-        raise ValueError("the classes must all be strings, or all integers, floats or booleans")
+        raise ValueError(
+            "the classes must all have the same type: string, integer, float or boolean"
+        )
     if kinds == {int} and not all(-(2**63) <= label < 2**63 for label in labels):
         raise ValueError("integer classes must be different and fit into 64 bits")
     classes = np.array(labels)

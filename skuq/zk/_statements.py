@@ -360,7 +360,7 @@ def prediction_outputs(
     """Outputs of a chunk of predictions, or of an attestation, from labels and confidences."""
     filled = np.minimum(np.arange(shape.rows_of(circuit)), len(found.label) - 1)
     n_classes = shape.widths[-1]
-    # Sum over classes of class * (1 if the class is the label, else -1).
+    # Sum of c * (1 if c is the label, else -1) over all class numbers c.
     labels = 2 * found.label[filled] - n_classes * (n_classes - 1) // 2
     return [int(v) for v in np.stack([found.confidence[filled], labels], axis=1).ravel()]
 

@@ -304,7 +304,7 @@ def test_the_search_is_chosen_before_fit(iris):
     np.testing.assert_array_equal(pooled.predict_uncertainty(X), u)
     pointwise = QUAMClassifier(search=PointwiseSearch(n_steps=2)).fit(X, y)
     for act in ("search_pool", "explain"):
-        with pytest.raises(ValueError, match="has no models found on a pool"):
+        with pytest.raises(ValueError, match="has no models from a search on a pool"):
             getattr(pointwise.set_params(search="pool"), act)(X)
 
 

@@ -267,7 +267,7 @@ def multiclass_branch_and_bound(
     max_time: float = math.inf,
     n_intervals: int | None = None,
 ) -> list[BoxBounds]:
-    """Bound the smallest and largest softmax probability of classes over a box."""
+    """Bound the minimum and maximum over a box of the softmax probability of each given class."""
     # lower, upper (n_features,)
     # Rounding errors are not included in the bounds. `tol` does not include the slack of the
     # partition: a search ends when smaller boxes would improve the bounds by at most `tol`.
