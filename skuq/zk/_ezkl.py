@@ -262,8 +262,8 @@ def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: P
     """Whether the proof system reads at least `length` bytes of a proof under this key.
 
     The number of bytes read does not depend on the content of a proof, so a proof of zero bytes is
-    passed. Zero bytes are valid points (at infinity) and valid numbers, so the whole proof is parsed
-    before verification fails.
+    passed. Zero bytes are valid points (at infinity) and valid numbers, so the whole proof is
+    parsed before verification fails.
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)

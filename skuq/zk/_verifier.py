@@ -95,8 +95,8 @@ def verifying_key(
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     shape, constants = commitment.shape, sample_constants(commitment.shape)
-    # Name in the cache: a hash of everything that the key depends on, including the version of skuq,
-    # so that a key that an older version built for a different circuit is never reused.
+    # Name in the cache: a hash of everything that the key depends on, including the version of
+    # skuq, so that a key that an older version built for a different circuit is never reused.
     name = digest(
         {
             "circuit": digest(build(circuit, shape, constants)),

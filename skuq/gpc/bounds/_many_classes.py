@@ -117,8 +117,8 @@ class ManyClassesLink:
         identity = torch.eye(n_classes, dtype=torch.float64, device=device)
         others = [torch.cat([identity[:c], identity[c + 1 :]]) for c in range(n_classes)]
         self._constant = -1.0 if kind == "smallest" else 0.0
-        # weights[c] has a row for each linear combination of the probabilities; the value of class c
-        # is the smallest of these combinations.
+        # weights[c] has a row for each linear combination of the probabilities; the value of class
+        # c is the smallest of these combinations.
         if kind == "margin":
             self._weights = identity[:, None] - torch.stack(others)
         else:
