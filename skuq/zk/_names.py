@@ -83,7 +83,7 @@ def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
     kinds = {type(label) for label in labels}
     if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
         raise ValueError(
-            "the classes must all have the same type: string, integer, float or boolean"
+            "the classes must all be strings, all integers, all floats or all booleans"
         )
     if kinds == {int} and not all(-(2**63) <= label < 2**63 for label in labels):
         raise ValueError("integer classes must be different and fit into 64 bits")
