@@ -21,7 +21,9 @@ def name_text(fit: Callable[..., Any]) -> Callable[..., Any]:
             return fit(self, *args, **kwargs)
         except ValueError as error:
             message = str(error)
-            if not message.startswith(MESSAGE) or message.endswith("."):  # named already
+            # An error that ends in a sentence or has a note names the text already.
+            named_already = message.endswith(".") or hasattr(error, "__notes__")
+            if not message.startswith(MESSAGE) or named_already:
                 raise
             X, y = [*args, None, None][:2]
             raise ValueError(

@@ -829,7 +829,7 @@ def test_formulas_in_results_are_marked_and_said_unless_raw_text_is_asked_for(fo
 
 
 def test_a_wrong_file_to_predict_is_refused_before_the_training(folder):
-    (folder / "other.csv").write_text("p_no,p_yes\n0.1,0.9\n")
+    (folder / "other.csv").write_text("p_no,p_yes\n0.1,0.9\n", encoding="utf-8")
     result = quantify(predict="other.csv")
     assert result.exit_code == 2
     assert "other.csv has none of the columns of the training table" in result.output

@@ -92,7 +92,7 @@ def one_bit(proof):
 
 
 TAMPERINGS = {
-    "alpha": ("about alpha=0.3", lambda bundle: changed(bundle / "statement.json", alpha=0.3)),
+    "alpha": ("made with alpha=0.3", lambda bundle: changed(bundle / "statement.json", alpha=0.3)),
     "commitment": (
         "about a different commitment",
         lambda bundle: changed(bundle / "statement.json", commitment_digest="0" * 64),

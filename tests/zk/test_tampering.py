@@ -325,7 +325,7 @@ VERDICTS = {
     "few flags": ("does not hold a verdict", lambda w, b: changed(b / VERDICT, outputs=["1"])),
     "other alpha": (NOT_HELD, lambda w, b: write_json(b / VERDICT, w.other_verdict)),
     "other alpha, stated": (
-        "about alpha=0.2",
+        "made with alpha=0.2",
         lambda w, b: (
             write_json(b / VERDICT, w.other_verdict),
             changed(b / "statement.json", alpha=0.2),
