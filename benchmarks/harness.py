@@ -138,9 +138,12 @@ def _earlier_origin(
 
 
 def _code() -> str:
-    """Git's tree hash of the package, which survives a rebase; "+" marks uncommitted changes."""
+    """Git's tree hash of the package, which survives a rebase; "+" marks uncommitted changes.
+
+    Seven digits, however many git needs to tell all objects apart.
+    """
     changed = _git("status", "--porcelain", "--", "../skuq")
-    return _git("rev-parse", "--short", "HEAD:skuq") + ("+" if changed else "")
+    return _git("rev-parse", "HEAD:skuq")[:7] + ("+" if changed else "")
 
 
 def _running_module() -> str:

@@ -248,7 +248,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
 
 def _check_common_columns(train: TableFile, new: TableFile, target: str) -> None:
     """Refuse rows to predict that have no training column, before the training."""
-    if not {*train.columns} - {target} & {*new.columns}:
+    if not ({*train.columns} - {target}) & {*new.columns}:
         raise InputError(
             f"--predict: {new.path.name} has none of the columns of the training table "
             f"({', '.join(train.columns[:5])}, ...); is it the right file?"
