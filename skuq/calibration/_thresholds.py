@@ -212,7 +212,7 @@ def _region_draws(
     n_repeats: int,
     random: np.random.RandomState,
 ) -> list[tuple[Conditions, TopLabelPredictions]]:
-    """Draw reference sets of the size that a region search uses; return conditions and predictions."""
+    """Draw reference sets of the size that a region search uses, with their conditions."""
     conditions = checked_conditions(X, len(predictions.confidence))
     size = n_searched(size, math.prod(np.shape(X)[1:]))
     draws = []
