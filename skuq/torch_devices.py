@@ -19,7 +19,7 @@ from itertools import chain
 from types import FunctionType
 from typing import Any
 
-from skuq.text_among_numbers import name_text
+from skuq.input_errors import name_places
 from skuq.wrappers import is_instance_of, is_module
 
 
@@ -34,12 +34,10 @@ class DeviceMixin:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(cls.__dict__.get("fit"), FunctionType):
-            cls.fit = name_text(cls.__dict__["fit"])  # type: ignore[attr-defined]
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
             if not name.startswith("_") and _needs_wrapping(method):
-                setattr(cls, name, _with_default_torch_modes(method))
+                setattr(cls, name, _with_default_torch_modes(name_places(method)))
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()  # None if the estimator has no attributes
