@@ -2,9 +2,9 @@
 
 QUAM's epistemic uncertainty, by a search for each input ("quam-pointwise") and by one search on a
 pool generated from the training images ("quam-pool"), is compared with the entropy of the model's
-own probabilities, all for the same trained network. For the models found on the pool, the measures
-of other settings and the width of the range of class probabilities ("quam-pool-range") are also
-reported.
+own probabilities, all for the same trained network. For the models found by the search on the pool,
+the measures of other settings and the width of the range of class probabilities ("quam-pool-range")
+are also reported.
 """
 
 import time

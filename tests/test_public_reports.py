@@ -376,7 +376,7 @@ def test_an_explanation_names_a_column_that_the_model_never_gets(learner, inside
         found = explain(quam, X[::3], X)
     named = found.most_unusual()
     assert not any("row_number" in names for names in named)
-    assert [] in named  # of an ordinary row, no column stands out
+    assert [] in named  # no column of an ordinary row stands out
     assert found.to_frame().index.equals(X.index[::3])
 
 

@@ -4,7 +4,7 @@ Refuse to answer when unsure
 
 A classifier that abstains when it is uncertain can be far more reliable on the samples that it
 answers. This requires that its uncertainty is large for its mistakes. Measure whether this is the
-case: the most elaborate uncertainty is not always the best for this purpose.
+case: the most elaborate measure of uncertainty is not always the best for this purpose.
 """
 
 # %%

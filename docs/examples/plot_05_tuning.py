@@ -87,6 +87,6 @@ for ax, (name, values) in zip(axes, table.items(), strict=True):
 
 # %%
 # The search object is a fitted classifier, and :func:`skuq.predict_uncertainty` finds the best
-# ``QUAMClassifier`` inside it, behind the pipeline's scaler.
+# ``QUAMClassifier`` inside it, after the pipeline's scaler.
 print(f"Mean log likelihood of the test rows: {search.score(X_test, y_test):.3f} nats")
 print(predict_uncertainty(search, X_test[:5]).to_frame().round(3))

@@ -81,7 +81,10 @@ from skuq.calibration import planned_threshold, required_samples
 threshold = planned_threshold(10, n_families=5)
 for gap in (0.1, 0.2, 0.3):
     needed = required_samples(gap, 0.6, alpha=0.05, threshold=threshold)
-    print(f"right in {0.6 + gap:.0%}: {needed:.0f} samples in one bin, with a probability of 80%")
+    print(
+        f"right in {0.6 + gap:.0%}: detected with a probability of 80% "
+        f"by {needed:.0f} samples in one bin"
+    )
 
 # %%
 # The audit

@@ -32,8 +32,9 @@ print("test accuracy:", gpc.score(X_test, y_test))
 # --------------------
 # Each pixel in turn is made brighter and darker by up to ``gamma``, here a quarter of the scale,
 # within the limits 0 and 1. The resulting ranges of the probability are compared. Unlike a
-# gradient, these ranges cover all values of the pixel in between. Orange pixels increase the
-# probability of the class; blue pixels decrease it. The black line is the outline of the image.
+# gradient, these ranges account for all values between the darkened and the brightened pixel.
+# Orange pixels increase the probability of the class; blue pixels decrease it. The black line is
+# the outline of the image.
 from skuq.plotting import FeatureEffectsDisplay
 
 pictures = [np.flatnonzero(y_test == digit)[0] for digit in (3, 8)]

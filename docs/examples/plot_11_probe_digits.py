@@ -1,6 +1,6 @@
 """
-Evidence of a digit classifier
-==============================
+Evidence for the predictions of a digit classifier
+==================================================
 
 Evidential probes were proposed for graphs, but :class:`~skuq.EvidentialProbe` also works without a
 graph. Here it estimates the evidence for the predictions of a fitted ``MLPClassifier`` on digits

@@ -85,7 +85,7 @@ for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
     measured = signal(fresh) + noise(fresh) * rng.normal(size=2000)
     low, high = model.predict_quantiles(fresh[:, None], [0.1, 0.9]).T
     covered = (low <= measured) & (measured <= high)
-    print(f"{name}: the 80% interval holds {covered.mean():.0%}")
+    print(f"{name}: the 80% interval contains {covered.mean():.0%} of the measurements")
 
 # %%
 # If you need guaranteed coverage, calibrate the interval on held-out data (conformal prediction).

@@ -15,8 +15,9 @@ from skuq.plotting import AgentTrainingDisplay
 from skuq.uadqn import GRIDWORLD
 
 # %%
-# The training data are env seeds. ``aleatoric_factor`` is the number of aleatoric standard
-# deviations that the agent subtracts from the mean return.
+# Instead of training data, ``fit`` takes :term:`env seeds <env seed>`, with which the environment
+# is reset. ``aleatoric_factor`` is the number of aleatoric standard deviations that the agent
+# subtracts from the mean return.
 seeds = np.arange(50)
 settings = {**GRIDWORLD, "total_timesteps": 6_000, "random_state": 0}
 careful = UADQN("CliffWind-v0", **settings).fit(seeds)

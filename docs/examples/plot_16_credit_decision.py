@@ -62,8 +62,8 @@ print("passed:", audit.passed_)
 for name, bins in audit.group_bins_.items():
     for found in np.flatnonzero(bins.significant):
         print(
-            f"{name}: of {bins.count[found]} answers with a confidence of "
-            f"{bins.confidence[found]:.2f}, {bins.accuracy[found]:.2f} are right"
+            f"{name}: {bins.count[found]} answers with a confidence of "
+            f"{bins.confidence[found]:.2f} have an accuracy of {bins.accuracy[found]:.2f}"
         )
 
 # %%
@@ -78,8 +78,12 @@ audit = audited(model, second)
 print("passed:", audit.passed_)
 for lower, gap in zip(audit.bins_.lower, audit.bins_.detectable_underconfidence, strict=True):
     if np.isfinite(gap):
-        print(f"confidence {lower:.1f} to {lower + 0.1:.1f}: finds underconfidence from {gap:.2f}")
-print(f"all together: finds a shift from {audit.bins_.detectable_underconfident_shift:.2f}")
+        print(
+            f"confidence {lower:.1f} to {lower + 0.1:.1f}: "
+            f"detects underconfidence of {gap:.2f} or more"
+        )
+shift = audit.bins_.detectable_underconfident_shift
+print(f"all together: detects a shift of {shift:.2f} or more")
 
 # %%
 # A passed audit only excludes deviations that it could have detected, so the report states their
@@ -125,7 +129,7 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
     text = "undecided"
     if found.status[row] == "unsafe":
         change = np.exp(found.counterexample[row][2] - asked["income"].iloc[row]) - 1
-        text = f"answered otherwise if the income differs by {change:+.1%}"
+        text = f"different answer if the income differs by {change:+.1%}"
     print(f"loan {asked.index[row]}: {text}")
 
 # %%
@@ -133,7 +137,7 @@ for row in np.flatnonzero(found.status != "safe")[:3]:
 # -------------------------------------------
 # A provider with secret weights commits to the weights once. This needs ``pip install '.[zk]'``,
 # and is possible for ReLU networks and for logistic regression. The provider reports all
-# confidences on the auditor's rows, proves a random sample of them that the auditor draws, and
+# confidences on the auditor's rows, proves those in a random sample that the auditor draws, and
 # attests single predictions. Auditor and client verify the proofs against the same published
 # commitment, without access to the model. The reference string that is generated here is for tests
 # only; a real reference string comes from a public ceremony.

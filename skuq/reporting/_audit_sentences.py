@@ -234,13 +234,13 @@ def _undetectable(filled: list[Row], figures: Figures) -> list[str]:
         if rows:
             sizes = [f"{bin_range(row)} ({amount(row['count'])})" for row in rows]
             sentences.append(
-                "These bins have too few samples (number in brackets) for a finding of "
-                f"{way} confidence without their neighbours: {', '.join(sizes)}."
+                "Without their neighbours, these bins have too few samples (number in brackets) "
+                f"for a finding of {way} confidence: {', '.join(sizes)}."
             )
     return sentences + [
         f"For a reported confidence of {ranges(rows)}, the accuracy either cannot "
         f"{'exceed' if direction == 'underconfident' else 'fall short of'} the confidence by more "
-        "than the tolerance, or does so by too little to be detected."
+        "than the tolerance, or can do so only by too little to be detected."
         for direction, rows in sure.items()
         if rows
     ]
@@ -289,8 +289,8 @@ def _cost_of_groups(figures: Figures) -> list[str]:
     if alone and (numbers or _groups_too_small(groups)):
         sentences.append(
             f"All samples share the error probability with {counted(len(groups), 'group')}, and "
-            f"an audit with more groups finds less. {_likely(figures)}, an audit without groups "
-            f"reports a bin of all samples whose accuracy {alone}."
+            f"an audit with more groups detects fewer deviations. {_likely(figures)}, an audit "
+            f"without groups reports a bin of all samples whose accuracy {alone}."
         )
     return sentences
 
@@ -374,14 +374,14 @@ def _too_sure(row: Row, direction: Direction, figures: Figures) -> bool:
 
 def _finding(start: str, row: Row, figures: Figures) -> str:
     """Sentence on a finding: its numbers and p-value."""
-    many = "many" if row["direction"] == "underconfident" else "few"
+    size = "large" if row["direction"] == "underconfident" else "small"
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} that reported a confidence between "
         f"{bin_range(row, joint='and')} ({row['confidence']:.1%} on average), {row['correct']:,} "
         f"{were} right ({row['accuracy']:.1%}). If the reported confidence were right within the "
-        f"tolerated {points(figures)}, so {many} right predictions would occur with a probability "
-        f"{probability(row)} (corrected for all tests)."
+        f"tolerated {points(figures)}, such a {size} number of right predictions would occur with "
+        f"a probability {probability(row)} (corrected for all tests)."
     )
 
 

@@ -378,9 +378,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             - ``confidence``, the largest probability (classification);
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. In a regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
-            - ``conformal_p_value``, the share of rows that are at least as unusual, among the
-              held-out rows and the row itself. At most a share p of rows from the training
-              distribution is expected to have a p-value of p or less;
+            - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
+              counted among the held-out rows and the row itself. At most a share p of rows from the
+              training distribution is expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;

@@ -28,7 +28,7 @@ def test_a_failed_audit_says_where_how_much_and_how_improbable(faked):
         "50% and 60%",
         f"({100 * bins.confidence[worst]:.1f}% on average)",
         f"{sums.correct[worst]} were right ({100 * bins.accuracy[worst]:.1f}%)",
-        "tolerated 5 percentage points, so many",
+        "tolerated 5 percentage points, such a large number of right predictions",
         f"a probability {probability({'p_value': bins.p_value[worst]})} (corrected",
     ):
         assert number in first
@@ -40,7 +40,7 @@ def test_a_failed_audit_says_where_how_much_and_how_improbable(faked):
 
 def test_overconfidence_is_told_the_other_way_round():
     told = audit_data(drawn_audit(-0.2, groups={}))["verdict"]["sentences"]
-    assert "so few right predictions" in told[0]
+    assert "such a small number of right predictions" in told[0]
     assert sentences.OVERCONFIDENT in told
     assert sentences.UNDERCONFIDENT not in told
 

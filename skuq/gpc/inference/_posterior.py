@@ -185,10 +185,11 @@ def _cross_covariances(
 def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Average the likelihood over the Gaussian of the latent functions."""
     # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
-    # Errors are below 1e-10 for two and three classes, and for four classes if the deviations of
-    # differences of latent functions are moderate (about 1). Otherwise errors are about 1e-2. This
-    # bound is proven if classes are almost independent up to a shift (Eq. 35 of the proofs page of
-    # the user guide); in the remaining cases, it is an estimate for 8,192 quasi-random points.
+    # Errors are below 1e-10 for two and three classes, and for four classes if the standard
+    # deviations of differences of latent functions are moderate (about 1). Otherwise errors are
+    # about 1e-2. This bound is proven if classes are almost independent up to a shift (Eq. 35 of
+    # the proofs page of the user guide); in the remaining cases, it is an estimate for 8,192
+    # quasi-random points.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
