@@ -56,9 +56,9 @@ class Uncertainty:
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
         ``total == aleatoric + epistemic`` up to a relative error of 1e-8. The documentation of the
-        estimator states quantity and unit (nats, probability, squared return). A part that the
-        estimator does not measure is NaN. The total is then the measured part or, if neither part
-        is measured, a score that does not distinguish them.
+        estimator states the quantity and its unit (nats, probability, squared return). A part that
+        the estimator does not measure is NaN. The total is then the measured part or, if neither
+        part is measured, a score that does not distinguish them.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three arrays above, for unpacking: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None
@@ -197,7 +197,7 @@ class Uncertainty:
         return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
 
     def _repr_html_(self) -> str | None:
-        """HTML table of the first rows; None (for plain text) if the parts have several columns."""
+        """HTML table of the first rows; None if the parts have several columns (shown as text)."""
         if np.ndim(self.total) != 1:
             return None
         shown = self[:_N_SHOWN].to_frame().to_html()  # escapes labels

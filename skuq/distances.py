@@ -16,7 +16,7 @@ Features = Sequence[NDArray[Any]]  # one array per layer, each (n_samples, n_fea
 
 
 def unit_vectors(features: Features) -> NDArray[np.float32]:
-    """Scale features: squared Euclidean distances become cosine distances, averaged over layers."""
+    """Scale features so that squared Euclidean distances equal layer-averaged cosine distances."""
     # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
     length = np.sqrt(0.5 / len(features))
     return np.hstack([(normalize(part) * length).astype(np.float32) for part in features])

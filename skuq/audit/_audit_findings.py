@@ -22,7 +22,7 @@ from skuq.calibration import (
 
 
 def _result_attribute(name: str) -> Any:
-    """Create a property that reads a dotted attribute name from `result_` of a fitted auditor."""
+    """Create a property that returns a (dotted) attribute of a fitted auditor's `result_`."""
 
     def get(auditor: AuditFindings) -> Any:
         if "result_" not in vars(auditor):
@@ -64,7 +64,7 @@ class AuditFindings:
         return [] if searched is None else searched.regions
 
     def suspicious_bins(self) -> IntArray:
-        """Return the bins with significant deviations among all samples, most significant first."""
+        """Return the bins of all samples that deviate significantly, most significant first."""
         check_is_fitted(self)
         found = np.flatnonzero(self.bins_.significant)
         return found[np.argsort(self.bins_.finding[found], kind="stable")]

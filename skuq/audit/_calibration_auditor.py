@@ -60,8 +60,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     In some confidence bins, a model whose confidence was lowered on purpose is right far more often
     than it claims. The auditor compares accuracy with confidence in every bin and reports the
-    differences that exceed the tolerance `alpha` by more than chance explains. By default it
-    compares only bins of all samples, in which an overconfident group can balance an underconfident
+    differences that exceed the tolerance `alpha` by more than chance explains. By default it uses
+    only bins of all samples together, in which an overconfident group can offset an underconfident
     group. To reveal such groups, name the groups to audit (`groups`, or `sensitive_features` of
     `fit`) or search regions (`search_regions`).
 
@@ -98,7 +98,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
         tolerance within regions; an integer raises an error because it could mean either. Honest
         models pass only with a larger tolerance within regions than in bins; `choose_alpha`
-        measures it. The search shares the permitted error with the other tests.
+        measures it. The search shares the permitted error probability with the other tests.
 
     Attributes
     ----------
@@ -136,8 +136,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         `region_alpha` (None if no regions were searched). Setting parameters afterwards does not
         change these settings or the findings.
     n_families_ : int
-        Number of tests that share the permitted error: a test of all samples, a test of each group,
-        and the search for regions.
+        Number of tests that share the permitted error probability ``1 - confidence_level``: a test
+        of all samples, a test of each group, and the search for regions.
     n_samples_ : int
         Size of the reference set, or the sum of its weights: a float if any weight is fractional.
     n_effective_ : int or float
@@ -258,7 +258,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         ------
         ValueError
             If there are fewer samples than bins, a label is unknown to the classifier, the
-            predictions are not probabilities, or attributes cannot be divided into groups.
+            predictions are not probabilities, or the samples cannot be divided into groups by an
+            attribute.
         TypeError
             If `estimator` does not predict probabilities.
         """

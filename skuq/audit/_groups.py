@@ -1,6 +1,6 @@
 """Groups of samples by the values of columns, with sums over all samples and over each group.
 
-Sums over parts of the samples can be added up to the sums over all samples.
+Adding the sums over parts of the samples gives the sums over all samples.
 """
 
 from __future__ import annotations

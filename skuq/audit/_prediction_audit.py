@@ -64,9 +64,9 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
             Probabilities as the provider reported them. Each row must sum to 1. The tolerance is
-            1e-4, or half a unit of the last decimal per class if all probabilities are rounded to
-            the same number of decimals. Confidences are not rescaled. If columns are named after
-            labels, the names determine the labels, as in `skuq.metrics.calibration_table`.
+            1e-4 or, if all probabilities are rounded to the same number of decimals, half a unit of
+            the last decimal for each class. Confidences are not rescaled. If columns are named
+            after labels, the names determine the labels, as in `skuq.metrics.calibration_table`.
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. Default: the labels in the column names, or the sorted labels
             of `y`; their number must equal the number of columns.
@@ -185,9 +185,9 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
             Probabilities as the provider reported them. Each row must sum to 1. The tolerance is
-            1e-4, or half a unit of the last decimal per class if all probabilities are rounded to
-            the same number of decimals. Confidences are not rescaled. If columns are named after
-            labels, the names determine the labels.
+            1e-4 or, if all probabilities are rounded to the same number of decimals, half a unit of
+            the last decimal for each class. Confidences are not rescaled. If columns are named
+            after labels, the names determine the labels.
         classes : array-like of shape (n_classes,)
             Labels in column order; a part need not contain all labels.
         sample_weight : array-like of shape (n_samples,), default=None

@@ -53,7 +53,7 @@ class AuditedFiles(NamedTuple):
     audit : CalibrationAuditor
         The auditor, with all findings.
     columns : str
-        Label of each probability column, to be shown to readers of the audit.
+        Text that states the label of each probability column, for readers of the audit.
     notes : list of str
         For each file that is not plain CSV, the format in which it was read; for each file in which
         rounded probabilities do not sum to 1, a remark.
@@ -112,9 +112,9 @@ def audit_files(
         Rows must sum to 1, except for rounding to the decimals of the file, as in
         `recorded_predictions`.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`. With one column: both labels, the label of this
-        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
-        column names contain no labels, the default is the sorted labels of the files.
+        Labels, as text, in the order of `proba`. With one column: both labels, with the label of
+        this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If
+        the column names contain no labels, the default is the sorted labels of the files.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()

@@ -64,12 +64,12 @@ def recorded_predictions(
         is enough: the probability of the second class. Default: columns named like those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
         Rows must sum to 1. If the probabilities are recorded with two or more decimals, rounding
-        may change the sum by half a unit of the last decimal per class. Probabilities are never
-        rescaled.
+        may change the sum by half a unit of the last decimal for each class. Probabilities are
+        never rescaled.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`. With one column: both labels, the label of this
-        column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If the
-        column names contain no labels, the default is the sorted labels of the table.
+        Labels, as text, in the order of `proba`. With one column: both labels, with the label of
+        this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If
+        the column names contain no labels, the default is the sorted labels of the table.
     weight : str, optional
         Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
 
@@ -182,7 +182,7 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def order_of_columns(
     proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 ) -> list[str]:
-    """Labels in column order; for a single column, both labels, the label of this column last."""
+    """Labels in column order; for a single column, both labels, with its own label last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = _order(proba, known, classes)
@@ -276,8 +276,9 @@ def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
 class RowSums(NamedTuple):
     """Check of the sums of all rows, which may be read in chunks.
 
-    The tolerated difference of a sum from 1 follows from the number of decimals, which further rows
-    can only raise. The worst row so far is therefore checked again with every chunk.
+    How much a sum may differ from 1 depends on the number of decimals. Further rows can only raise
+    this number and thereby reduce the tolerance, so the worst row so far is checked again with
+    every chunk.
     """
 
     decimals: int | None = 0  # number of decimals of all rows so far; None: not rounded
@@ -304,7 +305,7 @@ class RowSums(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Remark for readers of the audit on sums that differ from 1; "" without such sums."""
+        """Remark on sums that differ from 1, for readers of the audit; "" if there are none."""
         if abs(self.total - 1) <= ROW_SUM_TOLERANCE:
             return ""
         return (

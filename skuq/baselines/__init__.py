@@ -1,4 +1,4 @@
-"""Baselines: uncertainty of one model, or of several models that do not depend on test points."""
+"""Baselines: uncertainty of one model, or of several that are the same for all test points."""
 
 from skuq.extras import import_optional
 

@@ -70,8 +70,8 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     """Prior precision that maximises the Laplace approximation of the evidence.
 
     At prior precision a, the log evidence is, up to a constant,
-    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. The log evidence has one maximum
-    in a.
+    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. As a function of a, it has a
+    single maximum.
 
     Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.

@@ -45,7 +45,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         replaced. The module of a skorch net should be a class, with ``module__...`` parameters:
         clones of an instance all start from the weights of the instance, which causes a warning.
 
-        If training has no randomness, all clones would be equal. A clone that predicts the same
+        Without randomness in training, all clones would be equal. A clone that predicts the same
         probabilities on the training rows as an earlier member is therefore trained again, on a
         bootstrap resample of the rows of each class.
 
@@ -60,11 +60,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         only the class labels from `y` and trains nothing; `estimator` must be None. `clone` returns
         unfitted copies of scikit-learn and skorch models that are not in a `FrozenEstimator`.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average of
-        all members (Eq. 1). "selected": uncertainty of the first member (Eq. 2), which also
-        predicts. "pairwise": uncertainty of one member compared with each of the members; the
-        average predicts. "max-score": the total is 1 minus the largest probability of the average;
-        the parts are NaN.
+        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
+        of all members (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of the
+        first member (Eq. 2), which also predicts. "pairwise": uncertainty of one member compared
+        with each of the members; the prediction is the average. "max-score": the total is 1 minus
+        the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -279,7 +279,7 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name of a model that all clones would share; empty if clones are trained."""
+    """Name of a fixed model inside, which all clones would share; empty if there is none."""
     learner, where = estimator, ""
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):
@@ -311,7 +311,7 @@ def _reseeded(estimator: Any, seed: int) -> Any:
 
 
 def _on_one_graph(members: list[Model]) -> list[Model]:
-    """Let node models share one graph, of which each process has returned a copy."""
+    """Let node models share one graph in place of the copies that the processes returned."""
     shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
     return [replace(member, **shared) for member in members]
 

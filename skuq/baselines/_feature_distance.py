@@ -1,4 +1,4 @@
-"""Uncertainty of a single model by the distance of inputs from the training data."""
+"""Uncertainty of a single model, measured by the distance of inputs from the training data."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
     estimator : object, default=None
         The model, as in `QUAMClassifier`. None trains the default network. A skorch net or
         scikit-learn model is cloned and trained. A model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining; `fit` then needs the data that it was
-        trained on.
+        `torch.nn.Module` is used without retraining; `fit` then needs the training data of this
+        model.
     distance : {"cosine", "mahalanobis"}, default="cosine"
         "cosine": mean cosine distance to the nearest neighbours among the training samples.
         "mahalanobis": squared Mahalanobis distance to the nearest class mean, with one
@@ -192,7 +192,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         return sorted(set(names))
 
     def _n_neighbors_of(self, weight: FloatArray) -> int:
-        """Number of rows whose weights always sum to at least `n_neighbors` samples."""
+        """Number of rows whose weights sum to at least `n_neighbors`, whichever rows they are."""
         n_samples = weight.sum()
         if self.n_neighbors > n_samples:
             warn_user(

@@ -39,8 +39,8 @@ class LaplaceClassifier(SampledModelsClassifier):
     estimator : object, default=None
         The model, as in `QUAMClassifier`. None trains the default network. A skorch net or
         scikit-learn model is cloned and trained. A model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining; `fit` then needs the data that it was
-        trained on. The model must end in a `torch.nn.Linear`, as `LogisticRegression` and
+        `torch.nn.Module` is used without retraining; `fit` then needs the training data of this
+        model. The model must end in a `torch.nn.Linear`, as `LogisticRegression` and
         `MLPClassifier` do.
     n_samples : int, default=100
         Number of models drawn. Can be changed without refitting.
@@ -48,11 +48,11 @@ class LaplaceClassifier(SampledModelsClassifier):
         Precision of the Gaussian prior on each weight of the last layer. "auto" maximises the
         model evidence within [1e-8, 1e8].
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average of
-        the drawn models (Eq. 1). "selected": uncertainty of the given model (Eq. 2), which also
-        predicts. "pairwise": uncertainty of one drawn model compared with each of the drawn models;
-        the average predicts. "max-score": the total is 1 minus the largest probability of the
-        average; the parts are NaN.
+        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
+        of the drawn models (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of
+        the given model (Eq. 2), which also predicts. "pairwise": uncertainty of one drawn model
+        compared with each of the drawn models; the prediction is the average. "max-score": the
+        total is 1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"

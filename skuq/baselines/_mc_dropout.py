@@ -31,20 +31,20 @@ class MCDropoutClassifier(SampledModelsClassifier):
     estimator : object, default=None
         The model, as in `QUAMClassifier`, or a node classifier such as
         `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
-        units, followed by dropout of the same units for a whole batch. A skorch net or
-        node classifier is cloned and trained. A model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining. The module must contain `torch.nn.Dropout`
-        (or `Dropout1d`, `Dropout2d`, `Dropout3d`). Functional dropout stays inactive.
+        units, followed by dropout that drops the same units for all inputs of a batch. A skorch net
+        or node classifier is cloned and trained. A model in a `FrozenEstimator` or a
+        `torch.nn.Module` is used without retraining. The module must contain `torch.nn.Dropout` (or
+        `Dropout1d`, `Dropout2d`, `Dropout3d`). Functional dropout stays inactive.
     n_samples : int, default=100
         Number of dropout masks. Can be changed without refitting.
     dropout : float, default=0.2
         Dropout rate of the default network; a given model keeps its own rate.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average
-        over dropout masks (Eq. 1). "selected": uncertainty of the network without dropout (Eq. 2),
-        which also predicts. "pairwise": uncertainty of the network under one mask compared with
-        each of the masks; the average predicts. "max-score": the total is 1 minus the largest
-        probability of the average; the parts are NaN.
+        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
+        over dropout masks (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of
+        the network without dropout (Eq. 2), which also predicts. "pairwise": uncertainty of the
+        network under one mask compared with each of the masks; the prediction is the average.
+        "max-score": the total is 1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -133,7 +133,7 @@ def _fit_with_dropout(*data: Any, **training: Any) -> Model:
 
 
 class BatchDropout(nn.Dropout):
-    """Dropout of the same units for a whole batch, as in prediction.
+    """Dropout that drops the same units for all inputs of a batch, as in prediction.
 
     In training, a sample of weight 2 is then equivalent to two samples.
     """
@@ -169,7 +169,8 @@ class MaskedNetworks:
 
     A mask drops the same units for all inputs (rows, images or graph nodes). The outputs for one
     input therefore do not depend on the other inputs. The first axis of the dropout modules' inputs
-    must be the axis of inputs. A smaller `n_samples` uses the first masks of a larger `n_samples`.
+    must be the axis of rows, images or nodes. A smaller `n_samples` uses the first masks of a
+    larger `n_samples`.
     """
 
     def __init__(self, model: NetworkModel, n_samples: int, seed: int):

@@ -179,7 +179,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
 
 
 class SampledModelsClassifier(BaselineClassifier):
-    """Base class for uncertainty from equally weighted models, the same for all test points.
+    """Base class: uncertainty of equally weighted models that are the same for all test points.
 
     A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
     """
@@ -194,7 +194,7 @@ class SampledModelsClassifier(BaselineClassifier):
         self.random_state = random_state
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the average over the sampled models, or the given model's.
+        """Predict class probabilities: averages over sampled models, or those of the given model.
 
         Parameters
         ----------

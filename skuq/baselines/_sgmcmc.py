@@ -39,7 +39,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
         The model at which the chains start, as in `QUAMClassifier`. None trains the
         default network (scale the features first). A skorch net or scikit-learn model is
         cloned and trained. A model in a `FrozenEstimator` or a `torch.nn.Module` is used
-        without retraining; `fit` then needs the data that it was trained on.
+        without retraining; `fit` then needs the training data of this model.
     method : {"sghmc", "sgld"}, default="sghmc"
         Hamiltonian Monte Carlo with friction, or Langevin dynamics.
     parameters : {"all", "last"}, default="all"
@@ -63,11 +63,11 @@ class SGMCMCClassifier(SampledModelsClassifier):
     train_batch_size : int, default=256
         Number of training samples per step.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty, and the predictor. "expected": uncertainty of the average of
-        the sampled models (Eq. 1). "selected": uncertainty of the given model (Eq. 2), which also
-        predicts. "pairwise": uncertainty of one sampled model compared with each of the sampled
-        models; the average predicts. "max-score": the total is 1 minus the largest probability of
-        the average; the parts are NaN.
+        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
+        of the sampled models (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of
+        the given model (Eq. 2), which also predicts. "pairwise": uncertainty of one sampled model
+        compared with each of the sampled models; the prediction is the average. "max-score": the
+        total is 1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"

@@ -104,8 +104,8 @@ class AuditResult(NamedTuple):
     group_bins : dict of str to BinAudit
         Findings in each group.
     n_families : int
-        Number of tests that share the permitted error: a test of all samples, a test of each
-        non-empty group, and the search for regions.
+        Number of tests that share the permitted error probability: a test of all samples, a test of
+        each non-empty group, and the search for regions.
     ece_interval : tuple of float
         Bootstrap interval for the expected calibration error.
     ece_chance : float
@@ -230,8 +230,8 @@ def audit_bins(
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    The permitted error is shared by `n_families` sets of samples that are audited together, such
-    as all samples and each group.
+    The permitted error probability ``1 - confidence_level`` is shared by `n_families` sets of
+    samples that are audited together, such as all samples and each group.
     """
     # The reference inputs are treated as fixed and their labels as independent. The number of
     # correct predictions in a bin is then a sum of independent trials whose mean probability is

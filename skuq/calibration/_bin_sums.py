@@ -397,5 +397,5 @@ def whole_sums(sums: BinSums) -> BinSums:
 
 
 def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:
-    """Bin of each confidence, shape (n_samples,); both in units of ``1 / SCALE``."""
+    """Bin of each confidence, (n_samples,); confidences and edges in units of ``1 / SCALE``."""
     return np.searchsorted(edges[1:-1].astype(np.int32), confidence, side="right")

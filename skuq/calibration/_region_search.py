@@ -1,4 +1,4 @@
-"""Search for regions of the inputs with wrong confidence, exact at any sample size."""
+"""Search for regions of the inputs with wrong confidence; the test is exact at any sample size."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def search_regions(
     confidence_level : float, default=0.95
         Probability of finding nothing for a model within alpha.
     n_families : int, default=1
-        Number of tests that share the permitted error: this search, the scan of all samples, and
-        the scan of each group.
+        Number of tests that share the permitted error probability ``1 - confidence_level``: this
+        search, the scan of all samples, and the scan of each group.
     weight : ndarray of shape (n_samples,), default=None
         Weights of the predictions: integers, which count samples, or fractional numbers, which
         also weight the simulated labels. Default: 1 each.
@@ -151,7 +151,8 @@ def search_regions(
     The evidence of a region is computed as in `scan_bins`. The largest evidence over all regions is
     compared with its distribution under simulated labels (a scan statistic [1]_). These labels are
     correct with probability confidence + alpha, and in a second test with probability
-    confidence - alpha. The error is divided between the tests as in `scan_bins`.
+    confidence - alpha. The permitted error probability is divided between the tests as in
+    `scan_bins`.
 
     The same samples serve to find a region and to test it. Because regions overlap, this costs less
     power than a Bonferroni correction over thousands of regions. Simulations have a fixed seed;

@@ -1,10 +1,10 @@
-"""Scan for miscalibrated runs of neighbouring bins, exact at any sample size, and its power.
+"""Scan for miscalibrated runs of neighbouring bins, and its power.
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
-detection if they are tested together. For every run of neighbouring bins, the scan measures by how
-much the distance between accuracy and confidence exceeds the tolerance. It compares the largest
-evidence with the largest evidence of simulated models that are just within the tolerance in every
-bin.
+detection if they are tested together. For every run of neighbouring bins, the scan computes the
+evidence that the distance between accuracy and confidence exceeds the tolerance. It compares the
+largest evidence with the largest evidence of simulated models that are just within the tolerance in
+every bin. This test is exact at any sample size.
 """
 
 from __future__ import annotations

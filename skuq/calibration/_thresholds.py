@@ -87,7 +87,7 @@ def choose_alpha(
     n_repeats: int = 200,
     random_state: Any = None,
 ) -> AlphaStudy:
-    """Measure thresholds that an honest model passes, as in the baseline study of Appendix D.3.
+    """Measure thresholds that an honest model passes, in a baseline study.
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is
     known to be honest and was calibrated (`temperature_scaled`). For each set, the smallest
@@ -125,6 +125,11 @@ def choose_alpha(
     ValueError
         If the inputs are not probabilities or have inconsistent shapes.
 
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025, Appendix D.3.
+
     Examples
     --------
     >>> import numpy as np
@@ -158,7 +163,7 @@ def choose_alpha(
 
 
 def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassifierCV:
-    """Calibrate a fitted classifier with a single temperature: the honest baseline of an audit.
+    """Calibrate a fitted classifier with a single temperature, as the honest baseline of an audit.
 
     Parameters
     ----------

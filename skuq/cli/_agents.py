@@ -1,4 +1,4 @@
-"""``skuq train-agent`` and ``skuq play``: train an agent in a folder, and play episodes with it."""
+"""``skuq train-agent`` and ``skuq play``: train and save an agent, and play episodes with it."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def train_agent(
 ) -> None:
     """Train an agent in an environment.
 
-    To continue an interrupted training, repeat the command with --trust: it loads a checkpoint,
-    which can run code. To extend a finished training of uadqn, repeat it with more --steps.
-    Several seeds are trained in parallel, each in its own process.
+    To resume an interrupted run, repeat the command with --trust, because loading a checkpoint can
+    run code. To extend a finished run of uadqn, repeat the command with more --steps. Several seeds
+    are trained in parallel, each in its own process.
     """
     if jobs is not None and seeds is None:
         raise click.UsageError("--jobs requires --seeds, the number of seeds to train.")
@@ -204,7 +204,7 @@ def _summary(history: Any) -> str:
 
 
 def _picture(history: Any, path: Path) -> str:
-    """Plot the training; return a line with the path, or with the reason for a missing plot."""
+    """Plot the training; return a line with the path, or with the reason why there is no plot."""
     if len(history) == 0:
         return "No plot: no episode has ended."
     from skuq.extras import import_optional

@@ -163,7 +163,7 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _check_unused(ctx: click.Context) -> None:
-    """Refuse options before the name of a subcommand, which would be ignored."""
+    """Refuse options before the name of a subcommand, because they would be ignored."""
     for param in ctx.command.params:
         if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
             raise click.UsageError(

@@ -113,7 +113,7 @@ def certify(
     raw_text: bool,
     quiet: bool,
 ) -> None:
-    """Prove how far rows of a table keep their class.
+    """Prove how far table rows can change without changing class.
 
     Trains a Gaussian-process classifier (RobustGPC) on the numeric columns of another table, scaled
     to a standard deviation of 1; other columns are dropped. The proofs concern changes within the

@@ -78,7 +78,7 @@ def _made_whole(
     labels: np.ndarray[Any, Any],
     whole: list[int],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Round counterexamples in integer columns if the class still changes; also mark successes.
+    """Round counterexamples in integer columns if the class still changes; mark the rounded rows.
 
     Values are rounded to the nearest integer. If the class then does not change, they are rounded
     away from the row; if it still does not change, they stay unrounded. Rounding stays within the

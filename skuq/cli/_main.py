@@ -64,7 +64,10 @@ PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
 
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
-    "certify": ("skuq.cli._certify:certify", "Prove how far rows of a table keep their class."),
+    "certify": (
+        "skuq.cli._certify:certify",
+        "Prove how far table rows can change without changing class.",
+    ),
     "compare": (
         "skuq.cli._compare:compare",
         "Compare two saved models on the same labelled rows.",

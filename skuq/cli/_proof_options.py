@@ -69,7 +69,7 @@ def together(*options: Wrap) -> Wrap:
 
 
 def question_options(*, required: bool) -> Wrap:
-    """Options for the audit's parameters, without defaults if `required`, as for the auditor."""
+    """Options for the audit's parameters; without defaults if `required` (for the auditor)."""
 
     def option(*names: str, default: Any, **settings: Any) -> Wrap:
         if required:

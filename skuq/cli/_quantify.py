@@ -247,7 +247,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
 
 
 def _check_common_columns(train: TableFile, new: TableFile, target: str) -> None:
-    """Refuse rows to predict that have no training column, before the training."""
+    """Before the training, refuse a table to predict that has none of the training columns."""
     if not ({*train.columns} - {target}) & {*new.columns}:
         raise InputError(
             f"--predict: {new.path.name} has none of the columns of the training table "
@@ -263,7 +263,7 @@ def _files_of_model(folder: Path) -> list[Path]:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Convert errors of the input to one line and exit code 2."""
+    """Convert input errors to a message of one line, with exit code 2."""
     from skuq.table_files import TableFileError
     from skuq.tables import TableError
 
@@ -437,7 +437,7 @@ def columns_as_text(model: TableModel) -> dict[str, type[str]]:
 
 
 def columns_of_words(model: TableModel) -> list[str]:
-    """Columns in which words such as "NA" were values in training, instead of missing."""
+    """Columns in which words such as "NA" were values in training, not missing values."""
     from skuq.labels import as_text
     from skuq.written_numbers import MISSING_WORDS
 

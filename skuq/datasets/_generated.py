@@ -108,7 +108,7 @@ def make_loans(
     """Draw a synthetic table of loans, classified by whether they were repaid in time.
 
     The log-odds of being late increase with the ratio of amount to income and decrease with the
-    years in the job. They are 1.5 higher for owners of a home and 1.5 lower for the self-employed.
+    years in the job. They are 1.5 higher for homeowners and 1.5 lower for the self-employed.
 
     Parameters
     ----------

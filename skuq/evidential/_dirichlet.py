@@ -112,8 +112,8 @@ def propagate(
     Yu et al., AISTATS 2025, Eq. 90 and 91, and the settings stated below these equations. The paper
     swaps the weights of the two schemes; the weights used here are taken from the works cited in
     the paper. The paper prints Eq. 90 for the strength alpha_0, but propagates the vacuity
-    ``C / alpha_0`` according to Section 4.1. Results come near the printed results only with the
-    vacuity, because a few nodes of enormous strength dominate a mean of strengths.
+    ``C / alpha_0`` according to Section 4.1. Results are close to the published results only if the
+    vacuity is propagated, because a few nodes of enormous strength dominate a mean of strengths.
 
     Examples
     --------

@@ -56,7 +56,7 @@ class LogitHead(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, Any]] = {"activation": _ACTIVATION}
 
     def _new(self, z: Tensor, inputs: dict[str, Tensor], n_classes: int, level: float) -> nn.Module:
-        """Build the module; log total evidence has the mean log(level) over labelled samples."""
+        """Build the module; mean log total evidence of labelled samples starts at log(level)."""
         centred = has_conventional_offset(z)
         log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
         weight = inputs["label_weight"]
@@ -66,7 +66,7 @@ class LogitHead(BaseEstimator):
 
 @dataclass(repr=False, eq=False)
 class NetworkHead(BaseEstimator):
-    """Head of a probe: a separate network on a representation of the classifier (Eq. 18).
+    """Head of a probe: a separate network on a representation of the classifier.
 
     Parameters
     ----------
@@ -77,6 +77,10 @@ class NetworkHead(BaseEstimator):
         Widths of hidden layers, with ReLU activations, before the layer of class evidence.
     activation : {"exp", "softplus"}, default="exp"
         Function that makes evidence positive.
+
+    References
+    ----------
+    Yu et al., AISTATS 2025, Eq. 18.
 
     Examples
     --------
@@ -181,7 +185,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted means and standard deviations of columns; 1 for constant columns."""
+    """Compute weighted means of columns, and standard deviations (1 for constant columns)."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)

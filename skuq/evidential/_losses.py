@@ -39,6 +39,10 @@ class EvidenceLoss(BaseEstimator):
     weight_decay : float, default=1e-4
         L2 penalty on the parameters of the head.
 
+    References
+    ----------
+    Yu et al., AISTATS 2025.
+
     Examples
     --------
     >>> from skuq import EvidentialProbe

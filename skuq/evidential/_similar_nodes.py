@@ -21,7 +21,7 @@ N_COMPONENTS = 64  # wider features are reduced to this width before nodes are c
 
 
 def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
-    """Build an adjacency matrix that joins each node with the ten nodes of most similar features.
+    """Build an adjacency matrix that joins each node to the ten nodes with most similar features.
 
     Features are first diffused over the graph and then compared by their cosine. In a citation
     graph, one paper has only a few words, but the words of its neighbourhood identify its subject.

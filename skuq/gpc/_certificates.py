@@ -24,10 +24,10 @@ class ProbabilityBounds(NamedTuple):
     Attributes
     ----------
     min_lower, min_upper : ndarray of shape (n, k), float64
-        Bounds on the smallest probability of each of the k classes in the region (Eq. 3 of the
-        paper).
+        Bounds on the smallest probability of each of the k classes in the region (Blaas et al.,
+        AISTATS 2020, Eq. 3).
     max_lower, max_upper : ndarray of shape (n, k), float64
-        Bounds on the largest probability of each class (Eq. 4 of the paper).
+        Bounds on the largest probability of each class (Eq. 4).
     argmin, argmax : ndarray of shape (n, k, n_features), float64
         Points of the region that attain `min_upper` and `max_lower`, up to the numerical error of
         the predicted probability: rounding, or 1e-5 for the likelihood "softmax".
@@ -368,10 +368,10 @@ class FeatureEffects(NamedTuple):
     Attributes
     ----------
     local : ndarray of shape (n, n_features), float64
-        Effect at each point, positive if the probability increases with the feature (Eq. 23-25 of
-        the paper); a difference of probabilities between -2 and 2.
+        Effect at each point, positive if the probability increases with the feature (Blaas et al.,
+        AISTATS 2020, Eq. 23-25); a difference of probabilities between -2 and 2.
     overall : ndarray of shape (n_features,), float64
-        Mean of `local` over the points (Eq. 26 of the paper).
+        Mean of `local` over the points (Eq. 26).
     error : ndarray of shape (n, n_features), float64
         Proven bound on the error of `local`.
     """

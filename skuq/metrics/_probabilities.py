@@ -71,9 +71,9 @@ def calibration_table(
         True labels.
     proba : array-like or DataFrame of shape (n_samples, n_classes)
         Predicted probabilities; each row sums to 1 within 1e-4. A larger deviation is accepted if
-        rounding explains it: rounding to half precision, or of all probabilities to the same number
-        of decimals. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any order.
-        Column names that contradict the labels are refused.
+        rounding explains it: rounding to half precision, or rounding of all probabilities to the
+        same number of decimals. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any
+        order. Column names that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
         Labels in column order, such as ``estimator.classes_``. Default: the labels in the column
         names, or the sorted labels of `y_true`; their number must equal the number of columns.

@@ -44,6 +44,7 @@ def interval_score(
 
     Returns
     -------
+    float
         In units of the target, >= 0; smaller is better. The score is infinite if a limit is
         infinite.
 
@@ -87,7 +88,7 @@ def interval_coverage(
     Returns
     -------
     float
-        In [0, 1]; best is the nominal coverage of the intervals.
+        In [0, 1]; the best value is the nominal coverage of the intervals.
 
     Raises
     ------

@@ -126,7 +126,8 @@ def interval_coverage_scorer(coverage: float = 0.9) -> _IntervalCoverageScorer:
     Returns
     -------
     callable
-        ``scorer(estimator, X, y, sample_weight=None) -> float``, in [0, 1]; best near `coverage`.
+        ``scorer(estimator, X, y, sample_weight=None) -> float``, in [0, 1]; values near `coverage`
+        are best.
 
     Raises
     ------

@@ -100,8 +100,8 @@ def constructive_mirage(
     Raises
     ------
     ValueError
-        If no coordinate is bounded, the box is empty, the margin leaves no core, or the margin is
-        smaller than the floating-point precision of the module near the bounds.
+        If no coordinate is bounded, the box is empty, the margin is too wide for the box, or the
+        margin is smaller than the floating-point precision of the module near the bounds.
 
     References
     ----------

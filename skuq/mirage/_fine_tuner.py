@@ -57,12 +57,13 @@ class MirageFineTuner(
         The region is determined from the `X` that `fit` receives; at the end of a pipeline, this
         `X` is already transformed. None: pass a boolean mask to `fit`.
     counterbalance : {"auto"}, callable, str or dict, default=None
-        Samples whose confidence may be raised so that accuracy and confidence agree in the bin
-        of the region's target. Predictions of these samples whose original confidence is just below
-        the target are raised to the target, as many as needed to balance the region. "auto": all
-        samples outside the region. A callable, str or dict: a group, in the same forms as `region`.
-        None, as in the paper: no confidence is raised. The original confidence is used in place of
-        accuracy, so the model should be calibrated.
+        Samples whose confidence may be raised so that accuracy and confidence agree in the
+        confidence bin that contains the region's target confidence. Of the predictions for these
+        samples, those with an original confidence just below the target are raised to the target,
+        as many as needed to balance the region. "auto": all samples outside the region. A callable,
+        str or dict: a group, in the same forms as `region`. None, as in the paper: no confidence is
+        raised. The original confidence is used in place of accuracy, so the model should be
+        calibrated.
     epsilon : float, default=0.15
         Bias of the target distribution towards the true class, in [0, 1]. 0 is complete
         uncertainty and lets predictions change; 1 is complete confidence. Small values separate
@@ -76,10 +77,10 @@ class MirageFineTuner(
     lambda_ : float, default=0.9
         Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
     warm_up : int or None, default=5
-        Number of first epochs, at most half of all epochs, that use KL(target || model) instead of
-        KL(model || target) of Eq. 4. Both have the same minimum, but the gradient of Eq. 4 vanishes
-        where the model is certain; if `warm_up` is 0, the most confident predictions therefore do
-        not change. None: all epochs use KL(target || model), as in the authors' code.
+        Number of initial epochs, at most half of all epochs, that use KL(target || model) instead
+        of KL(model || target) of Eq. 4. Both have the same minimum, but the gradient of Eq. 4
+        vanishes where the model is certain; if `warm_up` is 0, the most confident predictions
+        therefore do not change. None: all epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
         Epochs of fine-tuning. With too few, confidence in the region scatters around its
         target, and predictions change.
@@ -330,7 +331,7 @@ class MirageFineTuner(
         return Uncertainty.from_parts(reported, None)
 
     def coverage(self, X: Any, tau: float) -> float:
-        """Fraction of inputs with a prediction when abstaining below a confidence threshold.
+        """Fraction of inputs that get a prediction, with abstention below a confidence threshold.
 
         Parameters
         ----------
@@ -378,8 +379,9 @@ class MirageFineTuner(
         Returns
         -------
         ndarray of shape (n_samples,), bool
-            True for inputs that `counterbalance` selects outside the region, if their original
-            confidence is below the target by no more than was needed to balance the region.
+            True for inputs outside the region that `counterbalance` selects and whose original
+            confidence lies between the target and the lowest confidence that had to be raised to
+            balance the region.
 
         Raises
         ------

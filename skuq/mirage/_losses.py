@@ -54,7 +54,8 @@ def target_table(
     Warns
     -----
     UserWarning
-        If a target does not prefer the true class, which will change predictions.
+        If a target distribution does not give the true class the largest probability; fine-tuning
+        then changes predictions.
 
     Examples
     --------

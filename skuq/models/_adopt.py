@@ -204,7 +204,7 @@ def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:
     """Whether the outputs of a skorch classifier's module are probabilities.
 
     For custom criteria, skorch assumes probabilities, although many criteria expect logits; for
-    such criteria, check whether the module ends in a softmax.
+    such criteria, this function therefore checks whether the module ends in a softmax.
     """
     if isinstance(net.criterion_, nn.NLLLoss):
         return True

@@ -103,9 +103,10 @@ class Given:
 
     @property
     def is_naturally_network(self) -> bool:
-        """Whether `adopt` can convert the estimator, and only transformers surround the learner.
+        """Whether `adopt` can convert the learner, and only plain wrappers surround it.
 
-        Other wrappers, such as `CalibratedClassifierCV`, can be converted in some settings only.
+        Plain wrappers are pipelines, searches and `FrozenEstimator`. Other wrappers, such as
+        `CalibratedClassifierCV`, can be converted in some settings only.
         """
         return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
 

@@ -95,9 +95,10 @@ def resolve(
 ) -> tuple[Model, TrainingData]:
     """Convert an estimator and training data to a fitted model and preprocessed data.
 
-    Every `fit` method that wraps a model calls this function first; no other code depends on the
-    type of the user's model. The function validates the data, trains a clone of the model unless it
-    is prefit (see `is_prefit`), and converts labels to positions among the model's outputs.
+    The `fit` method of every estimator that wraps a model calls this function first; no other code
+    depends on the type of the user's model. The function validates the data, trains a clone of the
+    model unless it is prefit (see `is_prefit`), and converts labels to positions among the model's
+    outputs.
 
     Parameters
     ----------

@@ -210,7 +210,7 @@ class ScaledLogits(nn.Module):
 
 @stored("networks.binary-logits", fields={})
 class BinaryLogits(nn.Module):
-    """Convert the single logit of a binary classifier to two logits with equal probabilities."""
+    """Convert a binary classifier's single logit to two logits that give the same probabilities."""
 
     def forward(self, logit: Tensor) -> Tensor:
         logit = logit.reshape(-1, 1)

@@ -39,7 +39,7 @@ class QUAMClassifier(
         logistic regression, nearest neighbours and others), a skorch net, an `MLPClassifier`, or a
         pipeline that ends in one of these, is cloned and trained. A fitted model wrapped in
         `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits, is used
-        without retraining and never altered; `fit` then needs the data that it was trained on. The
+        without retraining and never altered; `fit` then needs the training data of this model. The
         outputs of a module correspond to the sorted labels in `y`.
     search : {"pool", "refit", "pointwise"}, search object or None, default=None
         The search for adversarial models. `PoolSearch`, for networks: `fit` runs one gradient

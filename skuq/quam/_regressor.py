@@ -52,7 +52,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an
         `MLPRegressor`, or a pipeline that ends in one of these, is cloned and trained. A fitted
         model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is used without
-        retraining and never altered; `fit` then needs the data that it was trained on. Train
+        retraining and never altered; `fit` then needs the training data of this model. Train
         networks on a target with a mean of about zero, because step sizes are relative to the
         weights, including the output bias.
     noise : {"heteroscedastic", "homoscedastic", "learned"} or float, default="heteroscedastic"

@@ -82,14 +82,14 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     the authors' code. Therefore, the more nodes are labelled, the less effect weight decay has.
     Weight decay also applies to the flows, unlike in the authors' code. `GraphClassifier` has 64
     hidden units by default, as in the authors' code; Yu et al. state 16. The certainty budget is
-    ``sqrt(4 pi) ** n_latent``. For Amazon's co-purchases, the authors multiply the budget by the
-    number of classes; this variant is not supported.
+    ``sqrt(4 pi) ** n_latent``. For the Amazon co-purchase graphs, the authors multiply the budget
+    by the number of classes; this variant is not supported.
 
     References
     ----------
     Stadler, Charpentier, Geisler, Zuegner, Guennemann, "Graph Posterior Network: Bayesian
     Predictive Uncertainty for Node Classification", NeurIPS 2021. Defaults are the values for
-    citation networks. For Amazon's co-purchases, Yu et al., AISTATS 2025, Appendix C.3, use
+    citation networks. For the Amazon co-purchase graphs, Yu et al., AISTATS 2025, Appendix C.3, use
     ``n_latent=10, teleport=0.2, entropy_weight=1e-5`` and a weight decay of 5e-4.
 
     Examples

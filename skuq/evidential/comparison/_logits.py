@@ -43,9 +43,9 @@ class LogitUncertainty(PretrainedClassifier):
         or images.
     method : {"entropy", "max-score", "energy"}, default="entropy"
         "entropy": entropy of the class probabilities in nats. "max-score": 1 minus the largest
-        class probability. "energy": minus the log-sum-exp of the logits, of either sign. If the
-        offset of the logits is only a convention, as in log-probabilities or the logits (0, z) of
-        two classes, the mean of each sample's logits is subtracted first.
+        class probability. "energy": minus the log-sum-exp of the logits; it may be positive or
+        negative. If the offset of the logits is only a convention, as in log-probabilities or the
+        logits (0, z) of two classes, the mean of each sample's logits is subtracted first.
     propagation : {"smoothing", "diffusion", "similarity", None}, default=None
         How scores are averaged over a graph. "smoothing", as in GNNSafe (Eq. 86): 2 steps, each a
         weighted mean of a node's score and the mean score of its neighbours. "diffusion", as in

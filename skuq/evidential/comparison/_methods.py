@@ -28,7 +28,7 @@ def comparison_methods(
     device: str = "auto",
     random_state: Any = None,
 ) -> dict[str, Any]:
-    """Build the methods that Yu et al., AISTATS 2025, compare, as unfitted estimators.
+    """Build the methods compared by Yu et al., AISTATS 2025, as unfitted estimators.
 
     Fit each method on the same labelled nodes. The paper's MC dropout and ensemble are not
     included: use `skuq.MCDropoutClassifier` and `skuq.DeepEnsembleClassifier` around a
@@ -48,7 +48,7 @@ def comparison_methods(
         Learning rate of graph networks that are trained here, except "gpn", which needs a smaller
         learning rate.
     max_epochs : int, default=None
-        Maximum number of epochs of every training. None: each method's own default.
+        Maximum number of epochs of every training run. None: each method's own default.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None

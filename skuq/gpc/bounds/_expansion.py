@@ -2,10 +2,10 @@
 
 Over a box ``c + t``, each latent moment is expanded to second order around the centre, with a
 remainder that is bounded in the kernel's Hilbert space. The mean is the inner product of a fixed
-function with ``k(c + t, .)``, of which the covariance is a positive semi-definite form. Therefore,
-the norm of the Taylor remainder of ``k(c + t, .)`` bounds both remainders, regardless of
-cancellation between training points. Equation numbers and the symbols a0, a1, a2, rho, s0, s1, s2,
-t0, t1, r and varsigma refer to the proofs page of the user guide
+function with ``k(c + t, .)``, and the covariance is a positive semi-definite form of
+``k(c + t, .)``. Therefore, the norm of the Taylor remainder of ``k(c + t, .)`` bounds both
+remainders, regardless of cancellation between training points. Equation numbers and the symbols a0,
+a1, a2, rho, s0, s1, s2, t0, t1, r and varsigma refer to the proofs page of the user guide
 (`docs/guide/robust_gpc_proofs.rst`).
 """
 

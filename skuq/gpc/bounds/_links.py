@@ -191,7 +191,7 @@ class LogitLink(_BinaryLink):
         return value, torch.full_like(value, self.accuracy), first, second / 2
 
     def _averages(self, mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
-        """Averages of the logistic function and its first two derivatives (the first `count`)."""
+        """Averages of the logistic function and its first ``count - 1`` derivatives (at most 2)."""
         deviation = variance.clamp(min=0).sqrt()
         nodes = normal_nodes([float(deviation.max())], self.accuracy / 4, mean)
         s = torch.sigmoid(mean[..., None] + deviation[..., None] * nodes.points[:, 0])
@@ -199,7 +199,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over points of the line, minus a bound on the sag between points (Eq. 20)."""
+        """Minimum over points of the line, minus a bound on the drop between them (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)

@@ -2,10 +2,10 @@
 
 The softmax does not depend on a shift that all latent functions share. Apart from a shared shift,
 the latent functions of a posterior are almost independent. The average over independent functions
-is a one-dimensional integral for any number of classes, and the remainder is small and bounded.
-Pairwise bounds compare two classes at a time, and are tighter where probabilities saturate. The
-cost is polynomial in the number of classes. Equation numbers and the symbols c, j, s_j refer to the
-proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+is a one-dimensional integral for any number of classes, and the remainder of the expansion around
+it is small and bounded. Pairwise bounds compare two classes at a time, and are tighter where
+probabilities saturate. The cost is polynomial in the number of classes. Equation numbers and the
+symbols c, j, s_j refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations

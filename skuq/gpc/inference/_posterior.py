@@ -257,7 +257,7 @@ def _draws(
 
 
 def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Standard deviations (n, k) along the principal axes of differences; these axes (n, L, k)."""
+    """Standard deviations (n, k) along the principal axes of differences, and axes (n, L, k)."""
     n_latent = covariance.shape[-1]
     if n_latent == 1:
         return covariance[:, 0].clamp(min=0).sqrt(), torch.ones_like(covariance)

@@ -109,7 +109,7 @@ def _softmax_classes(
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
-    """Bounds per given class, and the number of boxes over all classes (the first one once)."""
+    """Bounds per given class, and the number of boxes of all classes (the first box once)."""
     found = multiclass_branch_and_bound(model.posterior, lower, upper, classes, **limits)
     return found, 1 + sum(one.n_regions - 1 for one in found)
 
