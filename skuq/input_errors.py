@@ -90,7 +90,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _columns(values: Any) -> list[tuple[Any, pd.Series]]:
-    """Columns with names or positions; none if the values are no table or dense array."""
+    """Columns with names or positions; none if the values are neither a table nor a dense array."""
     try:
         table = values.to_pandas() if hasattr(values, "to_pandas") else values
         if isinstance(table, pd.Series):
