@@ -373,7 +373,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     estimator : object
         Fitted estimator.
     X : array-like of shape (n_samples, n_features)
-        Inputs, as `estimator.predict` accepts them.
+        Inputs in the form that `estimator.predict` accepts.
 
     Returns
     -------

@@ -108,7 +108,7 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
     Parameters
     ----------
     estimator : object
-        Fitted estimator, as `skuq.predict_uncertainty` accepts it.
+        Fitted estimator that `skuq.predict_uncertainty` accepts.
     X : array-like of shape (n_samples, n_features), or texts of shape (n_samples,)
         Rows or texts.
     X_train : array-like of shape (n_training_samples, n_features), or texts

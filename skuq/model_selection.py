@@ -43,7 +43,7 @@ def cross_val_predict_uncertainty(
     estimator : object
         Estimator or pipeline that `skuq.predict_uncertainty` accepts; it is cloned.
     X, y, groups : array-like of shape (n_samples, ...)
-        Data, as `estimator.fit` accepts them, and groups for the splitter.
+        Data in the form that `estimator.fit` accepts, and groups for the splitter.
     cv, n_jobs, verbose, params, pre_dispatch
         As in `sklearn.model_selection.cross_val_predict`. The test folds must be a partition:
         each row is in exactly one test fold.

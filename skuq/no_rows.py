@@ -16,7 +16,7 @@ Empty = Callable[..., Any]
 
 
 def return_no_rows(cls: type, results: Mapping[str, Empty | None]) -> None:
-    """Make methods of a class return `results` for inputs with 0 rows; None keeps the method.
+    """Make methods of a class return `results` for inputs with 0 rows; None leaves a method as is.
 
     Otherwise, many methods would raise an error: scikit-learn's input checks reject 0 rows, and an
     empty list of batches cannot be concatenated. The columns of the input are still checked.

@@ -131,7 +131,7 @@ def reasons(
     contribution: FloatArray,  # decrease in epistemic uncertainty with typical values, X's shape
     epistemic: FloatArray,
 ) -> list[str]:
-    """Up to three columns that contribute most to each row, with their values.
+    """Up to three columns that contribute most to each row's uncertainty, with their values.
 
     Unsupported columns are listed first, because an unsupported value may mask the contributions
     of other columns.
@@ -146,7 +146,7 @@ def reasons(
 
 
 def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
-    """Positions of up to `n_columns` largest contributions to a row, in descending order.
+    """Positions of a row's largest contributions, at most `n_columns`, in descending order.
 
     Contributions of at most 5 % of the total are left out.
     """

@@ -122,7 +122,7 @@ def walk_to(
     estimator : object
         Fitted estimator.
     X : array-like of shape (n_samples, n_features)
-        Inputs, as `estimator.predict` accepts them.
+        Inputs in the form that `estimator.predict` accepts.
     has : callable
         Function that returns whether the search ends at a given estimator.
     missing : callable

@@ -356,7 +356,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         rows: tuple[Any, TopLabelPredictions] | None = None,
         weight: NDArray[Any] | None = None,
     ) -> Self:
-        """Audit sums; `rows`, if given, serve only the search for regions and are not kept."""
+        """Audit sums; `rows`, if given, are used only to search for regions and are not kept."""
         self._check_size(parts.sums.n_effective)
         self._parts = parts
         self._compute_findings(rows, weight)

@@ -123,7 +123,7 @@ class NetworkModel(HeldOnDevice, Model):
 
     @torch.no_grad()
     def outputs_there(self, inputs: Tensor) -> Tensor:
-        """Predict in batches that bound memory; outputs stay on the module's device."""
+        """Predict in batches to limit memory use; outputs stay on the module's device."""
         inputs = on_device(inputs, self.device)
         if self.at_once:
             return self.one_pass(inputs)

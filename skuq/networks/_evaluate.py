@@ -32,7 +32,7 @@ def evaluate(
     device: torch.device | str = "cpu",
     batch_size: int | None = None,
 ) -> Tensor:
-    """Evaluate a module without gradients, in batches that bound memory.
+    """Evaluate a module without gradients, in batches to limit memory use.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _checked_output(module: nn.Module, output: Any) -> Tensor:
 
 
 def rows_at_once(module: nn.Module) -> int:
-    """Default batch size of a module, which bounds memory.
+    """Default batch size of a module, which limits memory use.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Variants of a network: selection of weights, splitting before them, and batched evaluation."""
+"""Variants of a network: selected weights, a split before them, and batched evaluation."""
 
 from __future__ import annotations
 
@@ -66,13 +66,14 @@ def cut_network(
         Network in evaluation mode. The parts share its parameters, except if a layer must be
         removed, which is done in a copy.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable
-        "linear": all weights from the first executed `torch.nn.Linear` on. Only layers at the end
-        of an `nn.Sequential` (or of nested `nn.Sequential`s) may follow this layer, unless the
-        network begins with it. "last": the last layer. "bias": all biases. "norm": scales and
-        shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns whether to
-        select a parameter. "auto" is "linear" if the network can be split before its first linear
-        layer. If the network begins with a linear layer, and is a chain of layers or has fewer than
-        a million weights, "auto" selects all weights. For all other networks, it is "last".
+        "linear": all weights from the first executed `torch.nn.Linear` on. Unless the network
+        begins with this layer, it may be followed only by the remaining layers of the
+        `nn.Sequential` (or of the nested `nn.Sequential`s) that contains it. "last": the last
+        layer. "bias": all biases. "norm": scales and shifts of normalisation layers. A callable
+        ``parameters(name, tensor)`` returns whether to select a parameter. "auto" is "linear" if
+        the network can be split before its first linear layer. If the network begins with a linear
+        layer, and is a chain of layers or has fewer than a million weights, "auto" selects all
+        weights. For all other networks, it is "last".
     X : Tensor of shape (n_samples, ...)
         Example inputs on which the split is checked; they should be representative.
 
@@ -186,7 +187,7 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Split before the last layer, without a body if a computation outside of modules follows."""
+    """Split before the last layer; no body if a computation outside of modules follows it."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)

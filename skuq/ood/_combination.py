@@ -154,7 +154,7 @@ class Combination:
         return float(1 / (1 + np.unique(self.codes, return_counts=True)[1].min()))
 
     def limit(self, false_alarm_rate: float) -> float:
-        """Largest statistic that is not flagged; infinite if no statistic is large enough."""
+        """Largest statistic that is not flagged; infinite if no statistic can be flagged."""
         groups = [self.held_out]
         if self.codes is not None:
             groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]

@@ -66,8 +66,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     Several scores are computed: the uncertainty of the model, the distance of an input from the
     training data in the model's features, and for tables the number of values not supported by
     training rows. The scores are compared with the scores of held-out inputs and combined into one
-    statistic, which is again compared with the statistic of held-out inputs. Of new inputs with the
-    distribution of held-out inputs, at most a fraction `false_alarm_rate` is flagged in
+    statistic, which is in turn compared with the statistics of the held-out inputs. Of new inputs
+    with the distribution of held-out inputs, at most a fraction `false_alarm_rate` is flagged in
     expectation, for any model.
 
     Parameters
@@ -83,11 +83,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores : "auto" or list of str or callable, default="auto"
         Scores to combine. "auto" uses all scores that apply to the model and the inputs:
 
-        - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs
-          of the first layer of a network that receives vectors, or the inputs of a learner.
-          Features are scaled to unit length or standardised, depending on which neighbours predict
-          the labels better. Table columns (texts, or fewer than 32 features not learned by a
-          network) are always standardised.
+        - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs of
+          a learner or, in a network, the inputs of the first layer that receives one vector per
+          sample. Features are scaled to unit length or standardised, depending on which neighbours
+          predict the labels better. Table columns (texts, or fewer than 32 features not learned by
+          a network) are always standardised.
         - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
           "total", the total uncertainty of a skuq estimator; and, with at least five training
           inputs per feature, "mahalanobis", the relative Mahalanobis distance. These scores are
@@ -139,9 +139,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     The rate holds in expectation over the draw of the held-out inputs. Held-out inputs must have
     the same distribution as new in-distribution inputs, and must not be used for training. With n
     held-out inputs, the rate of a single detector has a standard deviation of about
-    ``sqrt(rate / n)``; this is approximate with fewer than about 20 held-out inputs. P-values of
-    training inputs are too large, because each input is its own nearest neighbour. A pipeline
-    around the detector does not transform `X_held_out`; pass the pipeline as `estimator` instead.
+    ``sqrt(rate / n)``; this formula is only a rough approximation with fewer than about 20 held-out
+    inputs. P-values of training inputs are too large, because each input is its own nearest
+    neighbour. A pipeline around the detector does not transform `X_held_out`; pass the pipeline as
+    `estimator` instead.
 
     References
     ----------
@@ -386,8 +387,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score, and the columns or words, that make each input unusual.
 
-        Each column or word is replaced by columns or words of training inputs. This costs as much
-        as scoring 20 inputs for each column or word of each input.
+        Each column or word is replaced by columns or words of training inputs. For each column or
+        word of each input, this costs as much as scoring 20 inputs.
 
         Parameters
         ----------
@@ -683,7 +684,7 @@ def _batches(X: Any) -> Iterator[Any]:
 
 
 def _all_outputs(evaluate: Evaluator, X: Any, device: Any) -> RowOutputs:
-    """Outputs for all training rows, evaluated in batches that bound memory."""
+    """Outputs for all training rows, evaluated in batches to limit memory use."""
     return RowOutputs.stacked(X, [evaluate(batch, device) for batch in _batches(X)])
 
 

@@ -60,8 +60,8 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
     """Raise ValueError for held-out nodes that are repeated or were used for training.
 
-    Warn if the estimator does not know which nodes of its graph were used. `given` states whether
-    the user passed the held-out nodes.
+    Warn if the estimator does not know which nodes of its graph were used for training. `given`
+    states whether the user passed the held-out nodes.
     """
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]

@@ -30,8 +30,8 @@ class RowOutputs:
     X : array-like of shape (n_samples, ...)
         The rows themselves.
     features : array or sparse matrix of shape (n_samples, n_features), or None
-        Features for distances: the inputs of the first layer of a network that receives vectors,
-        or the inputs of a learner, without missing values.
+        Features for distances: the inputs of a learner or, in a network, the inputs of the first
+        layer that receives one vector per sample, without missing values.
     logits : ndarray of shape (n_samples, n_classes), float64, or None
         Logits of a classifier, if available.
     log_proba : ndarray of shape (n_samples, n_classes), float64, or None
@@ -67,7 +67,7 @@ class RowOutputs:
 
 
 class Evaluator(ABC):
-    """Base class that evaluates a fitted model, or no model, on validated rows."""
+    """Base class that computes outputs for validated rows, with or without a fitted model."""
 
     #: Whether the features come from hidden layers of a network.
     learned: bool = False

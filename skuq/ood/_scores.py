@@ -231,7 +231,7 @@ def _metrics(training: Training) -> list[Any]:
 
 
 def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
-    """Whether features are probably table columns: not learned, and few or with text columns."""
+    """Whether features are probably table columns: not learned, and either few or with texts."""
     if learned or rows.features is None:
         return False
     has_texts = isinstance(rows.X, pd.DataFrame) and rows.X.shape[1] > len(number_columns(rows.X))
@@ -242,8 +242,8 @@ def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
 def automatic(training: Training) -> dict[str, Score]:
     """Fit all informative scores that apply to the model and the inputs.
 
-    On standardised table columns, scores of the model's confidence and Mahalanobis distances are
-    left out, because models are often most certain far from all data.
+    On standardised table columns, Mahalanobis distances and scores based on the model's confidence
+    are left out, because models are often most certain far from all data.
     """
     made: dict[str, Score] = {}
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]

@@ -179,10 +179,10 @@ class CalibrationAuditDisplay(Display):
     """Accuracy against reported confidence per bin, with exact intervals and the tolerance.
 
     Each point is a bin at its mean confidence. The line through the point is the confidence
-    interval of the accuracy, corrected for all bins of the audit. Bins of a finding have a
-    different colour and marker. Together, these bins deviate by more than the shaded tolerance,
-    even if the lines of single bins reach into it. The axes below show the number of samples. Bins
-    without samples are not drawn.
+    interval of the accuracy, corrected for all bins of the audit. Bins that belong to a finding
+    have a different colour and marker. Together, the bins of a finding deviate by more than the
+    shaded tolerance, even if the lines of some of these bins reach into the tolerance. The axes
+    below show the number of samples. Bins without samples are not drawn.
 
     Parameters
     ----------

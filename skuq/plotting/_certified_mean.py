@@ -58,7 +58,7 @@ class CertifiedMeanDisplay(RangeDisplay):
     unit : str, optional
         Unit of the target.
     norm : {"linf", "l2", "l1"}, default="linf"
-        Norm of the radii.
+        Norm in which the radii are measured.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ class CertifiedRangeDisplay(RangeDisplay):
     attack_name : str, optional
         Name of the attack, if there is one. Default: "attack".
     norm : {"linf", "l2", "l1"}, default="linf"
-        Norm of the radii.
+        Norm in which the radii are measured.
 
     Attributes
     ----------

@@ -93,7 +93,7 @@ def _in_container(line: Any, containers: Sequence[Any]) -> bool:
 
 
 def _shared_label(ax: Any) -> str:
-    """Label of the x axis of other axes that share it."""
+    """Label of a shared x axis, taken from the axes that have one."""
     shared = ax.get_shared_x_axes().get_siblings(ax)
     return next((other.get_xlabel() for other in shared if other.get_xlabel()), "")
 
@@ -148,7 +148,7 @@ def _line(line: Any, ax: Any) -> str:
 
 
 def _of_twins(line: Any, ax: Any) -> str:
-    """Levels of the unnamed horizontal lines that an empty line stands for in the legend."""
+    """Levels of the unnamed horizontal lines for which an empty line is the legend entry."""
     style = line.get_linestyle()
     across = ax.get_yaxis_transform(which="grid")
     levels = [

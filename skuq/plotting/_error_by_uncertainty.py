@@ -29,14 +29,14 @@ BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 
 
 class ErrorByUncertaintyDisplay(Display):
-    """Prediction errors in a regression against predicted standard deviations.
+    """Prediction errors of a regressor against predicted standard deviations.
 
     Each dot is a row. Each point is a group of rows with similar predicted deviation: its root mean
     squared error against its root mean squared deviation. On the dashed line, errors are as large
     as predicted. Above this line, errors are larger than predicted: the model is overconfident. For
-    Gaussian errors, all points lie within their bars with a probability of at least 95%. A point
-    far above the other points may be due to a single row. Axes are logarithmic if the groups differ
-    by more than a factor of ten.
+    Gaussian errors, all points lie within the vertical bars around the dashed line with a
+    probability of at least 95%. A point far above the other points may be due to a single row. Axes
+    are logarithmic if the groups differ by more than a factor of ten.
 
     Parameters
     ----------

@@ -39,8 +39,8 @@ class IntervalsByWidthDisplay(Display):
     Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
     depends on the row: intervals of equal width form a rectangle. Values outside their interval
     have a different colour and marker; the legend shows their number. The axis ends at four times
-    the 95% quantile of the half widths. Values beyond the axis are drawn as triangles at its edge,
-    where wider intervals also end.
+    the 95% quantile of the half widths. Values beyond the end of the axis are drawn as triangles at
+    its edge, and intervals that extend further are cut off there.
 
     Parameters
     ----------

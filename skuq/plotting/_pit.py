@@ -30,16 +30,17 @@ class PITDisplay(Display):
 
     The PIT is the predicted distribution function at the true value. If the predicted distributions
     are right, the PIT is uniform, and all bars end in the shaded band with a probability of at
-    least 95%. A U shape indicates distributions that are too narrow, and a hump distributions that
-    are too wide. A slope indicates predictions that are too low (if it rises) or too high (if it
-    falls).
+    least 95%. A U shape indicates distributions that are too narrow; a hump indicates distributions
+    that are too wide. A slope indicates predictions that are too low (if it rises) or too high (if
+    it falls).
 
     Parameters
     ----------
     low, high : array-like of shape (n_samples,)
         Limits of the PIT of each sample, in [0, 1]; equal for continuous distributions. The limits
         differ if only some quantiles were predicted or many draws are equal. Such a sample is
-        spread over bins in proportion to the overlap with its range; the band is then conservative.
+        spread over the bins in proportion to their overlap with the range between its limits; the
+        band is then conservative.
     n_bins : int, default=10
         Number of bins on [0, 1].
     name : str, optional

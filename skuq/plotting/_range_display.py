@@ -107,12 +107,12 @@ class RangeDisplay(Display):
             )
 
     def _slack(self, low: FloatArray, high: FloatArray) -> Any:
-        """Rounding error that is tolerated in the order of two bounds."""
+        """Largest rounding error by which a lower bound may exceed an upper bound."""
         return ROUNDING
 
 
 def require_certificates(estimator: Any, method: str, owner: str) -> None:
-    """Refuse an estimator that lacks the methods, as a pipeline around a RobustGPC does."""
+    """Refuse an estimator without `certify` or `method`, such as a pipeline around a RobustGPC."""
     # Check `certify` too, since other estimators have different methods of the same name.
     if not (hasattr(estimator, "certify") and hasattr(estimator, method)):
         raise TypeError(

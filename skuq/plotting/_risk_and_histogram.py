@@ -52,7 +52,7 @@ class RiskCoverageDisplay(Display):
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
         Loss whose mean is the risk, as in `skuq.metrics.risk_coverage_curve`.
     unit : str, optional
-        Unit of the target, for quantities.
+        Unit of the target, if the target is a quantity.
     name : str, optional
         Name in the legend.
 
@@ -113,7 +113,7 @@ class RiskCoverageDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Fitted estimator, as `skuq.predict_uncertainty` accepts it.
+            Fitted estimator that `skuq.predict_uncertainty` accepts.
         X : array-like of shape (n_samples, n_features)
             Inputs.
         y : array-like of shape (n_samples,)
@@ -272,7 +272,7 @@ class UncertaintyHistogramDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Fitted estimator, as `skuq.predict_uncertainty` accepts it.
+            Fitted estimator that `skuq.predict_uncertainty` accepts.
         groups : mapping of str to array-like of shape (n_samples, n_features)
             Inputs of each named group.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"

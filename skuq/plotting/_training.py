@@ -94,7 +94,7 @@ class AgentTrainingDisplay(Display):
         window : int, optional
             As in the class.
         ax : matplotlib Axes, optional
-            Axes whose place the panels take. Default: a new figure.
+            Axes that the panels replace. Default: a new figure.
 
         Returns
         -------

@@ -110,7 +110,7 @@ class UncertaintyMapDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Estimator fitted on two features, as `skuq.predict_uncertainty` accepts it.
+            Estimator that was fitted on two features and that `skuq.predict_uncertainty` accepts.
         X : array-like or DataFrame of shape (n_samples, 2)
         Points that determine the range of the map, such as the training points. Their type must be
         the type of the points on which the estimator was fitted. Column names become axis labels.

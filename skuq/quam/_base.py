@@ -207,7 +207,8 @@ class QUAMBase(ModelMixin, ABC):
     ) -> Any:
         """Model and training data for the searches, without samples of weight 0.
 
-        `y` contains class codes or targets, `losses` the model's loss on each sample, in nats.
+        `y` contains class codes or targets; `losses` contains the model's loss on each sample, in
+        nats.
         """
         search: Any = self.search_
         if isinstance(search, RefitSearch):
@@ -332,9 +333,9 @@ class QUAMBase(ModelMixin, ABC):
         """Search for adversarial models on new inputs, together with the pool of `fit`.
 
         For these inputs, the uncertainty then separates supported from unsupported predictions
-        better, because the models were searched on exactly these inputs. The given model is not
-        retrained. The result for a row depends on the other rows in `X`, above all on the
-        proportion of unusual rows; see the guide.
+        better, because the search used exactly these inputs. The given model is not retrained. The
+        result for a row depends on the other rows in `X`, above all on the proportion of unusual
+        rows; see the guide.
 
         Parameters
         ----------
@@ -525,8 +526,8 @@ class QUAMBase(ModelMixin, ABC):
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     """Whether the learner is a logistic regression whose refits cost more than a gradient search.
 
-    The cost of a refit grows with rows * features * classes, the cost of a gradient search with
-    features * classes.
+    The cost of a refit grows with rows * features * classes; the cost of a gradient search grows
+    with features * classes.
     """
     learner = given.trained
     shape: tuple[int, ...] = getattr(X, "shape", ())

@@ -69,7 +69,7 @@ class QUAMClassifier(
         `predict_proba_bounds` and mixture "dirac".
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
-        errors of the losses; models that the data cannot tell apart then have similar weights. The
+        errors of the losses; models that the data cannot distinguish then have similar weights. The
         losses are computed on training samples; for refitted learners, on held-out training
         samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples in the mean;
         the weights are then likelihoods of the training set, or of a mini-batch if the training set

@@ -81,7 +81,7 @@ def pickled_size(model: Any) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Write a time in words, in minutes from two minutes on."""
+    """Write a time in words; in minutes if it is at least two minutes."""
     if seconds >= 120:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"

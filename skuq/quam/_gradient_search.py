@@ -150,7 +150,7 @@ class GradientSearch(Search):
     def settings(
         self, problem: SearchProblem, c0: float, growth: float, device: torch.device
     ) -> SearchSettings:
-        """Settings; "auto" is `c0` for the initial penalty, and `growth` for its total growth."""
+        """Settings; for "auto", the initial penalty is `c0`, and its total growth is `growth`."""
         n_steps, learning_rate = self.length(problem.module)
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -183,8 +183,8 @@ class GradientSearch(Search):
     ) -> FittedSearch:
         """Split the network before the first searched weights, and store the training data.
 
-        `y` contains class codes or targets, `losses` the network's loss on each sample, in nats;
-        samples of weight 0 are dropped.
+        `y` contains class codes or targets, and `losses` contains the network's loss on each
+        sample, in nats; samples of weight 0 are dropped.
         """
         parameters = self.parameters
         if parameters == "auto":
@@ -351,7 +351,7 @@ class Attack(ABC):
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
-        """``L_adv`` of all models at the inputs `rows` of a step; the result has any shape.
+        """``L_adv`` of all models at the inputs `rows` of a step; the result may have any shape.
 
         Shapes: `outputs` (n_models, n_rows, n_outputs).
         """

@@ -72,8 +72,8 @@ class PointwiseSearch(GradientSearch):
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
-        Number of test points searched at once. It bounds memory (each search needs 4 copies of the
-        searched weights) and does not affect the result.
+        Number of test points searched at once. It limits memory use (each search needs 4 copies of
+        the searched weights) and does not affect the result.
 
     Examples
     --------

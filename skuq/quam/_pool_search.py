@@ -75,8 +75,8 @@ class PoolSearch(GradientSearch):
         is small and begins with a linear layer, all its weights are searched.
     targeted : bool, default=True
         Whether there is one search for each class. False (for classifiers only): a single search
-        for a model with any prediction other than the fitted model's, which is cheaper, but tends
-        to find the same alternative repeatedly.
+        for a model with any prediction other than the fitted model's; this search is cheaper, but
+        tends to find the same alternative repeatedly.
     n_steps : int or "auto", default="auto"
         Number of steps of each search; the cost is proportional to it. "auto" is 200. For a single
         linear layer of more than 32,768 weights, such as the head of a large network, "auto" is 50,

@@ -49,7 +49,7 @@ _LEAF = 2  # smallest number of samples per leaf in trees that were grown to sin
 @stored("quam.refit-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class RefitSearch(Search):
-    """Search, during `fit`, that refits a learner with a pool of small weight, for each class.
+    """Search that refits a learner for each class during `fit`, with a pool of small weight.
 
     This search is for boosted trees, forests, linear models and all other learners. If the
     learner's `fit` accepts `sample_weight`, the whole pool is added to the training data with a

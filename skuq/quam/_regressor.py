@@ -311,8 +311,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     ) -> float:
         """Estimate the noise variance (Eq. 28); with heteroscedastic noise, also fit it per input.
 
-        Errors of a frozen model are computed on all samples, errors of any other model by
-        cross-validation.
+        Errors of a frozen model are computed on all samples; errors of any other model are computed
+        by cross-validation.
         """
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
@@ -500,9 +500,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
         Notes
         -----
-        With heteroscedastic noise, the width is calibrated on cross-validated residuals, with the
-        forest's out-of-bag predictions. This does not guarantee the coverage;
-        `skuq.tables.TableModel`, which holds out rows, has a guarantee for any model.
+        With heteroscedastic noise, the width is calibrated on cross-validated residuals, using
+        out-of-bag predictions of the forest that models the noise. This does not guarantee the
+        coverage; `skuq.tables.TableModel`, which holds out rows, has a guarantee for any model.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2

@@ -172,7 +172,7 @@ def _out_of_range(X: Any, columns: Columns, n: int, random: np.random.RandomStat
 
 
 def _unseen(X: Any, columns: Columns, n: int, random: np.random.RandomState) -> Any:
-    """Replace categories by `UNSEEN`; codes and pandas' categories, by missing values."""
+    """Replace categories by `UNSEEN`, but codes and pandas' categories by missing values."""
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(columns.categories, made.shape, random)
     if not isinstance(X, pd.DataFrame):
@@ -185,7 +185,7 @@ def _unseen(X: Any, columns: Columns, n: int, random: np.random.RandomState) -> 
 
 
 def _of_texts(alter: TextMaker) -> TableMaker:
-    """Wrap a function that alters texts into a maker of rows with one altered text column."""
+    """Turn a function that alters texts into one that makes rows with one altered text column."""
 
     def made(X: Any, columns: Columns, n: int, random: np.random.RandomState) -> Any:
         rows = _gathered(X, _drawn(X, n, random))

@@ -481,7 +481,7 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
 
 
 def _deviating(rows: Iterable[Row]) -> list[Row]:
-    """Bins that deviate themselves, without the other bins of their findings."""
+    """Bins that deviate on their own, excluding all other bins of a finding."""
     return [row for row in rows if bin_finding(row) in ("too low", "too high")]
 
 

@@ -105,7 +105,7 @@ def texts_in(column: pd.Series) -> pd.Series:
 
 
 def spellings_of(values: pd.Series) -> dict[str, list[str]]:
-    """Map each value (as text) that a file reader may make of texts to all texts with this value.
+    """For each value (as text) that a file reader may infer, list all texts with this value.
 
     Values whose only text is the value itself are left out.
     """
@@ -135,7 +135,7 @@ def as_spelled(column: pd.Series, texts: pd.Series, spellings: dict[str, list[st
 
 
 def _as_read(text: str) -> str:
-    """Text of the number or boolean that a file reader makes of a text."""
+    """Text form of the number or boolean that a file reader infers from a text."""
     plain = text.strip()
     if PLAIN_NUMBER.fullmatch(plain) is None:
         return BOOLEAN_TEXTS.get(text, text)

@@ -67,8 +67,8 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_rows,). In a classification, the
-            unit is that of `estimator_`; in a regression, the parts are variances in squared units
+            Total, aleatoric and epistemic part, each of shape (n_rows,). For classification, the
+            unit is that of `estimator_`; for regression, the parts are variances in squared units
             of the target. A pandas table keeps its index.
 
         Raises
@@ -83,7 +83,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
 
     @available_if(_may_classify)
     def predict_proba(self, table: Any) -> FloatArray:
-        """Predict class probabilities; not available in a regression.
+        """Predict class probabilities; not available for regression.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         return rows[names].to_numpy(dtype=np.float64)
 
     def score(self, table: Any, target: Any) -> float:
-        """Return the accuracy of the predicted classes, or R² in a regression.
+        """Return the accuracy of the predicted classes, or R² for regression.
 
         Parameters
         ----------

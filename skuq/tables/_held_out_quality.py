@@ -35,7 +35,7 @@ class HeldOutMixin:
         Returns
         -------
         loss : float
-            Log loss of the probabilities, in nats, or mean squared error in a regression.
+            Log loss of the probabilities, in nats, or mean squared error for regression.
         guessing : float
             Loss of always predicting the class frequencies, or the mean.
         """
@@ -53,18 +53,18 @@ class HeldOutMixin:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
         The sets or intervals of each half of the held-out rows are calibrated on the other half.
-        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows. So
-        few rows cannot exclude any value.
+        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows. With
+        so few rows, sets and intervals cannot exclude any value.
 
         Parameters
         ----------
         coverage : float, default=0.9
             Nominal coverage of the sets or intervals.
         by : str, default=None
-            Groups to measure separately. "prediction" groups rows by predicted class or, in a
+            Groups to measure separately. "prediction" groups rows by predicted class or, for
             regression, by tenths of the predicted values. The name of a text column with up to 20
-            categories groups rows by these categories. Sets and intervals have the nominal
-            coverage on average over all rows, not in each group.
+            categories groups rows by these categories. Sets and intervals have the nominal coverage
+            on average over all rows, not in each group.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class HeldOutMixin:
         size : float
             Mean number of classes in a set, or median width of the intervals.
 
-        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and in a
+        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and for
         regression the ``lowest`` and ``highest`` prediction.
 
         Raises
@@ -111,7 +111,7 @@ class HeldOutMixin:
         Raises
         ------
         ValueError
-            In a regression.
+            If `task_` is "regression".
         """
         if self.classes_ is None:
             raise ValueError("A regression has no classes; use `measured_coverage`.")
@@ -144,7 +144,7 @@ class HeldOutMixin:
         Raises
         ------
         ValueError
-            In a classification, or if `coverage` is not between 0 and 1.
+            If `task_` is "classification", or `coverage` is not between 0 and 1.
         """
         check_share(coverage)
         if self.quantities_ is None:

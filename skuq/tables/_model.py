@@ -135,9 +135,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     estimator : str or estimator, default="auto"
         Learner:
 
-        - "auto" selects the best of boosted trees, a linear model and a network (in a regression
+        - "auto" selects the best of boosted trees, a linear model and a network (for regression
           also a forest) by cross-validation;
-        - "hgb", "logistic" (in a regression: linear), "network" and "forest" select a learner;
+        - "hgb", "logistic" (for regression: linear), "network" and "forest" select a learner;
         - a fitted scikit-learn classifier, regressor or pipeline is used without further training
           and receives the columns of the table by name; inside a `FrozenEstimator` it also stays
           fitted in a `clone`;
@@ -166,7 +166,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     feature_names_in_ : ndarray of shape (n_features,)
         Names of the feature columns.
     classes_ : ndarray of shape (n_classes,) or None
-        Sorted labels; None in a regression.
+        Sorted labels; None for regression.
     name_ : str
         Name of the learner or of the estimator passed.
     comparison_ : Comparison
@@ -179,12 +179,12 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     combination_ : skuq.ood.Combination
         Combined score of how unusual a row is, calibrated on the held-out rows.
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
-        Predicted probabilities of the held-out rows; None in a regression.
+        Predicted probabilities of the held-out rows; None for regression.
     notes_ : list of str
         Sentences on how the training table was processed; warnings come first.
     warnings_ : list of str
-        The notes on columns that may give the target away, and on data that may have been misread
-        or were dropped.
+        The notes on columns that may reveal the target, and on data that may have been misread or
+        were dropped.
 
     References
     ----------
@@ -255,8 +255,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             Column that identifies rows; not a feature, but included in the results.
         held_out : table as `train`, with the target as a column; default=None
             Labelled rows for calibration and measurement, instead of a part of `train`. Pass them
-            for a fitted estimator that was trained on `train`, because its own training rows would
-            overstate its quality. Rows that are also in `train` are dropped from `held_out`.
+            for a fitted estimator that was trained on `train`, because its quality would be
+            overstated on its own training rows. Rows that are also in `train` are dropped from
+            `held_out`.
 
         Returns
         -------
@@ -376,7 +377,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             - the id column, if there is one;
             - ``prediction``;
             - ``confidence``, the largest probability (classification);
-            - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. In a regression, these are
+            - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
             - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
               counted among the held-out rows and the row itself. At most a share p of rows from the
@@ -387,7 +388,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             - ``out_of_range``, columns with numbers outside the range of the training rows;
             - ``reasons``, up to three columns with their values: columns with unseen values, and
               columns that contribute most to the epistemic uncertainty;
-            - in a classification, the probability of each class, in columns such as ``p(yes)``,
+            - for classification, the probability of each class, in columns such as ``p(yes)``,
               which `skuq.audit.audit_files` recognises.
 
             To measure how unusual a row is, two scores are combined as in `skuq.OODDetector`: the
@@ -444,7 +445,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return in_library_of(given, scored.set_axis(table.index), same)
 
     def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
-        """Predict quantiles of the target in a regression, without conformal calibration.
+        """Predict quantiles of the target (regression only), without conformal calibration.
 
         Parameters
         ----------
@@ -462,7 +463,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         ValueError
-            In a classification, or if a level is not between 0 and 1.
+            If `task_` is "classification", or a level is not between 0 and 1.
         """
         if self.quantities_ is None:
             raise ValueError("A classification has no quantiles; use `predict`.")
@@ -476,7 +477,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return quantiles
 
     def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
-        """Predict intervals in a regression: the columns ``lower`` and ``upper`` of `predict`.
+        """Predict intervals (regression only): the columns ``lower`` and ``upper`` of `predict`.
 
         Parameters
         ----------
@@ -493,7 +494,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         ValueError
-            In a classification, or if `coverage` is not between 0 and 1.
+            If `task_` is "classification", or `coverage` is not between 0 and 1.
         """
         check_share(coverage)
         if self.quantities_ is None:
@@ -631,7 +632,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return cleaned
 
     def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str], list[Cells]]:
-        """Clean rows of a table to predict, reasons of unreadable rows, and cells of wrong type."""
+        """Clean rows to predict, reasons why other rows are unreadable, cells of the wrong type."""
         check_is_fitted(self)
         which = NEW
         check_names(table, which)

@@ -203,7 +203,7 @@ class _Contents:
 def _check_attributes(
     attributes: dict[str, Any], owner: str, steps: tuple[str, ...], default: float = math.inf
 ) -> None:
-    """Refuse an attribute with a dangerous value; `default` limits integers not in `LARGEST`."""
+    """Refuse dangerous attribute values; `default` limits integers with names not in `LARGEST`."""
     for name, value in attributes.items():
         reason = _problem(name.strip("_"), value, attributes, default)
         if reason:

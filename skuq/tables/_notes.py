@@ -195,7 +195,7 @@ def guessing_note(model: TableModel) -> str:
 
 
 def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
-    """Warn of classes that are found or covered much less often than the average suggests.
+    """Warn of classes whose accuracy or coverage is much lower than the average suggests.
 
     Only significant differences count, according to exact binomial limits that hold jointly for all
     classes.
@@ -212,7 +212,7 @@ def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
     list of str
         A sentence on classes whose held-out accuracy is less than half of the accuracy over all
         held-out rows, and a sentence on classes that prediction sets miss more than twice as often
-        as `coverage` allows; empty in a regression.
+        as `coverage` allows; empty for regression.
     """
     if model.classes_ is None:
         return []
@@ -263,7 +263,7 @@ def date_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
 
 
 def split_note(n_fit: int, n_held: int) -> str:
-    """Note how many rows trained the model and how many were held out."""
+    """Note how many rows were used for training and how many were held out."""
     were = "row was" if n_held == 1 else "rows were"
     return (
         f"{n_fit} rows trained the model; {n_held} {were} held out to calibrate and to measure. "

@@ -101,7 +101,7 @@ def target_values(
     *,
     known: NDArray[Any] | None = None,  # training targets; other classes are refused
 ) -> NDArray[Any]:
-    """Return the checked target of each row: floats in a regression, else class labels."""
+    """Return the checked target of each row: floats for regression, else class labels."""
     column = frame[target].infer_objects()
     if regression:
         return _quantities(column, target, which)

@@ -85,7 +85,7 @@ class TargetScale:
         return slope
 
     def possible(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Shrink intervals to their possible values: clip to the bounds, round if all are whole."""
+        """Shrink intervals to their possible values: clip to the bounds, round if `whole`."""
         lower, upper = np.clip(lower, self.low, self.high), np.clip(upper, self.low, self.high)
         if not self.whole:
             return lower, upper

@@ -104,7 +104,7 @@ class Comparison:
     losses : dict of str to float
         Loss of each learner: log loss in nats, or mean squared error divided by the variance.
     guessing : float
-        Log loss of predicting the class frequencies; 1 in a regression.
+        Log loss of predicting the class frequencies; 1 for regression.
     n_rows, n_folds : int
         Numbers of rows and of folds.
     seconds : dict of str to float

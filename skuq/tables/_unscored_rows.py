@@ -73,8 +73,8 @@ def has_too_many_unread(rows: Mapping[int, str], cells: Sequence[Cells], n_rows:
     """Whether to refuse a table of several rows instead of setting its unreadable rows aside.
 
     Besides tables without a readable row, these are tables with a different decimal mark, in which
-    the readable cells are misread: 77,0 is unreadable next to 77,125, which is a thousand times
-    too large.
+    the readable cells are misread: 77,0 is unreadable, but 77,125 in the same column is read as a
+    number that is a thousand times too large.
     """
     if len(rows) == n_rows:
         return n_rows > 1

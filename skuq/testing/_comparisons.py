@@ -69,8 +69,8 @@ def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what:
 def equal(a: Any, b: Any) -> bool:
     """Whether two values are equal, where NaN equals NaN.
 
-    Two objects of the same type count as equal if the type does not define equality, such as
-    networks.
+    Two objects of the same type, such as networks, count as equal if the type does not define
+    equality.
     """
     if a is b or type(a) is not type(b):
         return a is b

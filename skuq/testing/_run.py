@@ -96,7 +96,7 @@ def uncertainty_checks(
     ------
     callable
         Function of the estimator that raises if the check fails. Its ``__name__`` is the name of
-        the check. Of the checks from one call, those that only predict share a fitted clone.
+        the check. Checks from the same call that only predict share a fitted clone.
 
     Examples
     --------

@@ -64,8 +64,8 @@ class QuantileDQN(CheckedAgent, QRDQN):
     Warns
     -----
     UserWarning
-        If training ends before the first update, after ``learning_starts`` steps, or is resumed
-        with an empty replay buffer.
+        If training ends before the first update (which follows ``learning_starts`` steps), or is
+        resumed with an empty replay buffer.
 
     Examples
     --------
@@ -324,8 +324,8 @@ class UADQNAlgorithm(QuantileDQN):
     Warns
     -----
     UserWarning
-        If training ends before the first update, after ``learning_starts`` steps, or is resumed
-        with an empty replay buffer.
+        If training ends before the first update (which follows ``learning_starts`` steps), or is
+        resumed with an empty replay buffer.
 
     References
     ----------

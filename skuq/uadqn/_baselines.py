@@ -68,7 +68,7 @@ class DQNMlpPolicy(FiniteObservations, DQNPolicy):
 
 
 class DQNCnnPolicy(DQNMlpPolicy):
-    """`DQNMlpPolicy` for images, with features by `NatureCNN`."""
+    """`DQNMlpPolicy` for images, with features from `NatureCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -76,7 +76,7 @@ class DQNCnnPolicy(DQNMlpPolicy):
 
 
 class DQNGridPolicy(DQNMlpPolicy):
-    """`DQNMlpPolicy` for small grids, with features by `GridCNN`."""
+    """`DQNMlpPolicy` for small grids, with features from `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -112,8 +112,8 @@ class DQNAlgorithm(CheckedAgent, DQN):
     Warns
     -----
     UserWarning
-        If training ends before the first update, after ``learning_starts`` steps, or is resumed
-        with an empty replay buffer.
+        If training ends before the first update (which follows ``learning_starts`` steps), or is
+        resumed with an empty replay buffer.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -178,7 +178,7 @@ class BootstrappedPolicy(DQNMlpPolicy):
 
 
 class BootstrappedCnnPolicy(BootstrappedPolicy):
-    """`BootstrappedPolicy` for images, with features by `NatureCNN`."""
+    """`BootstrappedPolicy` for images, with features from `NatureCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -186,7 +186,7 @@ class BootstrappedCnnPolicy(BootstrappedPolicy):
 
 
 class BootstrappedGridPolicy(BootstrappedPolicy):
-    """`BootstrappedPolicy` for small grids, with features by `GridCNN`."""
+    """`BootstrappedPolicy` for small grids, with features from `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:

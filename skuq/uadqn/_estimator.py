@@ -63,10 +63,11 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     Uncertainty-aware deep Q-learning (UA-DQN) [1]_ as an estimator. The agent learns to act in an
     environment with a finite set of actions, and predicts two variances of the return of each
-    action: aleatoric (chance, the risk) and epistemic (lack of experience). ``X`` of `fit` and
-    `score` contains environment seeds; a grid search thus scores hyperparameters on held-out seeds.
-    ``X`` of the other methods contains observations. Requires extra ``rl`` (stable-baselines3).
-    `skuq.uadqn.UADQNAlgorithm` provides the same agent with the interface of stable-baselines3.
+    action: aleatoric (the risk due to chance) and epistemic (due to lack of experience). ``X`` of
+    `fit` and `score` contains environment seeds; a grid search thus scores hyperparameters on
+    held-out seeds. ``X`` of the other methods contains observations. Requires extra ``rl``
+    (stable-baselines3). `skuq.uadqn.UADQNAlgorithm` provides the same agent with the interface of
+    stable-baselines3.
 
     Parameters
     ----------

@@ -504,7 +504,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
 
 
 class CnnPolicy(MlpPolicy):
-    """`MlpPolicy` for images as defined by stable-baselines3, with features by `NatureCNN`."""
+    """`MlpPolicy` for images as defined by stable-baselines3, with features from `NatureCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
@@ -512,7 +512,7 @@ class CnnPolicy(MlpPolicy):
 
 
 class GridPolicy(MlpPolicy):
-    """`MlpPolicy` for small grids (height, width, channels), with features by `GridCNN`."""
+    """`MlpPolicy` for small grids (height, width, channels), with features from `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:

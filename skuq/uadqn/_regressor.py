@@ -62,9 +62,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         from the data; use a smaller `prior_gain` then.
     noise_scale : float, default=0.25
         Assumed scale of the noise, in standard deviations of the target, for one feature. With p
-        varying features, the scale is multiplied by sqrt(p), as distances between samples are. The
-        square of the scale is the strength of the regularisation towards the initial weights.
-        Larger values give smoother predictions; 0 is plain quantile regression.
+        varying features, the scale is multiplied by sqrt(p), the factor by which distances between
+        samples grow. The square of the scale is the strength of the regularisation towards the
+        initial weights. Larger values give smoother predictions; 0 is plain quantile regression.
     prior_gain : float, default=3.0
         Gain of the networks' orthogonal initialisation. A larger gain makes the initial networks
         less smooth and more different from each other.

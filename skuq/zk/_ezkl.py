@@ -117,7 +117,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
 
 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
-    """Number of cells in the proof system's description of a circuit that are not in its keys.
+    """Number of cells that the description of a circuit counts but that its keys do not contain.
 
     These are the digits of the committed numbers, which `compile_circuit` omits, and, for each
     part, one copy of its list of numbers: the proof system does not copy a committed list.
@@ -133,7 +133,8 @@ def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequenc
 
     The proof system splits every committed number into digits, which is unnecessary here. Its
     option to omit these digits covers only inputs and outputs. This function therefore clears the
-    flag of the committed numbers, which follows the numbers in the file.
+    flag that requests digits for the committed numbers; in the file, the flag follows these
+    numbers.
     """
     ezkl = _ezkl()
     with _quiet():
@@ -174,10 +175,10 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
 def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     """Check that a proving key binds all committed numbers used by its circuit to the commitment.
 
-    Otherwise, a prover could use any other numbers. The key states as a permutation which cells
-    must be equal: the entry of cell j is the name of the next cell in its cycle. Cells of the first
-    column, the committed column, are named w^0, w^1, ... for a root of unity w. The entry of a cell
-    that is bound to no other cell is its own name.
+    Otherwise, a prover could use any other numbers. The key states which cells must be equal, in
+    the form of a permutation: the entry of cell j is the name of the next cell in its cycle. Cells
+    of the first column, the committed column, are named w^0, w^1, ... for a root of unity w. The
+    entry of a cell that is bound to no other cell is its own name.
     """
     size = 1 << shape.log_rows
     root = root_of_unity(shape.log_rows)

@@ -215,7 +215,7 @@ def _loose_mark(text: str) -> str:
 
 
 def _mixture(text: str) -> str:
-    """Describe the first character whose script differs from the script before it."""
+    """Describe the first character whose script differs from that of the preceding letters."""
     first, script = "", ""
     for c in unicodedata.normalize("NFKC", text):
         found = _script(c)

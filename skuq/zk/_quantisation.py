@@ -78,7 +78,7 @@ def _precisions(n_layers: int) -> list[tuple[int, int]]:
 
 
 def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
-    """Fit centre, scale and limit of each feature to calibration data, in few digits.
+    """Fit centre, scale and limit of each feature to calibration data, rounded to few digits.
 
     Scales have three digits. Centres have three digits too, unless they are large compared with
     the scale, as for timestamps; such a centre has the precision of the scale.

@@ -93,8 +93,9 @@ def choose_regions(
     """Choose the regions that an audit with proofs will test, and write them to a file.
 
     The regions are the leaves of a regression tree for `gap` (Breiman et al., "Classification and
-    Regression Trees", 1984). They show where confidence appears to be wrong on data that serve only
-    this choice. The audit then tests on separate reference data whether chance explains the gap.
+    Regression Trees", 1984). They show where confidence appears to be wrong on data that are used
+    only for this choice. The audit then tests on separate reference data whether chance explains
+    the gap.
 
     Parameters
     ----------

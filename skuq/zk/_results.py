@@ -332,7 +332,7 @@ def notes_of(
     tolerance: float | None,
     trust: Trust,
 ) -> list[str]:
-    """Describe the question and the limits of the answer, without text from the provider."""
+    """Describe what was tested and the limits of the verdict, without text from the provider."""
     agreed = committed.record["agreement"]
     chance = "without allowance for chance"
     if statement.confidence_level is not None:
@@ -375,8 +375,8 @@ def joint_verdict(
     confidence_level : float
         Minimum probability that a model within alpha in every group passes.
     absent_classes : sequence, default=()
-        Classes for which the auditor expects no labels in any group. A single group may lack
-        further classes, which were passed to `verify` for this group.
+        Classes for which the auditor expects no labels in any group. A single group may also lack
+        labels of other classes; these must have been passed to `verify` for this group.
 
     Returns
     -------

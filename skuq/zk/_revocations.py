@@ -109,7 +109,7 @@ def revoke(
 
 
 def check_not_revoked(certificate: str, record: Mapping[str, Any], path: Path, public: Any) -> None:
-    """Check that the auditor's list is valid, recent enough and does not contain a certificate."""
+    """Check that the auditor's list is valid and recent, and does not contain this certificate."""
     listed = read_signed(path, "revocations", public)
     digests = _digests(listed, path)
     check_dates(listed, "revocations")

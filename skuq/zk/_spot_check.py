@@ -62,7 +62,8 @@ def challenge(
     Raises
     ------
     FileExistsError
-        If `out` exists: a second challenge would give false reports a second chance.
+        If `out` exists: with a second challenge, false reports would have a second chance to go
+        undetected.
     OSError
         If `out` is a link.
     ValueError

@@ -279,7 +279,8 @@ def public_inputs(
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
     """Outputs that are not transmitted because the verifier knows them.
 
-    For sums: the number of rows, since each row has a single most probable class.
+    For sums: the number of most probable classes over all counted rows. It equals the number of
+    these rows, because each row has exactly one such class.
     """
     return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 

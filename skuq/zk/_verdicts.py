@@ -79,8 +79,8 @@ def too_few_to_fail(
     """Reason why a verdict might pass for all possible labels; empty if it could fail.
 
     The sums are secret, so this assumes the worst case. In that case, each possible bin contains
-    the largest number of samples that passes both if all predictions are correct and if none is.
-    With one more sample, the verdict can fail.
+    the largest number of samples with which the bin passes both if all predictions are correct and
+    if none is. With one more sample, the verdict can fail.
     """
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING
