@@ -70,6 +70,10 @@ class _Needed(click.Option):
             return None, args
         return super().handle_parse_result(ctx, opts, args)
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names, text = super().get_help_record(ctx) or ("", "")
+        return names, text.replace("[required]", "[required unless a command follows]")
+
 
 @click.group(
     cls=LazyGroup,

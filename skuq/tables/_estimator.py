@@ -40,7 +40,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
 
     estimator: Any
     task: str
-    classes_: Any  # None in a regression
+    classes_: Any  # None for regression
     predict: Callable[..., Any]
 
     def __sklearn_tags__(self) -> Any:

@@ -21,9 +21,9 @@ from skuq.tables._validation import check_share
 class HeldOutMixin:
     """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
 
-    classes_: Any  # None in a regression, like held_out_proba_
+    classes_: Any  # None for regression, like held_out_proba_
     held_out_proba_: Any
-    quantities_: Any  # None in a classification, like _held_out_quantiles
+    quantities_: Any  # None for classification, like _held_out_quantiles
     _held_out_quantiles: Any
     _held_out_groups: pd.DataFrame
     held_out_: pd.DataFrame

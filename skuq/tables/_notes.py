@@ -264,10 +264,10 @@ def date_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
 
 def split_note(n_fit: int, n_held: int) -> str:
     """Note how many rows were used for training and how many were held out."""
-    were = "row was" if n_held == 1 else "rows were"
+    were = "was" if n_held == 1 else "were"
     return (
-        f"{n_fit} rows trained the model; {n_held} {were} held out to calibrate and to measure. "
-        f"The smallest possible p-value is {1 / (1 + n_held):.2g}."
+        f"{n_fit} rows were used for training; {n_held} {were} held out to calibrate and to "
+        f"measure. The smallest possible p-value is {1 / (1 + n_held):.2g}."
     )
 
 

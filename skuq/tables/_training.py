@@ -324,7 +324,7 @@ class Trained(NamedTuple):
     estimator: Any
     name: str  # name of the learner or of the given estimator
     comparison: Comparison
-    scale: TargetScale | None  # None in a classification
+    scale: TargetScale | None  # None for classification
 
 
 def encoded(encoder: Any, columns: CleanColumns, X: pd.DataFrame) -> Any:

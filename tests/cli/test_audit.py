@@ -77,6 +77,11 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word):
     assert [" ".join(line[7:]) for line in lines] == found
 
 
+def test_its_help_says_that_commands_need_no_predictions():
+    help_text = " ".join(CliRunner().invoke(main, ["audit", "--help"]).stdout.split())
+    assert help_text.count("[required unless a command follows]") == 2
+
+
 def test_options_reach_the_audit_and_the_figures_are_written(folder):
     options = ["--alpha", "0.1", "--bins", "7", "--confidence-level", "0.9", "--groups", "sex"]
     result = audit(*options, "--json", "figures.json")
