@@ -96,7 +96,7 @@ def test_a_model_measures_no_row_whose_copy_trained_it(table):
     model = TableModel("logistic").fit(copied, "kind", id_column="id")
     assert any("240 rows of the training table occur more than once" in n for n in model.notes_)
     held = [n for n in model.notes_ if "held out to calibrate" in n]
-    assert f"{len(model.held_out_)} rows were held out" in held[0]
+    assert f"{len(model.held_out_)} were held out" in held[0]
 
 
 def test_a_million_rows_take_seconds():
