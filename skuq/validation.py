@@ -58,8 +58,8 @@ def refuse_several_inputs(X: Any, name: str = "X") -> None:
     if is_mapping or (several and len(X) > 0):
         raise TypeError(
             f"`{name}` is a {kind} of {len(X)} inputs, but each sample must be one array: networks "
-            "of several inputs are not supported, except those of the library transformers. Join "
-            "the inputs, for instance np.concatenate([a, b], axis=1), and split them in the "
+            "with several inputs are not supported, except models of the transformers library. "
+            "Join the inputs, for instance np.concatenate([a, b], axis=1), and split them in the "
             "network's forward pass."
         )
 

@@ -103,7 +103,7 @@ def _kinds(models: list[TableModel]) -> dict[str, Any]:
     for name in (texts[0].keys() & numbers[1]) | (texts[1].keys() & numbers[0]):
         raise InputError(
             f"Column {name!r} is text for one model and numeric for the other; train both on files "
-            "with the same format of this column."
+            "in which this column has the same format."
         )
     target = models[0].target_
     truth = {target: str} if models[0].classes_ is not None else {}

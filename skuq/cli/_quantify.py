@@ -220,7 +220,8 @@ def _check_options(context: click.Context) -> None:
         )
     if "predict" not in given and ("save" not in given or "report" in given):
         raise InputError(
-            "Pass --predict and --out; without them, a model can only be saved (--save)."
+            "Pass --predict and --out; without them, the command can only train and save a model "
+            "(--save)."
         )
     brings_model = context.params["method"].lower() not in QUAM
     if brings_model and "model" in given:
@@ -241,7 +242,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
     """Refuse a held-out table that is the training table."""
     if train is not None and held_out is not None and train.resolve() == held_out.resolve():
         raise InputError(
-            "--held-out is the training table, on which the model cannot be measured; pass a "
+            "--held-out is the training table, which cannot be used to evaluate the model; pass a "
             "different table, or omit --held-out to hold out a fifth of the training table."
         )
 

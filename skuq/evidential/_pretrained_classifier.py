@@ -71,8 +71,8 @@ def _check_no_ids(X: Any) -> None:
     if values.ndim == 1 and values.dtype.kind in "iub":
         raise ValueError(
             f"X contains {len(values)} integers or booleans, such as node ids or a mask, but no "
-            "graph was passed. Pass `graph`, such as EvidentialProbe(model, graph=data), or pass "
-            "feature rows of shape (n_samples, n_features)."
+            "graph was passed. Pass `graph`, for example EvidentialProbe(model, graph=data), or "
+            "pass feature rows of shape (n_samples, n_features)."
         )
 
 
@@ -280,7 +280,7 @@ def _check_fitted_around(model: Any) -> None:
     if inside is not model and isinstance(inside, GraphClassifier) and not is_fitted(model):
         raise ValueError(
             f"{type(model).__name__} around a GraphClassifier is not fitted; fit it on node ids "
-            "first, such as EvidentialProbe(search.fit(nodes, labels))."
+            "first, for example EvidentialProbe(search.fit(nodes, labels))."
         )
 
 

@@ -285,8 +285,8 @@ def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
     return TypeError(
         f"`estimator` is a {type(estimator).__name__} around a skorch net, and passes X and y to "
         f"the net unconverted: {inputs}, and y of {y.dtype}. The net needs an array of {dtype}, "
-        f"and {expected}. Let the wrapper be outermost, so that X and y are converted: "
-        'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
+        f"and {expected}. Make {type(estimator).__name__} the outermost object, so that X and y are "
+        'converted, as in GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
     )
 
 

@@ -112,7 +112,7 @@ def cut_network(
         if cut is None:
             raise ValueError(
                 f"{type(network).__name__} cannot be cut before its first torch.nn.Linear, because "
-                "the layers from there on are not the end of an nn.Sequential. Use "
+                "this layer and the layers after it do not form the end of an nn.Sequential. Use "
                 "parameters='last' or 'all'."
             )
         return cut

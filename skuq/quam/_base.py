@@ -366,7 +366,7 @@ class QUAMBase(ModelMixin, ABC):
         if both_of is not np and inputs.shape[1:] != made.shape[1:]:
             raise ValueError(
                 f"New inputs must have the shape of the training inputs, {tuple(made.shape[1:])}, "
-                f"got {tuple(inputs.shape[1:])}; pad texts to one length."
+                f"got {tuple(inputs.shape[1:])}; pad texts to the same length."
             )
         both = stacked_rows(inputs, made) if both_of is np else both_of.cat([inputs, made])
         found = copy(self)
@@ -554,6 +554,7 @@ def _check_pool(X_pool: Any, search: Search) -> None:
         raise ValueError("A pool must contain inputs only, without labels; got a tuple.")
     if _num_samples(X_pool) < 2:
         raise ValueError(
-            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: models can be found for "
-            "any prediction at a single input. Use search='pointwise' for single inputs."
+            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: for a single input, "
+            "models can be found that make any prediction. Use search='pointwise' for single "
+            "inputs."
         )

@@ -97,7 +97,7 @@ class RefitSearch(Search):
         shares = np.asarray(self.shares, dtype=float)
         if shares.ndim != 1 or not len(shares) or not (shares > 0).all():
             raise ValueError(
-                "`shares` must be a list of at least one number greater than 0, such as [0.1], "
+                "`shares` must be a non-empty list of numbers greater than 0, such as [0.1], "
                 f"got {self.shares!r}."
             )
         return sorted(shares.tolist())

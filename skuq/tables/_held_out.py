@@ -199,8 +199,8 @@ def overlapping_rows(
     if known.all():
         raise TableError(
             "All rows of the held-out table are also in the training table (with equal values or "
-            "equal ids), so they cannot measure the model; pass rows that were not used to train "
-            "it, or omit `held_out` to hold out a fifth of the training table."
+            "equal ids), so the model cannot be evaluated on them; pass rows that were not used to "
+            "train it, or omit `held_out` to hold out a fifth of the training table."
         )
     return known
 

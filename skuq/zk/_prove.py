@@ -356,7 +356,7 @@ def _prove_predictions(
         if record[name] != getattr(statement, name):
             raise ValueError(
                 "The challenge was drawn for a different commitment, different reference data or "
-                "different reported confidences; ask the auditor for a challenge to this audit."
+                "different reported confidences; ask the auditor for a challenge for this audit."
             )
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")

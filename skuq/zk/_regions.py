@@ -154,8 +154,8 @@ def choose_regions(
     regions = Regions(_tree(model.fit(values, gaps).tree_, 0, values))
     if regions.tree is None:
         raise ValueError(
-            f"No two regions were found in {len(values)} samples: the gap between accuracy and "
-            f"confidence is the same everywhere, or min_samples={min_samples} is too large."
+            f"Fewer than two regions were found in {len(values)} samples: the gap between accuracy "
+            f"and confidence is the same everywhere, or min_samples={min_samples} is too large."
         )
     write_json(out, {"kind": KIND, "format": FORMAT, "tree": regions.tree})
     return regions

@@ -224,7 +224,7 @@ class Verifier:
             srs = self.committed.srs
             if not backend.reads_whole(length, settings, key, srs, work):
                 raise VerificationError(
-                    f"The proof of {part!r} is longer than proofs under its key: it has trailing "
+                    f"The proof of {part!r} is longer than its verifying key allows: it has trailing "
                     "bytes."
                 )
             self._lengths[circuit] = length

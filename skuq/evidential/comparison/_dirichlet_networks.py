@@ -67,8 +67,8 @@ class DirichletNetworkClassifier(
         estimator = self.estimator
         if is_prefit(estimator):
             raise TypeError(
-                f"`estimator` must be a GraphClassifier, whose network is trained with a different "
-                f"loss here, got {estimator!r}."
+                f"`estimator` must be a GraphClassifier, because its network is trained here with a "
+                f"different loss; got {estimator!r}."
             )
         look_at(estimator).warn_of_retraining()
         estimator._validate_params()

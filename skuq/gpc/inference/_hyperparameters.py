@@ -118,8 +118,8 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
         reason = str(error)
     raise NoEvidenceError(
         f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
-        f"{reason} Scale the features, or start from hyperparameters of the features' order of "
-        "magnitude."
+        f"{reason} Scale the features, or choose initial hyperparameters of the same order of "
+        "magnitude as the features."
     )
 
 
