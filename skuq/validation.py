@@ -25,7 +25,7 @@ _LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_co
 #: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
 #: quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
-MOST_BINS = 10_000  # a scan takes time for each run of neighbouring bins
+MOST_BINS = 10_000  # the time of a scan grows with the number of runs of neighbouring bins
 
 
 def check_n_bins(n_bins: Any) -> None:

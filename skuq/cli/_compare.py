@@ -73,7 +73,8 @@ def compare(
         first, second = (TableModel.load(folder, trust=trust) for folder in (a, b))
         table.require([first.target_, *columns])
         frame = table.read(**_kinds([first, second]))
-        with warnings.catch_warnings():  # the comparison holds for the rows as they are
+        # The comparison is valid even if the rows contain new values.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", NewValuesWarning)
             found = compare_models(first, second, frame, coverage=coverage, groups=columns)
     except (TableError, TableFileError, ImportError) as error:

@@ -378,7 +378,7 @@ def _scored(
     from skuq.tables import NewValuesWarning, coverage_notes, table_notes
 
     kinds = columns_as_text(model)
-    has_truth = model.target_ in table.columns  # copied, since an audit of the results needs it
+    has_truth = model.target_ in table.columns  # the target is copied, since an audit needs it
     if has_truth:
         kinds[model.target_] = str
     names = [] if model.id_ is None else [model.id_]

@@ -127,7 +127,8 @@ class PretrainedClassifier(
             nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
             self.n_features_in_ = 1
             evaluated = self._evaluate_on_graph(graph, nodes, layer, seed)
-        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+        # Class weights change the class frequencies that the model learns.
+        if not look_at(self.estimator).class_weights:
             _warn_if_worse_than_guessing(evaluated)
         return evaluated
 

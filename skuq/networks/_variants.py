@@ -317,7 +317,8 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
         forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True),
     ):
         network(_some_rows(X))
-    return ran or [""]  # the network itself, if no layer was called: a ParameterList never is
+    # The network itself, if no layer was called: a ParameterList is never called.
+    return ran or [""]
 
 
 def _some_rows(X: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ _N_SPLITS = 16
 # Pool inputs are dropped if their predictions lie outside the range of the training targets by more
 # than this many times the width of the range.
 _REACH = 10.0
-_LEAF = 2  # smallest number of samples per leaf in trees that were grown to single samples
+_LEAF = 2  # minimum number of samples per leaf in refits of trees that allow leaves of one sample
 
 
 @stored("quam.refit-search")

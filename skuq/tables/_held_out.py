@@ -22,7 +22,8 @@ from skuq.tables._validation import TableError
 MAX_HELD_OUT = 2000
 # Equal rows count as duplicates only if at least this share of the rows are distinct ...
 FEWEST_DIFFERENT = 0.25
-# ... and equal pairs are this many times more frequent than with independent columns.
+# ... and pairs of equal rows are this many times more frequent than they would be if columns were
+# independent.
 OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies

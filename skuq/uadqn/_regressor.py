@@ -28,8 +28,8 @@ from skuq.validation import checked_widths, refuse_ineffective
 # with more features are further apart; only a smoother function can be learned from them.
 INPUT_SCALE = 2.0
 
-# Bounds on the data. Variances are squares of data, and far from the data they are larger by
-# further orders of magnitude.
+# Bounds on the data. Variances have the magnitude of squared values, and for inputs far from the
+# data they are several orders of magnitude larger.
 LARGEST, SMALLEST = 1e150, 1e-150
 
 
@@ -401,8 +401,8 @@ def _check_largest(values: FloatArray, name: str) -> None:
     largest = np.abs(values).max()
     if largest > LARGEST:
         raise ValueError(
-            f"`{name}` must be at most {LARGEST} in absolute value, got {largest:.3g}; divide it by "
-            "a constant."
+            f"`{name}` must be at most {LARGEST} in absolute value, got {largest:.3g}; divide it "
+            "by a constant."
         )
 
 

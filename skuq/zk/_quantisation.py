@@ -36,7 +36,7 @@ SUPPORTED = (
 # Features are accepted up to this many standard deviations from the mean, or up to twice the
 # largest deviation in the calibration data if this is more.
 SATURATION = 8.0
-MAX_FOLDING_ERROR = 1e-4  # maximum error of a probability; single precision is more exact
+MAX_FOLDING_ERROR = 1e-4  # maximum error of a probability; errors in single precision are smaller
 
 
 def fit_fixed_point(

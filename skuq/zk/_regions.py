@@ -148,7 +148,7 @@ def choose_regions(
     model = DecisionTreeRegressor(
         max_leaf_nodes=max_regions,
         min_samples_leaf=min_samples,
-        min_impurity_decrease=ROUNDING,  # do not split equal gaps by their rounding errors
+        min_impurity_decrease=ROUNDING,  # no split if gaps differ only by rounding errors
         random_state=0,
     )
     regions = Regions(_tree(model.fit(values, gaps).tree_, 0, values))

@@ -628,7 +628,9 @@ def test_without_the_extra_the_commands_name_it(tmp_path, monkeypatch, package, 
     monkeypatch.chdir(tmp_path)
     result = train() if command == "train-agent" else run("play", "--trust", "run")
     message = refused(result)
-    assert message.startswith(f"skuq {command}: {package}, which is needed for this, is not installed")
+    assert message.startswith(
+        f"skuq {command}: {package}, which is needed for this, is not installed"
+    )
     assert message.endswith("pip install 'skuq[rl]'")
     assert list(tmp_path.iterdir()) == []
 

@@ -632,7 +632,7 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
         ([], "Missing option '--predictions'."),
         (
             ["--predictions", "ref.csv", "--label", "y"],
-            "name the columns of probabilities (--proba)",
+            "specify the columns of probabilities (--proba)",
         ),
         (["verify"], "Missing option '--audit'."),
         (

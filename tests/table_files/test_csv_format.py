@@ -79,8 +79,8 @@ def test_a_comma_that_makes_more_columns_is_not_doubted_for_bars_in_texts(tmp_pa
     [
         ("a, m|b, kg\n1,5|2,5\n3,5|4,5\n", "comma into 3 .* vertical bar into 2 columns"),
         ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*`sep`"),
-        ("a;b\n1,500;2,200\n", "'1,500', in which the comma or point may be a decimal mark .*`decimal`"),
-        ("a;b\n1.500;2.200\n", "'1.500', in which the comma or point may be a decimal mark .*`decimal`"),
+        ("a;b\n1,500;2,200\n", "'1,500', whose comma or point may be a decimal mark .*`decimal`"),
+        ("a;b\n1.500;2.200\n", "'1.500', whose comma or point may be a decimal mark .*`decimal`"),
         ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*`decimal`"),
         ("a,b\n1,2\n1;2\n", "mixes separators: .* at a comma, but row 2 is '1;2'"),
     ],
@@ -209,7 +209,9 @@ LATE = "x;1\n" * 3000  # more rows than the format is found from
 )
 def test_thousands_in_late_rows_are_not_taken_for_decimals(tmp_path, repeats, end):
     path = written(tmp_path, b"a;b\n" + repeats * LATE.encode() + end)
-    with pytest.raises(TableFileError, match=r"in which the comma or point may be a decimal mark or a thou"):
+    with pytest.raises(
+        TableFileError, match=r"whose comma or point may be a decimal mark or a thou"
+    ):
         open_table(path)
     assert open_table(path, CsvFormat(decimal=".")).columns == ["a", "b"]
 

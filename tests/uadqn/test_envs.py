@@ -581,8 +581,8 @@ def test_many_seeds_are_played_some_at_a_time(monkeypatch):
 CELL = spaces.Box(0, 1, (10,), np.float32)
 CELLS = np.eye(10, dtype=np.float32)
 OBSERVATIONS = {
-    "nan": (np.full((2, 10), np.nan), "contain NaN, or numbers that are infinite"),
-    "infinity": (np.full((2, 10), -np.inf), "contain NaN, or numbers that are infinite"),
+    "nan": (np.full((2, 10), np.nan), "contain NaN, or numbers that become infinite"),
+    "infinity": (np.full((2, 10), -np.inf), "contain NaN, or numbers that become infinite"),
     "empty": (np.zeros((0, 9)), r"\(n_samples, 10\), .* got \(0, 9\)"),
     "too wide": (np.zeros((2, 11)), r"\(n_samples, 10\), .* got \(2, 11\)"),
     "too deep": (np.zeros((2, 10, 1)), r"\(n_samples, 10\), .* got \(2, 10, 1\)"),

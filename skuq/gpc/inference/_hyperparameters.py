@@ -206,7 +206,8 @@ def _run(
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
         if best and (evidence is None or not evidence.converged):
-            # A value that the line search rejects, but small enough for its interpolation.
+            # A value large enough for the line search to reject, but small enough for its
+            # interpolation.
             return worst + 1.0, np.zeros_like(theta)
         state, worst = evidence.state, max(worst, -evidence.value)
         if best is None or _rank(evidence) > _rank(best[1]):
