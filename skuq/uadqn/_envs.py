@@ -444,7 +444,7 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
         raise ValueError(
-            "Observations contain NaN, or numbers that become infinite when converted to "
+            "Observations contain NaN, or numbers that are infinite after conversion to "
             f"{space.dtype}."
         )
     refuse_unusable(converted, "Observation {}".format)

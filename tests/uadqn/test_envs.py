@@ -581,8 +581,8 @@ def test_many_seeds_are_played_some_at_a_time(monkeypatch):
 CELL = spaces.Box(0, 1, (10,), np.float32)
 CELLS = np.eye(10, dtype=np.float32)
 OBSERVATIONS = {
-    "nan": (np.full((2, 10), np.nan), "contain NaN, or numbers that become infinite"),
-    "infinity": (np.full((2, 10), -np.inf), "contain NaN, or numbers that become infinite"),
+    "nan": (np.full((2, 10), np.nan), "contain NaN, or numbers that are infinite"),
+    "infinity": (np.full((2, 10), -np.inf), "contain NaN, or numbers that are infinite"),
     "empty": (np.zeros((0, 9)), r"\(n_samples, 10\), .* got \(0, 9\)"),
     "too wide": (np.zeros((2, 11)), r"\(n_samples, 10\), .* got \(2, 11\)"),
     "too deep": (np.zeros((2, 10, 1)), r"\(n_samples, 10\), .* got \(2, 10, 1\)"),
@@ -590,7 +590,7 @@ OBSERVATIONS = {
     "a number": (3.0, r"\(n_samples, 10\), .* got \(\)"),
     "strings": ([["a"] * 10], "must be numeric, got dtype <U1"),
     "objects": (np.full((1, 10), None), "must be numeric, got dtype object"),
-    "overflow": (np.full((1, 10), 1e300), "numbers that become infinite when converted to float32"),
+    "overflow": (np.full((1, 10), 1e300), "numbers that are infinite after conversion to float32"),
     "a dictionary": ({"cell": CELLS}, r"\(n_samples, 10\)"),
 }
 

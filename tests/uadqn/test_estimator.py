@@ -687,7 +687,7 @@ def test_unfitted(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_bad_observations_are_refused_by_every_method(agent, method):
-    with pytest.raises(ValueError, match="contain NaN, or numbers that become infinite"):
+    with pytest.raises(ValueError, match="contain NaN, or numbers that are infinite"):
         getattr(agent, method)(np.full((2, 10), np.nan))
 
 
