@@ -94,7 +94,7 @@ def _order_by_name(
     if names is None:
         return known, None
     if len(set(names)) != len(names):
-        raise ValueError(f"The columns of `proba` must differ in their names, got {names}.")
+        raise ValueError(f"The columns of `proba` must have different names, got {names}.")
     named = labels_of_columns(names, known)
     if named is None or (stated and len(named) != len(known)):
         if len(names) == len(known):
@@ -123,9 +123,9 @@ def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None
         if found != own:
             raise ValueError(
                 f"The columns of `proba` are named {_first(names)}, and the labels are "
-                f"{_first(texts)}: by position, column {name!r} would be the probability of "
-                f"{own!r}. Name each column after its label, or pass `classes`, the labels in the "
-                "order of the columns."
+                f"{_first(texts)}. Read by position, column {name!r} would contain the probability "
+                f"of {own!r}. Name each column after its label, or pass `classes`, the labels in "
+                "the order of the columns."
             )
 
 

@@ -126,7 +126,8 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # A skorch net moves its trained modules to the CPU in its own pickling; its parameters remain.
+    # Pickling a skorch net already moves its trained modules to the CPU; only its parameters remain
+    # to be moved.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}

@@ -25,7 +25,7 @@ _LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_co
 #: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
 #: quantities.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
-MOST_BINS = 10_000  # a scan takes time for each run of neighbouring bins
+MOST_BINS = 10_000  # the time of a scan grows with the number of runs of neighbouring bins
 
 
 def check_n_bins(n_bins: Any) -> None:
@@ -58,8 +58,8 @@ def refuse_several_inputs(X: Any, name: str = "X") -> None:
     if is_mapping or (several and len(X) > 0):
         raise TypeError(
             f"`{name}` is a {kind} of {len(X)} inputs, but each sample must be one array: networks "
-            "of several inputs are not supported, except those of the library transformers. Join "
-            "the inputs, for instance np.concatenate([a, b], axis=1), and split them in the "
+            "with several inputs are not supported, except models of the transformers library. "
+            "Join the inputs, for instance np.concatenate([a, b], axis=1), and split them in the "
             "network's forward pass."
         )
 

@@ -42,7 +42,7 @@ def module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifi
     if not is_module(estimator):
         raise TypeError(
             "`estimator` must be a torch.nn.Module or a classifier with `predict_proba`, got "
-            f"{estimator!r}. Recorded predictions are audited by "
+            f"{estimator!r}. To audit recorded predictions, use "
             "CalibrationAuditor.from_predictions."
         )
     from skuq.models import ModuleClassifier

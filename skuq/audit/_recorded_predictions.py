@@ -114,8 +114,8 @@ def named_columns(
     found = classes_of_columns(map(str, names))
     if not found:
         raise ValueError(
-            "No column is named p(LABEL), like the probabilities that `skuq quantify` writes; "
-            "name the columns of probabilities (`proba`)."
+            "No column has a name of the form p(LABEL), which `skuq quantify` gives to "
+            "probabilities; specify the columns of probabilities (`proba`)."
         )
     if classes is not None:
         raise ValueError(
@@ -190,9 +190,9 @@ def order_of_columns(
         raise ValueError(
             f"{_counted(len(proba), 'column')} of probabilities ({_brief(proba)}) and "
             f"{_counted(len(order), 'label')} ({_brief(order)}) do not match: name one column per "
-            "label, or one column for the second of two labels. Without `classes`, columns "
-            "that are not named after labels are assumed to be in the order of the sorted labels "
-            "of the table."
+            "label or, if there are only two labels, one column for the second label. Without "
+            "`classes`, columns that are not named after labels are assumed to be in the order of "
+            "the sorted labels of the table."
         )
     return order
 

@@ -197,8 +197,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         training: dict[str, Any],
     ) -> list[Model]:
         """Train each member on its rows."""
-        # In processes, because a seed sets the random state that all threads share. Processes of
-        # scikit-learn's `Parallel` receive its configuration, such as metadata routing.
+        # Members are trained in processes, because a seed sets the random state that all threads
+        # share. Processes of scikit-learn's `Parallel` receive its configuration, such as metadata
+        # routing.
         members: list[Model] = Parallel(n_jobs=self.n_jobs)(
             delayed(fit_model)(each, X, y, sample_weight=weight, seed=seed, **training)
             for each, (X, y, weight), seed in zip(estimators, rows, seeds, strict=True)

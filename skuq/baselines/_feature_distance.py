@@ -25,7 +25,7 @@ from skuq.distances import Features, fit_whitening, unit_vectors
 from skuq.networks import LayerInput, evaluate
 from skuq.validation import refuse_ineffective, warn_user
 
-_BATCH_SIZE = 8192  # number of inputs whose features are in memory at once in predictions
+_BATCH_SIZE = 8192  # number of inputs whose features are in memory at once during prediction
 
 
 class FeatureDistanceClassifier(BaselineClassifier):

@@ -112,7 +112,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         UserWarning
             If the model's loss on the training data is worse than the loss of guessing.
         """
-        resolve_device(self.device)  # raises before the training starts
+        resolve_device(self.device)  # an invalid device raises an error before the training
         random = check_random_state(self.random_state)
         # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives equal models.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -126,7 +126,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        if not look_at(self._given).class_weights:  # class weights shift frequencies
+        # Class weights change the class frequencies that the model learns.
+        if not look_at(self._given).class_weights:
             losses = self.model_.losses(data.inputs, data.codes, self.device)
             loss = float(np.average(losses, weights=data.weight))
             warn_if_worse_than_guessing(loss, data.codes, self.model_.classes, data.weight)

@@ -12,8 +12,8 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from skuq.base import FloatArray
 from skuq.validation import checked_labels
 
-# Relative. The rounding of a score depends on the batch of its sample: scores of one sample in two
-# batches must count as equal.
+# Relative tolerance. The rounding error of a score depends on the batch that contains the sample,
+# but scores of one sample in two batches must count as equal.
 ROUNDING = 1e-6
 
 

@@ -357,10 +357,10 @@ def _evidence(
     masks = samples.masks.astype(np.float32)
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
-    # Probabilities are capped at 1, so the mean of the capped probabilities of a region may be
-    # closer to its confidence than alpha. Simulated labels are tested against this mean. Observed
-    # labels are tested against the region's mean confidence plus alpha, capped at 1. This loses
-    # some evidence, but ensures that every finding deviates by more than alpha.
+    # Probabilities are capped at 1, so the mean of the capped probabilities of a region may differ
+    # from its mean confidence by less than alpha. Simulated labels are tested against this mean.
+    # Observed labels are tested against the region's mean confidence plus alpha, capped at 1. This
+    # loses some evidence, but ensures that every finding deviates by more than alpha.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, alpha, sign)
     # Rescale weights so that a region's sum is its effective number of samples.

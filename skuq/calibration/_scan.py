@@ -297,7 +297,8 @@ def p_values(
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
     """Smallest evidence, from simulations, whose p-value in one direction is below a level."""
-    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations that may reach it
+    # Number of simulations that may reach the threshold.
+    allowed = int(np.ceil(level * (1 + len(largest)))) - 2
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
     return enough if allowed >= 0 else max(enough, float(np.log(n_compared / level)))

@@ -20,7 +20,7 @@ from skuq.cli._files import (
 from skuq.cli._main import one_line
 from skuq.files import atomic_path
 
-LAST = 100  # number of last episodes over which the printed mean return is taken
+LAST = 100  # number of final episodes whose mean return is printed
 FACTOR = click.FloatRange(0, max=math.inf, max_open=True)
 RUN_FOLDER = click.Path(file_okay=False, path_type=Path)
 device = click.option(

@@ -267,7 +267,7 @@ def _write(
 
     if report is not None:
         with warnings.catch_warnings():
-            # The tables show names in scripts that the plots' font does not support.
+            # If the plots' font lacks the characters of a name, the tables still show the name.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             page = audit_report(auditor, notes=notes)
     else:

@@ -73,7 +73,8 @@ def compare(
         first, second = (TableModel.load(folder, trust=trust) for folder in (a, b))
         table.require([first.target_, *columns])
         frame = table.read(**_kinds([first, second]))
-        with warnings.catch_warnings():  # the comparison holds for the rows as they are
+        # The comparison is valid even if the rows contain new values.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", NewValuesWarning)
             found = compare_models(first, second, frame, coverage=coverage, groups=columns)
     except (TableError, TableFileError, ImportError) as error:
@@ -103,7 +104,7 @@ def _kinds(models: list[TableModel]) -> dict[str, Any]:
     for name in (texts[0].keys() & numbers[1]) | (texts[1].keys() & numbers[0]):
         raise InputError(
             f"Column {name!r} is text for one model and numeric for the other; train both on files "
-            "with the same format of this column."
+            "in which this column has the same format."
         )
     target = models[0].target_
     truth = {target: str} if models[0].classes_ is not None else {}

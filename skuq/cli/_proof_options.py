@@ -257,8 +257,8 @@ def check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
     for folder in folders:
         if path is not None and is_within(path, folder):
             raise InputError(
-                f"{what} must not be in {folder}, whose manifest lists all its files; choose a "
-                "different folder."
+                f"{what} must not be in {folder}, because the manifest of this folder lists all "
+                "files in it; choose a different folder."
             )
 
 

@@ -220,7 +220,8 @@ def _check_options(context: click.Context) -> None:
         )
     if "predict" not in given and ("save" not in given or "report" in given):
         raise InputError(
-            "Pass --predict and --out; without them, a model can only be saved (--save)."
+            "Pass --predict and --out; without them, the command can only train and save a model "
+            "(--save)."
         )
     brings_model = context.params["method"].lower() not in QUAM
     if brings_model and "model" in given:
@@ -241,7 +242,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
     """Refuse a held-out table that is the training table."""
     if train is not None and held_out is not None and train.resolve() == held_out.resolve():
         raise InputError(
-            "--held-out is the training table, on which the model cannot be measured; pass a "
+            "--held-out is the training table, which cannot be used to evaluate the model; pass a "
             "different table, or omit --held-out to hold out a fifth of the training table."
         )
 
@@ -377,7 +378,7 @@ def _scored(
     from skuq.tables import NewValuesWarning, coverage_notes, table_notes
 
     kinds = columns_as_text(model)
-    has_truth = model.target_ in table.columns  # copied, since an audit of the results needs it
+    has_truth = model.target_ in table.columns  # the target is copied, since an audit needs it
     if has_truth:
         kinds[model.target_] = str
     names = [] if model.id_ is None else [model.id_]

@@ -150,7 +150,8 @@ class NodeModel(NetworkModel):
     def __post_init__(self) -> None:
         if self.transform is not None:
             raise TypeError(
-                "The inputs of a node classifier are node ids, so it cannot follow a transformer."
+                "The inputs of a node classifier are node ids, so no transformer can precede it in "
+                "a pipeline."
             )
 
     @property

@@ -77,8 +77,8 @@ def read_layer(
         logits = run()
     if len(recorded) < position:
         raise ValueError(
-            f"`layer`={layer!r} counts layers with a weight matrix, of which the network evaluated "
-            f"only {len(recorded)}; pass the name of a module instead, one of {_names(network)}."
+            f"`layer`={layer!r} counts layers with a weight matrix, but the network evaluated only "
+            f"{len(recorded)} of them; pass the name of a module instead, one of {_names(network)}."
         )
     return logits, _rows(recorded[0], len(logits), layer)
 

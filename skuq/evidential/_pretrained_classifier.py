@@ -71,8 +71,8 @@ def _check_no_ids(X: Any) -> None:
     if values.ndim == 1 and values.dtype.kind in "iub":
         raise ValueError(
             f"X contains {len(values)} integers or booleans, such as node ids or a mask, but no "
-            "graph was passed. Pass `graph`, such as EvidentialProbe(model, graph=data), or pass "
-            "feature rows of shape (n_samples, n_features)."
+            "graph was passed. Pass `graph`, for example EvidentialProbe(model, graph=data), or "
+            "pass feature rows of shape (n_samples, n_features)."
         )
 
 
@@ -127,7 +127,8 @@ class PretrainedClassifier(
             nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
             self.n_features_in_ = 1
             evaluated = self._evaluate_on_graph(graph, nodes, layer, seed)
-        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+        # Class weights change the class frequencies that the model learns.
+        if not look_at(self.estimator).class_weights:
             _warn_if_worse_than_guessing(evaluated)
         return evaluated
 
@@ -280,7 +281,7 @@ def _check_fitted_around(model: Any) -> None:
     if inside is not model and isinstance(inside, GraphClassifier) and not is_fitted(model):
         raise ValueError(
             f"{type(model).__name__} around a GraphClassifier is not fitted; fit it on node ids "
-            "first, such as EvidentialProbe(search.fit(nodes, labels))."
+            "first, for example EvidentialProbe(search.fit(nodes, labels))."
         )
 
 

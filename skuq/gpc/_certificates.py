@@ -294,7 +294,8 @@ class Bisection:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        above = safe[self.trial[safe] > self._ceiling[safe]]  # proven above an undecided radius
+        # Points that are proven safe at a radius above an undecided one.
+        above = safe[self.trial[safe] > self._ceiling[safe]]
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]
         distance = np.linalg.norm(examples - self._points[unsafe], ord=self._order, axis=1)

@@ -86,8 +86,8 @@ def check_sizes(X: FloatArray, kernel: Any = None) -> None:
         lengths = np.broadcast_to(scale, X.shape[1])
         if not ((lengths >= _LEAST) & (lengths <= _LARGEST)).all():
             raise ValueError(
-                f"The kernel's {name} must be between {_LEAST:g} and {_LARGEST:g}, so that its "
-                f"square is a float64 number, got {scale}; rescale the features."
+                f"The kernel's {name} must be between {_LEAST:g} and {_LARGEST:g}, so that float64 "
+                f"can represent its square, got {scale}; rescale the features."
             )
         _refuse_large(X / lengths, X, " times its length-scale")
 

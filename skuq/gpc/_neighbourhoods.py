@@ -154,8 +154,8 @@ def check_no_radius(y: Any, method: str, name: str) -> None:
     """Raise if a number was passed in place of labels."""
     if isinstance(y, Real):
         raise TypeError(
-            f"`y` must hold a label for each point, got the number {y}. If this is `{name}`, pass "
-            f"it by name: {method}(X, {name}={y})."
+            f"`y` must hold a label for each point, got the number {y}. If this number is "
+            f"`{name}`, pass it by name: {method}(X, {name}={y})."
         )
 
 

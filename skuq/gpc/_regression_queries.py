@@ -16,7 +16,8 @@ from skuq.gpc._regression_certificates import (
 )
 from skuq.gpc.bounds._moment_model import MomentModel
 
-_MARGIN = 1e-3  # gap at which bounds on margins suffice, relative to `tolerance`
+# The search stops at this gap between the bounds on a margin, relative to `tolerance`.
+_MARGIN = 1e-3
 
 
 class RegressionQueriesMixin(RegionSearchMixin):

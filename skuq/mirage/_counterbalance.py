@@ -104,9 +104,8 @@ def _check_balanced(gained: float, lowered: float) -> None:
     """Raise ValueError if nothing is balanced; warn if the balance is incomplete."""
     if lowered <= 0:
         raise ValueError(
-            "`counterbalance` has nothing to balance: in the region the model is not more "
-            "confident than the target confidence; use a smaller `epsilon`, or "
-            "counterbalance=None."
+            "`counterbalance` has nothing to balance: the model's confidence in the region does "
+            "not exceed the target confidence; use a smaller `epsilon`, or counterbalance=None."
         )
     if gained <= 0:
         raise ValueError(

@@ -165,7 +165,7 @@ class LearnerModel(Model):
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
         # The user's metadata requests do not apply, because the weights of a refit are not the
-        # user's weights: all models inside that accept weights receive them.
+        # user's weights: all inner models that accept weights receive the weights of the refit.
         with config_context(enable_metadata_routing=False):
             fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
@@ -285,8 +285,8 @@ def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
     return TypeError(
         f"`estimator` is a {type(estimator).__name__} around a skorch net, and passes X and y to "
         f"the net unconverted: {inputs}, and y of {y.dtype}. The net needs an array of {dtype}, "
-        f"and {expected}. Let the wrapper be outermost, so that X and y are converted: "
-        'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
+        f"and {expected}. Make {type(estimator).__name__} the outermost object, so that X and y "
+        'are converted, as in GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
     )
 
 
@@ -301,7 +301,7 @@ def example_outputs(model: Model, inputs: Any) -> Any:
     examples = inputs[:N_EXAMPLES]
     try:
         return model.outputs(examples)
-    except RuntimeError as error:  # of torch
+    except RuntimeError as error:  # raised by torch
         if model.network is None:
             raise
         from skuq.networks import input_error

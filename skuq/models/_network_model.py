@@ -190,7 +190,8 @@ def private_copy(module: nn.Module) -> nn.Module:
         if isinstance(part, _EMBEDDINGS):
             part.register_forward_pre_hook(_as_ids)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    return copy.float() if half else copy  # numpy lacks bfloat16; searches overflow float16
+    # numpy lacks bfloat16; searches would overflow in float16
+    return copy.float() if half else copy
 
 
 def _copied(module: nn.Module) -> nn.Module:

@@ -217,8 +217,8 @@ def _kind_of_inputs(
     if given.takes_ids:
         if not ids or as_learner:
             raise TypeError(
-                f"{type(owner).__name__} needs a model of rows, but the inputs of "
-                f"{type(given.estimator).__name__} are node ids."
+                f"{type(owner).__name__} needs a model whose inputs are rows of features, but the "
+                f"inputs of {type(given.estimator).__name__} are node ids."
             )
         return Nodes()
     if as_learner or given.preprocesses:

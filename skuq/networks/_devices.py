@@ -22,7 +22,7 @@ Module = TypeVar("Module", bound=nn.Module)
 # For a network with fewer weights, computing a step on the CPU takes less time than launching it on
 # a GPU.
 SMALL_NETWORK = 2**15
-# Size of the largest tensor on the CPU. Steps with larger tensors take three times as long, because
+# Maximum size of a tensor on the CPU. Steps with larger tensors take three times as long, because
 # such tensors do not fit into the caches, and the allocator requests new pages in every step.
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.

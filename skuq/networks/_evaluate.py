@@ -120,7 +120,7 @@ def forward_hooks(
     thread = get_ident()
 
     # Another thread may read torch's list of hooks while this thread writes it, and then call the
-    # function without the named arguments.
+    # function below without the layer's named arguments.
     def in_own_thread(layer: nn.Module, inputs: Any, other: Any = None) -> None:
         if get_ident() == thread:
             hook(layer, inputs, other)

@@ -217,7 +217,7 @@ def fit_net(
     with seeded(seed):
         try:
             return net.fit(data, y)
-        except RuntimeError as error:  # of torch
+        except RuntimeError as error:  # raised by torch
             if not net.initialized_:
                 raise
             raise input_error(net.module_, np.shape(X), error) from error

@@ -113,7 +113,7 @@ def cut_network(
         if cut is None:
             raise ValueError(
                 f"{type(network).__name__} cannot be cut before its first torch.nn.Linear, because "
-                "the layers from there on are not the end of an nn.Sequential. Use "
+                "this layer and the layers after it do not form the end of an nn.Sequential. Use "
                 "parameters='last' or 'all'."
             )
         return cut
@@ -318,7 +318,8 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
         forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True),
     ):
         network(_some_rows(X))
-    return ran or [""]  # the network itself, if no layer was called: a ParameterList never is
+    # The network itself, if no layer was called: a ParameterList is never called.
+    return ran or [""]
 
 
 def _some_rows(X: Tensor) -> Tensor:

@@ -55,8 +55,8 @@ from skuq.wrappers import is_module
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
 _BATCH_SIZE = 8192  # number of rows whose features are in memory at once
-# Held-out inputs are suspicious if the share of them that also occurs among the training inputs
-# exceeds twice the share of repeated training inputs by more than this difference.
+# Held-out inputs are suspicious if the share of them that are copies of training inputs exceeds
+# this number plus twice the share of repeated training inputs.
 _FEWEST_COPIES = 0.05
 
 

@@ -67,7 +67,7 @@ def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: boo
     repeated = distinct[count > 1]
     if len(repeated):
         raise ValueError(
-            f"{len(repeated)} of the held-out nodes occur more than once, the first is "
+            f"{len(repeated)} of the held-out nodes occur more than once, for example "
             f"{repeated[0]}. Pass each node once."
         )
     seen = getattr(estimator, "labelled_nodes_", ())
@@ -88,6 +88,6 @@ def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: boo
             f"{len(used)} of the held-out nodes were"
         )
         raise ValueError(
-            f"{origin} used for training or early stopping, the first is {used[0]:.0f}: such nodes "
-            "have less uncertainty than new ones. Pass other nodes as `X_held_out`."
+            f"{origin} used for training or early stopping (the first is node {used[0]:.0f}), so "
+            "their uncertainty is lower than that of new nodes. Pass other nodes as `X_held_out`."
         )

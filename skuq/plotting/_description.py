@@ -10,7 +10,7 @@ import numpy as np
 MOST_POINTS = 12  # maximum number of points or bars of one name that are listed
 MOST_IMAGES = 80  # maximum number of images that are listed
 NAMING = ("FixedFormatter", "FuncFormatter", "StrCategoryFormatter")  # show names, not numbers
-NEAR = 0.05  # as a share of the distance between ticks: places nearer to a tick have its name
+NEAR = 0.05  # a place gets the name of a tick within this share of the distance between ticks
 
 
 def description(figure: Any) -> str:

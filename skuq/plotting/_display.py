@@ -64,8 +64,8 @@ def check_groups(groups: Mapping[str, Any]) -> None:
 def too_large(names: str, largest: float) -> str:
     """Error message for values that are too large for an axis."""
     return (
-        f"The {names} must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
-        "value; divide them by a constant."
+        f"The {names} must be at most {LARGEST} in absolute value, got {largest:.3g}; divide them "
+        "by a constant."
     )
 
 

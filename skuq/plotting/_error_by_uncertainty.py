@@ -23,7 +23,7 @@ from skuq.quantities import predicted_gaussian, values_and_gaussian
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MISSED = 0.05  # probability that any group leaves its bar by chance
+MISSED = 0.05  # probability that any group lies outside its bar by chance
 LOG_RATIO = 10.0  # axes are logarithmic if deviations or errors of groups differ by a larger factor
 BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 

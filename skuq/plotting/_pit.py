@@ -22,7 +22,7 @@ from skuq.validation import check_n_bins, check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MISSED = 0.05  # probability that any bar leaves the band by chance
+MISSED = 0.05  # probability that any bar ends outside the band by chance
 
 
 class PITDisplay(Display):

@@ -357,17 +357,17 @@ class QUAMBase(ModelMixin, ABC):
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # The pool's total weight is fixed: without further inputs, the weight of each input would
-        # be too large in a small pool, and too small for a few unusual inputs among many.
-        # Therefore, inputs of the pool of `fit` are added: at least as many as new inputs, and
-        # enough for `_FEWEST` in all.
+        # The pool's total weight is fixed. With the new inputs alone, the weight of each input
+        # would be too large if there are few new inputs, and the weight of a few unusual inputs
+        # among many would be too small. Therefore, inputs of the pool of `fit` are added: at least
+        # as many as there are new inputs, and enough for at least `_FEWEST` inputs in total.
         n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
         both_of = array_namespace(inputs)
         if both_of is not np and inputs.shape[1:] != made.shape[1:]:
             raise ValueError(
                 f"New inputs must have the shape of the training inputs, {tuple(made.shape[1:])}, "
-                f"got {tuple(inputs.shape[1:])}; pad texts to one length."
+                f"got {tuple(inputs.shape[1:])}; pad texts to the same length."
             )
         both = stacked_rows(inputs, made) if both_of is np else both_of.cat([inputs, made])
         found = copy(self)
@@ -456,8 +456,8 @@ class QUAMBase(ModelMixin, ABC):
             # Losses that differ by less than two standard errors are indistinguishable.
             temperature = 2 * max(self._found.standard_error, 1e-6)
         else:
-            # The weights are likelihoods of a mini-batch, or of all samples if they fit into one
-            # mini-batch.
+            # The importance weights are likelihoods of one mini-batch, or of all samples if one
+            # mini-batch contains them all.
             problem = self._point_problem
             search: Any = self.search_
             share = min(1, search.train_batch_size / len(problem.X))
@@ -555,6 +555,7 @@ def _check_pool(X_pool: Any, search: Search) -> None:
         raise ValueError("A pool must contain inputs only, without labels; got a tuple.")
     if _num_samples(X_pool) < 2:
         raise ValueError(
-            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: models can be found for "
-            "any prediction at a single input. Use search='pointwise' for single inputs."
+            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: for a single input, "
+            "models can be found that make any prediction. Use search='pointwise' for single "
+            "inputs."
         )

@@ -238,7 +238,8 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        if not look_at(self.estimator).class_weights:  # class weights shift frequencies
+        # Class weights change the class frequencies that the model learns.
+        if not look_at(self.estimator).class_weights:
             warn_if_worse_than_guessing(
                 self.reference_loss_, data.codes, self.classes_, data.weight
             )

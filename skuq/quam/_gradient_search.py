@@ -32,8 +32,8 @@ from skuq.quam._objectives import Objective
 from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored
 
-# Searches run together if their weights take at most as much memory as this many tensors, each of
-# the largest size that `within_memory` allows.
+# Searches run together if the memory for their weights is at most this many times the size of the
+# largest tensor that `within_memory` allows.
 _TENSORS_OF_WEIGHTS = 4
 
 
@@ -273,7 +273,7 @@ class Searched(NamedTuple):
 class SearchProblem(HeldOnDevice):
     """Reference model and training data, shared by the searches of all test points."""
 
-    module: nn.Module  # the reference model from the first searched parameter on
+    module: nn.Module  # part of the reference model that begins with the first searched parameter
     parameters: tuple[str, ...]  # names of the searched parameters
     X: NDArray[Any]  # inputs of the module; plain arrays, which joblib shares between processes
     y: NDArray[Any]  # class codes (int64), or targets of a regression

@@ -43,7 +43,7 @@ _N_SPLITS = 16
 # Pool inputs are dropped if their predictions lie outside the range of the training targets by more
 # than this many times the width of the range.
 _REACH = 10.0
-_LEAF = 2  # smallest number of samples per leaf in trees that were grown to single samples
+_LEAF = 2  # minimum number of samples per leaf in refits of trees that allow leaves of one sample
 
 
 @stored("quam.refit-search")
@@ -97,7 +97,7 @@ class RefitSearch(Search):
         shares = np.asarray(self.shares, dtype=float)
         if shares.ndim != 1 or not len(shares) or not (shares > 0).all():
             raise ValueError(
-                "`shares` must be a list of at least one number greater than 0, such as [0.1], "
+                "`shares` must be a non-empty list of numbers greater than 0, such as [0.1], "
                 f"got {self.shares!r}."
             )
         return sorted(shares.tolist())

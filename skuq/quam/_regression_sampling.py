@@ -230,7 +230,8 @@ def _information(mean: Any, scale: Any, weights: Any) -> Any:
     weights = weights / weights.sum(1)[:, None]
     with np.errstate(divide="ignore"):  # dropped components have weight 0
         log_weights = xp.log(weights)
-    # Density of component j at node y of component i, both without the factor of sqrt(2 pi).
+    # Density of component j at node y of component i, without the factor of sqrt(2 pi), which the
+    # density of component i below also omits.
     log_factor = (log_weights - xp.log(scale))[:, None]
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
     total = xp.zeros_like(weights)

@@ -18,7 +18,7 @@ from skuq.quam._text_pools import TextMaker, is_text_column
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, bools, numbers
 _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
-_FEW = 3  # maximum number of altered columns in half of the rows: many would hide each other
+_FEW = 3  # maximum number of altered columns in half of the rows: more would mask each other
 _SAME_NORM = 1e-3  # relative tolerance of equal norms, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance of restored norms
 _PASSES = 50  # iterations of scaling and clipping

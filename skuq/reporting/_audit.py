@@ -141,7 +141,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist() if hasattr(auditor, "classes_") else None,
-        # False for recorded predictions and for sums.
+        # False if the audit was made from recorded predictions or from sums over samples.
         "inputs_at_hand": model is not None,
         "notes": list(notes),
         "verdict": verdict,

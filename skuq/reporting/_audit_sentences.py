@@ -28,7 +28,7 @@ from skuq.reporting._phrases import (
 
 MOST_BINS = 3  # number of findings described in full; tables contain all findings
 MOST_GROUPS = 5
-MOST_NUMBERS = 20  # maximum for groups of a numeric column; more indicate measurements
+MOST_NUMBERS = 20  # maximum number of groups from a numeric column; more suggest measurements
 MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
 
 WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}

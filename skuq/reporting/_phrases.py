@@ -67,7 +67,8 @@ def bin_finding(row: Row) -> str:
     """
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
-        # A finding covers several bins, some of which may deviate little or to the other side.
+        # A finding covers several bins, some of which may deviate little or in the opposite
+        # direction.
         if row["within_alpha"] or (row["gap"] > 0) != too_low:
             return "with neighbours"
         return "too low" if too_low else "too high"

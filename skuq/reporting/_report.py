@@ -235,7 +235,7 @@ def _formatted(value: Any) -> str:
         number = float(value)
         if number.is_integer() and abs(number) < LONGEST_WHOLE:
             return f"{number:.0f}"
-        return f"{number:#.4g}".removesuffix(".")  # 0.5000, but 1234 and not 1234.
+        return f"{number:#.4g}".removesuffix(".")  # 0.5000, but 1234 without a final point
     return str(value)
 
 

@@ -213,7 +213,7 @@ def _audit_sentence(audit: CalibrationAuditor) -> str:
     ]
     largest = "of any size"
     if any(gap is not None for gap, _ in gaps):
-        # For a direction in which nothing can be found, use the largest possible difference.
+        # If no gap is detectable in a direction, use the largest possible gap in that direction.
         largest_gap = max(most if gap is None else gap for gap, most in gaps)
         largest = f"of up to {100 * largest_gap:.0f} percentage points"
     return (

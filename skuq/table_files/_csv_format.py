@@ -298,8 +298,8 @@ def _codes(rows: list[list[str]]) -> list[int]:
 
 def _undecided(path: Path, number: str) -> TableFileError:
     return TableFileError(
-        f"{path} has numbers such as {number!r}, whose mark may be a decimal mark or a thousands "
-        "separator; state the decimal mark (`decimal`)."
+        f"{path} has numbers such as {number!r}, whose comma or point may be a decimal mark or a "
+        "thousands separator; state the decimal mark (`decimal`)."
     )
 
 

@@ -98,7 +98,7 @@ class TableFile(ABC):
         twice = [name for name in self.columns if self.columns.count(name) > 1]
         if twice:
             raise TableFileError(
-                f"{path} has more than one column {twice[0]!r}; rename or remove one."
+                f"{path} has more than one column named {twice[0]!r}; rename or remove one."
             )
 
     def require(self, names: Collection[str]) -> None:

@@ -161,7 +161,7 @@ def unread_note(values: pd.Series) -> str | None:
             f"{values.iloc[0]!r}, but counts as text; to use it, write dates as 2020-12-31 and "
             "times as numbers."
         )
-    # Matches 5kg and 1.200 EUR, but not 12A or 12.
+    # Warn of 5kg and 1.200 EUR, but not of 12 or 12A.
     form = rf"{SIGN}?\s*[+-]?{DIGITS}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
     if not values.str.fullmatch(form).all() or values.str.fullmatch(r"[\d.]+").all():
         return None

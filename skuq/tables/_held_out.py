@@ -22,7 +22,8 @@ from skuq.tables._validation import TableError
 MAX_HELD_OUT = 2000
 # Equal rows count as duplicates only if at least this share of the rows are distinct ...
 FEWEST_DIFFERENT = 0.25
-# ... and equal pairs are this many times more frequent than with independent columns.
+# ... and pairs of equal rows are this many times more frequent than they would be if columns were
+# independent.
 OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies
@@ -199,8 +200,8 @@ def overlapping_rows(
     if known.all():
         raise TableError(
             "All rows of the held-out table are also in the training table (with equal values or "
-            "equal ids), so they cannot measure the model; pass rows that were not used to train "
-            "it, or omit `held_out` to hold out a fifth of the training table."
+            "equal ids), so the model cannot be evaluated on them; pass rows that were not used to "
+            "train it, or omit `held_out` to hold out a fifth of the training table."
         )
     return known
 

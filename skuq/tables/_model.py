@@ -340,7 +340,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
-        # Warn first of a column that gives the answer away: it makes all other numbers meaningless.
+        # Put warnings about leaking columns first: a leak makes all other numbers meaningless.
         self.warnings_ = notes.leakage_warnings(self._leaking_columns(parts)) + warned
         self.notes_ = self.warnings_ + found
         return self

@@ -66,8 +66,8 @@ LARGEST_MODEL = 10**7  # objects; an object with several references counts sever
 LARGEST_EXPANSION = 100  # bytes in memory per byte of the file
 LARGEST_SCHEMA = 2**26  # bytes of JSON; objects made from it need about twenty times as much memory
 SMALL_MODEL = 2**28  # bytes; smaller models may exceed LARGEST_EXPANSION
-# Limit on the characters of a pattern, and on the ways to match its parts other than unbounded
-# repetitions.
+# Limit on the number of characters of a pattern, and on the number of ways to match its parts, not
+# counting unbounded repetitions.
 LARGEST_PATTERN = 1_000
 UNBOUNDED = 64  # a part that may repeat this often or more counts as an unbounded repetition
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}

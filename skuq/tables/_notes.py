@@ -20,7 +20,7 @@ from skuq.unusual_rows import SEPARATOR
 if TYPE_CHECKING:
     from skuq.tables._model import TableModel
 
-MISTAKEN = 0.05  # probability of at least one mistaken warning of a class
+MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
 # A column as a whole counts as new if a table has at least FEWEST_ROWS rows, and more than the
 # share NEARLY_ALL of them have new values in this column.

@@ -96,7 +96,7 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
         return _read_skops(path, trust=trust)
     if not trust:
         raise TableError(
-            untrusted(path, "A file written by skops.io.dump can be loaded without trust.")
+            untrusted(path, "A file written by skops.io.dump can be loaded without `trust=True`.")
         )
     return _read_code(path)
 

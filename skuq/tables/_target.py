@@ -111,8 +111,8 @@ def target_values(
         return labels
     # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
-    # For texts without a match, ignore leading zeros and capitals (007 and 7 are then equal), if
-    # the result identifies a single class.
+    # For texts without a match, ignore leading zeros (007 then equals 7) and the case of booleans,
+    # provided that the text then matches exactly one class.
     forms = [_form(text) for text in meaning]
     alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]

@@ -31,8 +31,8 @@ def check_names(frame: pd.DataFrame, which: str) -> None:
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise TableError(
-            f"The {which} has more than one column {twice[0]!r}; give each a different name, or "
-            "keep only one."
+            f"The {which} has more than one column named {twice[0]!r}; give each a different name, "
+            "or keep only one."
         )
 
 

@@ -444,7 +444,8 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
         raise ValueError(
-            f"Observations contain NaN, or numbers that are infinite as {space.dtype}."
+            "Observations contain NaN, or numbers that are infinite after conversion to "
+            f"{space.dtype}."
         )
     refuse_unusable(converted, "Observation {}".format)
     counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range

@@ -274,7 +274,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         if unknown := sorted(set(given) - known):
             raise ValueError(
                 f"algorithm_kwargs contains unknown arguments of UADQNAlgorithm: "
-                f"{', '.join(unknown)}. Accepted are "
+                f"{', '.join(unknown)}. Accepted arguments: "
                 f"{', '.join(sorted(known - set(OWN)))}."
             )
         validate_parameter_constraints(

@@ -21,8 +21,8 @@ class FiniteExperience(OffPolicyAlgorithm):
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Check before stable-baselines3 wraps the environment, which fails for spaces without a
-        # shape.
+        # Check before stable-baselines3 wraps the environment, because wrapping fails for spaces
+        # without a shape.
         check_spaces(env.observation_space, env.action_space)
         return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 

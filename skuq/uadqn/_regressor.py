@@ -28,8 +28,8 @@ from skuq.validation import checked_widths, refuse_ineffective
 # with more features are further apart; only a smoother function can be learned from them.
 INPUT_SCALE = 2.0
 
-# Bounds on the data. Variances are squares of data, and far from the data they are larger by
-# further orders of magnitude.
+# Bounds on the data. Variances have the magnitude of squared values, and for inputs far from the
+# data they are several orders of magnitude larger.
 LARGEST, SMALLEST = 1e150, 1e-150
 
 
@@ -401,8 +401,8 @@ def _check_largest(values: FloatArray, name: str) -> None:
     largest = np.abs(values).max()
     if largest > LARGEST:
         raise ValueError(
-            f"`{name}` must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
-            "value; divide it by a constant."
+            f"`{name}` must be at most {LARGEST} in absolute value, got {largest:.3g}; divide it "
+            "by a constant."
         )
 
 
@@ -419,8 +419,8 @@ def _interpolated(
         raise ValueError(f"`levels` must be one-dimensional, got shape {asked.shape}.")
     if not ((asked >= known[0]) & (asked <= known[-1])).all():
         raise ValueError(
-            f"`levels` must be between {known[0]:.4g} and {known[-1]:.4g}, the range of "
-            f"n_quantiles={len(known)}, got {asked.tolist()}; increase `n_quantiles`."
+            f"`levels` must be between {known[0]:.4g} and {known[-1]:.4g}, the range of levels "
+            f"with n_quantiles={len(known)}, got {asked.tolist()}; increase `n_quantiles`."
         )
     above = np.searchsorted(known, asked).clip(1)
     share = (asked - known[above - 1]) / (known[above] - known[above - 1])

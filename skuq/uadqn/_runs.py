@@ -148,7 +148,9 @@ def is_finished(folder: Path, config: RunConfig, *, trust: bool) -> bool:
             return True
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     if checkpoint is not None and not trust:
-        raise RunError(untrusted(checkpoint, "Or start a new run in a different folder."))
+        raise RunError(
+            untrusted(checkpoint, "Alternatively, start a new run in a different folder.")
+        )
     return False
 
 

@@ -268,7 +268,8 @@ def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: P
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)
-    # Pass one byte less: the proof is too short if the proof system reads the last byte.
+    # Pass one byte less: if the proof system reads the last byte, it reports that the proof is too
+    # short.
     reason = _verdict(bytes(length - 1), instances, settings, verifying, srs, work)
     if not any(known in reason for known in (*TOO_SHORT, READ_TO_THE_END)):
         raise ProofSystemError(f"The proof system reported an unknown error: {reason}")

@@ -204,8 +204,8 @@ class Ledger:
         if used + n > most:
             raise RuntimeError(
                 f"This call needs {n} of the {most} {NAMES[kind]} of the commitment, but only "
-                f"{most - used} are left; more would disclose weights or sums. Commit again, "
-                f"with a larger `{PARAMETERS[kind]}`."
+                f"{most - used} are left; more of them would disclose weights or sums. Commit "
+                f"again, with a larger `{PARAMETERS[kind]}`."
             )
 
     def _check_against(self, counts: dict[Kind, int]) -> None:

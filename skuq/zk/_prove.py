@@ -121,7 +121,7 @@ def prove(
         "predictions": the reported confidence of every reference sample, of which a random subset
         is proven.
     challenge : str or Path, default=None
-        At level "predictions": the auditor's challenge to the reported confidences (see
+        At level "predictions": the auditor's challenge for the reported confidences (see
         `skuq.zk.challenge`). Without a challenge, only the confidences are written, without proofs.
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": if a fraction `false_share` of the reports is false, this is
@@ -217,7 +217,7 @@ class _AuditRun:
         self._state = prover.private / AUDITS / digest(statement.canonical())
 
     def answering(self, reported: bytes, statement: SpotCheckStatement) -> _AuditRun:
-        """Return the run that answers a challenge to the same reports."""
+        """Return the run that answers a challenge for the same reports."""
         run = _AuditRun(self._prover, self._out, statement, self._verbose)
         run._state.mkdir(parents=True, exist_ok=True)
         write_atomically(run._state / REPORTED, reported)
@@ -356,7 +356,7 @@ def _prove_predictions(
         if record[name] != getattr(statement, name):
             raise ValueError(
                 "The challenge was drawn for a different commitment, different reference data or "
-                "different reported confidences; ask the auditor for a challenge to this audit."
+                "different reported confidences; ask the auditor for a challenge for this audit."
             )
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")

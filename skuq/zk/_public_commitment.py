@@ -187,8 +187,8 @@ def _check_numbers(record: dict[str, Any]) -> None:
     for name in AGREEMENT:
         if not 0 <= field(record["agreement"], name, float, COMMITMENT) <= 1:
             raise VerificationError(
-                f"{COMMITMENT}: the agreement {name!r} is impossible; it must be from 0 to 1, got "
-                f"{record['agreement'][name]}."
+                f"{COMMITMENT}: the value of the agreement {name!r} is impossible; it must be from "
+                f"0 to 1, got {record['agreement'][name]}."
             )
     check_entries(record["agreement"], AGREEMENT, COMMITMENT)
     for name in BUDGETS:

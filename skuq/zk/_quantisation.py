@@ -36,7 +36,7 @@ SUPPORTED = (
 # Features are accepted up to this many standard deviations from the mean, or up to twice the
 # largest deviation in the calibration data if this is more.
 SATURATION = 8.0
-MAX_FOLDING_ERROR = 1e-4  # maximum error of a probability; single precision is more exact
+MAX_FOLDING_ERROR = 1e-4  # maximum error of a probability; errors in single precision are smaller
 
 
 def fit_fixed_point(
@@ -263,7 +263,8 @@ class _Folded:
         if self._ended or kind is None or type(module).forward is not kind.forward:
             raise TypeError(
                 f"The layer {type(module).__name__} cannot be put into a circuit"
-                f"{' after a LogSoftmax' if self._ended else ''}; supported are {SUPPORTED}."
+                f"{' after a LogSoftmax' if self._ended else ''}; the supported layers are "
+                f"{SUPPORTED}."
             )
         if isinstance(module, TabularNet):
             return self._tabular(module)
@@ -361,8 +362,8 @@ def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
         else:
             raise TypeError(
                 f"The step {name!r} ({type(step).__name__}) cannot be put into a circuit; "
-                "supported are StandardScaler, MinMaxScaler and MaxAbsScaler. Commit to the "
-                "network itself and pass it preprocessed features."
+                "the supported steps are StandardScaler, MinMaxScaler and MaxAbsScaler. Commit to "
+                "the network itself and pass it preprocessed features."
             )
         center, factor = center + own / factor, factor * times
     return np.asarray(center, np.float64), np.asarray(factor, np.float64)

@@ -149,14 +149,14 @@ def choose_regions(
     model = DecisionTreeRegressor(
         max_leaf_nodes=max_regions,
         min_samples_leaf=min_samples,
-        min_impurity_decrease=ROUNDING,  # do not split equal gaps by their rounding errors
+        min_impurity_decrease=ROUNDING,  # no split if gaps differ only by rounding errors
         random_state=0,
     )
     regions = Regions(_tree(model.fit(values, gaps).tree_, 0, values))
     if regions.tree is None:
         raise ValueError(
-            f"No two regions were found in {len(values)} samples: the gap between accuracy and "
-            f"confidence is the same everywhere, or min_samples={min_samples} is too large."
+            f"Fewer than two regions were found in {len(values)} samples: the gap between accuracy "
+            f"and confidence is the same everywhere, or min_samples={min_samples} is too large."
         )
     write_json(out, {"kind": KIND, "format": FORMAT, "tree": regions.tree})
     return regions

@@ -41,7 +41,7 @@ def challenge(
     y_ref: ArrayLike,
     out: str | Path,
 ) -> Path:
-    """Create a challenge to reported confidences: a nonce that selects the rows to be proven.
+    """Create a challenge for reported confidences: a nonce that selects the rows to be proven.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntA
 def check_challenge(
     bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
 ) -> None:
-    """Check that the audit answers the auditor's own challenge to the reported confidences."""
+    """Check that the audit answers the auditor's own challenge for the reported confidences."""
     if challenge is None:
         raise VerificationError(
             "An audit of reported confidences needs the auditor's own challenge (`challenge`)."

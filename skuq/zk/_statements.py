@@ -338,7 +338,9 @@ def reference_chunks(
     parts, chunks = rows_of_chunks(shape.rows_of(circuit), data.region), []
     pads = statement.pads if isinstance(statement, VerdictStatement) else None
     if pads is not None and len(pads) != len(parts):
-        raise VerificationError("The statement must name one pad for each chunk.")
+        raise VerificationError(
+            "The statement must contain one index of a one-time pad for each chunk."
+        )
     for k, part in enumerate(parts):
         values = bins_inputs(shape, circuit, data.rows[part], data.codes[part], statement.n_bins)
         if pads is not None:

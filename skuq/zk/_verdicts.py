@@ -84,7 +84,7 @@ def too_few_to_fail(
     """
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING
-    # For each bin: the minimum, over all mean confidences, of the larger gap of these two cases.
+    # For each bin: the larger of the gaps in these two cases, minimised over all mean confidences.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
     if (gap <= 0).any():
         return "This audit might pass whatever the true labels are: use a smaller alpha."

@@ -95,8 +95,8 @@ def verifying_key(
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     shape, constants = commitment.shape, sample_constants(commitment.shape)
-    # Name in the cache: a hash of everything that the key depends on, including the version of
-    # skuq, so that a key that an older version built for a different circuit is never reused.
+    # Name in the cache: a hash of everything that the key depends on. It includes the version of
+    # skuq, to prevent the reuse of a key that an older version built for a different circuit.
     name = digest(
         {
             "circuit": digest(build(circuit, shape, constants)),
@@ -224,8 +224,8 @@ class Verifier:
             srs = self.committed.srs
             if not backend.reads_whole(length, settings, key, srs, work):
                 raise VerificationError(
-                    f"The proof of {part!r} is longer than proofs under its key: it has trailing "
-                    "bytes."
+                    f"The proof of {part!r} is longer than its verifying key allows: it has "
+                    "trailing bytes."
                 )
             self._lengths[circuit] = length
         if length != self._lengths[circuit]:

@@ -305,7 +305,7 @@ def test_columns_with_their_label_in_their_name_are_found(tmp_path, labels):
 
 def test_without_named_columns_the_probabilities_must_be_named(tmp_path):
     table = pd.DataFrame({"y": ["a", "b"], "pa": [0.5, 0.5], "pb": [0.5, 0.5]})
-    with pytest.raises(ValueError, match=r"No column is named p\(LABEL\).*`proba`"):
+    with pytest.raises(ValueError, match=r"No column has a name of the form p\(LABEL\).*`proba`"):
         audit_files(paths_of(tmp_path, table), "y")
     table = table.rename(columns={"pa": "p(a)", "pb": "p(b)"})
     with pytest.raises(ValueError, match=r"p\(a\), p\(b\) have their labels in their names"):

@@ -82,7 +82,7 @@ def test_a_column_with_the_name_of_another_label_is_refused(labels, proba):
     ("labels", "proba", "classes", "message"),
     [
         (["a", "b", "c"], ["x", "y1"], None, r"2 columns .*\(x, y1\) and 3 labels \(a, b, c\)"),
-        (["a", "b", "c"], ["p"], None, r"1 column .* and 3 labels .* the second of two labels"),
+        (["a", "b", "c"], ["p"], None, r"1 column .* and 3 labels .* only two labels, one"),
         (["a", "a"], ["p"], None, "1 column .* and 1 label "),
         ([0, 1], ["p0", "p1"], ["0"], "2 columns .* and 1 label "),
         ([0, 1], ["p0", "p1"], ["0", "0"], "The classes must differ, got 0, 0"),

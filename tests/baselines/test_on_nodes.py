@@ -192,7 +192,7 @@ def test_temperature_scaling_keeps_the_graph(gcn, y):
 
 def test_transformers_before_node_ids_are_refused(classifier, y):
     pipeline = make_pipeline(FunctionTransformer(), clone(classifier))
-    with pytest.raises(TypeError, match="node ids, so it cannot follow a transformer"):
+    with pytest.raises(TypeError, match="node ids, so no transformer can precede it"):
         ReferenceClassifier(pipeline).fit(NODES[:, None], y)
 
 
@@ -205,5 +205,5 @@ def test_classifier_is_not_changed(gcn, dropout, y):
 
 
 def test_methods_for_rows_alone_refuse_nodes(gcn, y):
-    with pytest.raises(TypeError, match="QUAMClassifier needs a model of rows"):
+    with pytest.raises(TypeError, match="QUAMClassifier needs a model whose inputs are rows"):
         QUAMClassifier(gcn).fit(NODES, y)

@@ -92,7 +92,7 @@ def test_nodes_that_trained_or_stopped_the_training_are_refused(data, nodes, y, 
     of_probe = validation if seen_by == "probe" else {}
     network = GraphClassifier(data.graph, max_epochs=2, random_state=0).fit(nodes, y, **of_network)
     probe = new_probe(network).fit(nodes, y, **of_probe)
-    with pytest.raises(ValueError, match=f"5 of the held-out nodes.*first is {held_out[0]}"):
+    with pytest.raises(ValueError, match=f"5 of the held-out nodes.*first is node {held_out[0]}"):
         detector_of(probe, nodes, y, held_out)
     detector_of(probe, nodes, y, held_out[5:])
 

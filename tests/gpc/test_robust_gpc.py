@@ -265,7 +265,9 @@ def test_a_covariance_close_to_singular_is_reported_with_the_jitter(moons, monke
 def test_uncomputable_start_is_an_error_with_advice(moons):
     start = ConstantKernel(1e300, "fixed") * ConstantKernel(1e300, "fixed") * RBF()
     for optimizer in ("lbfgs", None):
-        with pytest.raises(ValueError, match="Scale the features, or start from"):
+        with pytest.raises(
+            ValueError, match="Scale the features, or choose initial hyperparameters"
+        ):
             RobustGPC(start, optimizer=optimizer).fit(*moons)
 
 

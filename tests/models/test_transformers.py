@@ -204,7 +204,7 @@ def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length()
     model, X = made("bert")
     quam = QUAMClassifier(model, **quick()).fit(X, Y)
     assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
-    with pytest.raises(ValueError, match="pad texts to one length"):
+    with pytest.raises(ValueError, match="pad texts to the same length"):
         quam.search_pool({field: values[:, :-1] for field, values in X.items()})
 
 

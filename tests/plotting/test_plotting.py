@@ -239,7 +239,9 @@ def test_wrong_groups_are_named(groups, error, message):
 
 @pytest.mark.parametrize("values", [[-1e308, 1e308], [1.7e308, 1.7e308], [0.0, 1e-3, 1e305]])
 def test_values_beyond_what_axes_can_show_are_refused(values):
-    message = r"`groups` must lie within .* 1e\+300, got .*; divide them by a constant"
+    message = (
+        r"`groups` must be at most 1e\+300 in absolute value, got .*; divide them by a constant"
+    )
     with pytest.raises(ValueError, match=message):
         UncertaintyHistogramDisplay({"all": values})
     display = UncertaintyHistogramDisplay({"all": np.array(values) / 1e9}).plot()

@@ -264,7 +264,7 @@ def test_a_pool_that_does_not_fit_is_refused(iris):
 
 @pytest.mark.parametrize("shares", [(), (0.0, 0.1), (-0.1,), [[0.1]]])
 def test_shares_of_the_pool_are_positive(iris, shares):
-    with pytest.raises(ValueError, match="`shares` must be a list of at least one number"):
+    with pytest.raises(ValueError, match="`shares` must be a non-empty list of numbers"):
         QUAMClassifier(BOOSTING, search=RefitSearch(shares=shares)).fit(*iris)
 
 

@@ -252,7 +252,7 @@ def test_learners_compute_on_the_cpu(iris, cls):
         (PoolSearch(n_steps=0), "'n_steps' parameter of PoolSearch"),
         (PointwiseSearch(learning_rate=0.0), "'learning_rate' parameter of PointwiseSearch"),
         (RefitSearch(pool="made"), "'pool' parameter of RefitSearch"),
-        (RefitSearch(shares=()), "`shares` must be a list of at least one number"),
+        (RefitSearch(shares=()), "`shares` must be a non-empty list of numbers"),
         ("points", "'search' parameter of QUAMClassifier"),
         (PoolSearch, "'search' parameter of QUAMClassifier"),
     ],

@@ -79,8 +79,8 @@ def test_a_comma_that_makes_more_columns_is_not_doubted_for_bars_in_texts(tmp_pa
     [
         ("a, m|b, kg\n1,5|2,5\n3,5|4,5\n", "comma into 3 .* vertical bar into 2 columns"),
         ("name, first;size, m\n1,5;2,5\n", "comma into 3 .* semicolon into 2 columns; .*`sep`"),
-        ("a;b\n1,500;2,200\n", "'1,500', whose mark may be a decimal mark .*`decimal`"),
-        ("a;b\n1.500;2.200\n", "'1.500', whose mark may be a decimal mark .*`decimal`"),
+        ("a;b\n1,500;2,200\n", "'1,500', whose comma or point may be a decimal mark .*`decimal`"),
+        ("a;b\n1.500;2.200\n", "'1.500', whose comma or point may be a decimal mark .*`decimal`"),
         ("a;b\n1,5;2.5\n", "with a comma, such as '1,5', and .* '2.5'; .*`decimal`"),
         ("a,b\n1,2\n1;2\n", "mixes separators: .* at a comma, but row 2 is '1;2'"),
     ],
@@ -149,7 +149,7 @@ def test_the_mark_that_a_file_shows_goes_with_its_table(tmp_path, content, decim
         (b"a,b\n", "has no rows"),
         (b"a,b\n1,2\n1,2,3\n", "cannot be read as CSV: Error tokenizing data"),
         (b"a,b\n1,2,3\n4,5,6\n", "more values than column names"),
-        (b"a,b,a \n1,2,3\n4,5,6\n", "more than one column 'a'"),
+        (b"a,b,a \n1,2,3\n4,5,6\n", "more than one column named 'a'"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "is not a text file; save"),
         (b"a,b\n\x81\x8d,1\n", "state its encoding"),
         (b"\xff\xfe\x00", "not encoded as utf-16"),
@@ -209,7 +209,9 @@ LATE = "x;1\n" * 3000  # more rows than the format is found from
 )
 def test_thousands_in_late_rows_are_not_taken_for_decimals(tmp_path, repeats, end):
     path = written(tmp_path, b"a;b\n" + repeats * LATE.encode() + end)
-    with pytest.raises(TableFileError, match=r"whose mark may be a decimal mark or a thou"):
+    with pytest.raises(
+        TableFileError, match=r"whose comma or point may be a decimal mark or a thou"
+    ):
         open_table(path)
     assert open_table(path, CsvFormat(decimal=".")).columns == ["a", "b"]
 

@@ -374,5 +374,5 @@ def test_what_is_no_table_is_refused_by_name(table, got, model, people):
 def test_a_name_that_two_columns_of_pyarrow_have_is_refused(model):
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table([[1.0], [2.0]], names=["age", "age"])
-    with pytest.raises(TableError, match="more than one column 'age'"):
+    with pytest.raises(TableError, match="more than one column named 'age'"):
         model.predict(table)

@@ -876,7 +876,7 @@ def test_a_table_without_rows_has_the_columns_of_others(train, table):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("count", "size", "more than one column 'size'"),
+        ("count", "size", "more than one column named 'size'"),
         ("count", 7, r"must be text, got 7; .*astype\(str\)"),
     ],
 )

@@ -590,7 +590,7 @@ OBSERVATIONS = {
     "a number": (3.0, r"\(n_samples, 10\), .* got \(\)"),
     "strings": ([["a"] * 10], "must be numeric, got dtype <U1"),
     "objects": (np.full((1, 10), None), "must be numeric, got dtype object"),
-    "overflow": (np.full((1, 10), 1e300), "numbers that are infinite as float32"),
+    "overflow": (np.full((1, 10), 1e300), "numbers that are infinite after conversion to float32"),
     "a dictionary": ({"cell": CELLS}, r"\(n_samples, 10\)"),
 }
 

@@ -731,7 +731,7 @@ PARAMETERS = {
     ),
     "unknown": (
         {"algorithm": {"bufer_size": 3}},
-        "unknown arguments .* bufer_size. Accepted are batch_size, buffer_size, ",
+        "unknown arguments .* bufer_size. Accepted arguments: batch_size, buffer_size, ",
     ),
     "an epsilon": (
         {"algorithm": {"exploration_fraction": 0.1}},

@@ -250,7 +250,9 @@ def test_a_network_that_is_not_supported_is_named(module, message):
 def test_an_activation_other_than_relu_is_named():
     X, y = scaled(2)
     model = MLPClassifier((4,), activation="tanh", max_iter=5, random_state=0).fit(X, y)
-    with pytest.raises(TypeError, match=r"The layer Tanh cannot be put into a circuit; supported"):
+    with pytest.raises(
+        TypeError, match=r"The layer Tanh cannot be put into a circuit; the supported"
+    ):
         dense_network(model)
 
 

@@ -89,7 +89,7 @@ def test_chosen_regions_have_short_thresholds_and_enough_samples(tmp_path, offse
         ({"max_regions": 1}, "`max_regions` must be from 2 to 64"),
         ({"max_regions": 65}, "`max_regions` must be from 2 to 64"),
         ({"min_samples": 0}, "`min_samples` must be at least 1"),
-        ({"min_samples": 30}, "No two regions"),
+        ({"min_samples": 30}, "Fewer than two regions"),
         ({"gap": np.zeros(40)}, "confidence is the same everywhere"),
         ({"gap": np.zeros(39)}, "one row per sample"),
         ({"gap": np.full(40, math.nan)}, "`gap` must be finite"),

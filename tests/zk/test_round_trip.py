@@ -291,13 +291,13 @@ def test_what_follows_a_proof_is_refused_before_any_work(exchange, tmp_path, mon
         raise AssertionError("a proof was verified")
 
     monkeypatch.setattr(backend, "verify", never)
-    with pytest.raises(VerificationError, match="longer than proofs under its key"):
+    with pytest.raises(VerificationError, match="longer than its verifying key allows"):
         exchange.verify("bins", bundle)
     record = read_json(exchange.attestation)
     proof = base64.b64decode(record["proof"]) + bytes(n_bytes)
     write_json(tmp_path / "a.json", {**record, "proof": base64.b64encode(proof).decode()})
     given = {"x": exchange.X[0], "nonce": "1", "keys": exchange.keys, **TEST}
-    with pytest.raises(VerificationError, match="longer than proofs under its key"):
+    with pytest.raises(VerificationError, match="longer than its verifying key allows"):
         check(tmp_path / "a.json", exchange.public, **given)
 
 

@@ -272,7 +272,7 @@ CHUNKS = {
     "flipped sign": (OTHER_WEIGHTS, lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 63))),
     "truncated proof": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: p[:-32])),
     "longer proof": (
-        "longer than proofs under its key",
+        "longer than its verifying key allows",
         lambda w, b: edit_proof(b / CHUNK, lambda p: p + bytes(32)),
     ),
     "another length": (
@@ -332,7 +332,7 @@ VERDICTS = {
         ),
     ),
     "proof of a chunk": (
-        "longer than proofs under its key",
+        "longer than its verifying key allows",
         lambda w, b: changed(b / VERDICT, proof=read_json(b / CHUNK)["proof"]),
     ),
     "missing": ("verdict.json is missing", lambda w, b: (b / VERDICT).unlink()),

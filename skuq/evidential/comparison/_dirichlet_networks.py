@@ -67,8 +67,8 @@ class DirichletNetworkClassifier(
         estimator = self.estimator
         if is_prefit(estimator):
             raise TypeError(
-                f"`estimator` must be a GraphClassifier, whose network is trained with a different "
-                f"loss here, got {estimator!r}."
+                f"`estimator` must be a GraphClassifier, because its network is trained here with "
+                f"a different loss; got {estimator!r}."
             )
         look_at(estimator).warn_of_retraining()
         estimator._validate_params()
@@ -248,7 +248,7 @@ class DirichletLoss(nn.Module):
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor) -> Tensor:
-        alpha = as_double(alpha)  # large log-gamma values cancel
+        alpha = as_double(alpha)  # differences of large log-gamma values lose precision in float32
         prior = Dirichlet(torch.ones_like(alpha), validate_args=False)
         divergence = kl_divergence(Dirichlet(alpha, validate_args=False), prior)
         return uce_loss(alpha, codes) + self.entropy_weight * divergence  # Eq. 89

@@ -175,7 +175,7 @@ class KernelLoss(nn.Module):
         self.teacher_weight = 0.0
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = as_double(alpha)  # large log-gamma values cancel
+        alpha = as_double(alpha)  # differences of large log-gamma values lose precision in float32
         labelled = codes >= 0
         weight = inputs["weight"].to(alpha)[labelled]
         square = expected_square_loss(alpha[labelled], codes[labelled])

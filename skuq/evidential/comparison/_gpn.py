@@ -256,7 +256,7 @@ class PosteriorLoss(nn.Module):
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = as_double(alpha)  # large log-gamma values cancel
+        alpha = as_double(alpha)  # differences of large log-gamma values lose precision in float32
         entropy = Dirichlet(alpha, validate_args=False).entropy()  # type: ignore[no-untyped-call]
         loss = uce_loss(alpha, codes) - self.entropy_weight * entropy
         total: Tensor = (inputs["weight"].to(alpha) * loss).sum()

@@ -22,7 +22,7 @@ from skuq.gpc.bounds._regions import Region
 _ENTRIES = 6_000_000  # size of the largest temporary array
 _BATCH = 64  # boxes per batch, enough for efficient matrix products
 _PER_ROUND = 32  # boxes per problem and round, few enough to approximate best-first search
-_NARROW = 1e-13  # smallest width of boxes to split, relative to their position
+_NARROW = 1e-13  # boxes of at most this width, relative to their position, are not split
 _STEPS = 6  # gradient descent steps before the first bound
 
 
@@ -239,7 +239,8 @@ class Search:
 
     def _descend(self, deadline: float) -> None:
         """Run a few decreasing steps of projected gradient descent from the centres of regions."""
-        # Problems decided at the start take no steps: the start is their counterexample.
+        # Problems that are decided at the starting point take no steps: this point is their
+        # counterexample.
         problem = torch.arange(len(self.best), device="cpu")
         points = self.problems.region.center
         gradient = self._update_best(points, problem)
@@ -281,7 +282,8 @@ class Search:
         # features contributed most of the slack.
         region = self._region(boxes)
         slope, radius, influence = variation
-        whole_box = region.is_box()[:, None]  # a ball that cuts a box may miss a face of it
+        # If a ball cuts a box, a face of the box may lie outside the ball.
+        whole_box = region.is_box()[:, None]
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)

@@ -307,7 +307,7 @@ class CovarianceParts(NamedTuple):
             for part in (self.covariance, model.kernel.variance * own - self.covariance)
         )
         slopes = (
-            # Subtract a shift, which contrasts ignore, to make the off-diagonal entries small.
+            # Subtract a shift to make the off-diagonal entries small; it does not change contrasts.
             unfold(_form_reach(form - form[:, crossed].mean(1, keepdim=True), self.ball), count)
             for form in (self.left, self.taken)
         )
@@ -321,8 +321,8 @@ class CovarianceParts(NamedTuple):
 class Deviations(NamedTuple):
     """Standard deviations of the Taylor terms of ``k(c + t, .)``, per latent function."""
 
-    # s is the posterior deviation, t the root of the prior variance minus the posterior variance.
-    # For a2 and rho, the deviations s2 and r of the prior (`_prior_deviations`) are upper bounds.
+    # s is the posterior deviation, and t is the square root of prior minus posterior variance. For
+    # a2 and rho, the prior deviations s2 and r (`_prior_deviations`) are upper bounds on both.
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box

@@ -22,7 +22,7 @@ class Whitening:
 
     matrix: Tensor  # (m, m), T
     # Bound c on the largest eigenvalue of ``T K T'`` (Eq. 30): the length of a whitened row is at
-    # most the root of c times the norm in the kernel's Hilbert space
+    # most sqrt(c) times the norm in the kernel's Hilbert space
     excess: float
     coefficients: Tensor  # (L,), norms of the coefficients of the means
     spectral: Tensor  # (n_pairs,), spectral norms of the matrices R
@@ -72,7 +72,7 @@ class LatentModel:
         rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)
         norms = (squared.clamp(min=0) + rounding).sqrt()
         varsigma = _indefiniteness(gram, matrices, len(weights), unit)
-        reduction = (matrices + matrices.mT) / 2  # equivalent for equal arguments
+        reduction = (matrices + matrices.mT) / 2  # values are the same if both arguments are equal
         inputs, weights = inputs.to(device), weights.to(device)
         return cls(
             kernel.to(device), inputs, weights, reduction.to(device), norms.to(device), varsigma

@@ -229,8 +229,8 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
     """Bounds on derivatives 2 to 4 of an averaged logistic function, also for larger variances."""
-    # Derivatives of the average can be moved to the Gaussian; the resulting bounds have the
-    # constants 0.242, 0.399 and 0.551 (Eq. 21).
+    # In derivatives of the average, the Gaussian density can be differentiated in place of the
+    # function; the resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()
     own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
     return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))

@@ -285,12 +285,12 @@ def box_minimum(
     Shapes: `value` (b,), `gradient` (b, f), `hessian` (b, f, f); returns the bound (b,) and a
     likely minimiser (b, f).
     """
-    # The larger of two bounds. The first minimises exactly with the diagonal of the Hessian, and
-    # bounds off-diagonal terms by absolute values. The second adds `lacking` to the diagonal, which
-    # makes the function convex. A tangent is then a lower bound, from which the largest possible
-    # value of the added term is subtracted; the tangent touches at the end point of coordinate
-    # descent. A ball tightens the bounds on the tangent and on the added term. Rounding errors are
-    # included.
+    # The larger of two bounds. The first is the exact minimum with only the diagonal of the
+    # Hessian, minus a bound on the off-diagonal terms by their absolute values. The second adds
+    # `lacking` to the diagonal, which makes the function convex. A tangent is then a lower bound,
+    # from which the largest possible value of the added term is subtracted; the tangent touches at
+    # the end point of coordinate descent. A ball tightens the bounds on the tangent and on the
+    # added term. Rounding errors are included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14

@@ -159,8 +159,9 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
     """Bound on the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
-    # k starts at `order`; the weight is ``(1 - s)^(order - 1) / (order - 1)!``. Because the root is
-    # convex in s, chords between grid points are an upper bound.
+    # k starts at `order`; the weight of the integrand at s is
+    # ``(1 - s)^(order - 1) / (order - 1)!``. Because the root is convex in s, chords between grid
+    # points are an upper bound.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
     left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
     total = torch.zeros_like(left)

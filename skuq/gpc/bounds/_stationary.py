@@ -168,7 +168,8 @@ class Term:
         `distance` bounds the distance of points from the centres of the boxes.
         """
         # The norm of a product of functions is the product of their norms. Expansions of profiles
-        # are multiplied term by term, and terms above the order are added to the remainder.
+        # are multiplied term by term, and terms of higher order than `order` are added to the
+        # remainder.
         a1 = a2 = rho = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             q = (half_widths**2 * precision).sum(-1)

@@ -118,8 +118,8 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
         reason = str(error)
     raise NoEvidenceError(
         f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
-        f"{reason} Scale the features, or start from hyperparameters of the features' order of "
-        "magnitude."
+        f"{reason} Scale the features, or choose initial hyperparameters of the same order of "
+        "magnitude as the features."
     )
 
 
@@ -206,7 +206,8 @@ def _run(
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
         if best and (evidence is None or not evidence.converged):
-            # A value that the line search rejects, but small enough for its interpolation.
+            # A value large enough for the line search to reject, but small enough for its
+            # interpolation.
             return worst + 1.0, np.zeros_like(theta)
         state, worst = evidence.state, max(worst, -evidence.value)
         if best is None or _rank(evidence) > _rank(best[1]):

@@ -17,7 +17,7 @@ from skuq.gpc.inference._priors import Conditional, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_TOLERANCE = 1e-18  # relative gain of the objective; its root is the error of the evidence
+_TOLERANCE = 1e-18  # relative gain of the objective; its square root is the error of the evidence
 _ROUNDING = 1e-12  # smaller relative gains that do not decrease are rounding errors
 
 

@@ -54,7 +54,7 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
     third = curvature * (ratio + z) - ratio * (1.0 - curvature)
     far = z < -_FAR
     if far.any():
-        # Asymptotic series in 1 / z, because the differences above cancel.
+        # Asymptotic series in 1 / z, because the differences above lose digits to cancellation.
         u = 1.0 / z[far] ** 2
         curvature[far] = 1 - u * (1 - u * (6 - u * (50 - u * 518)))
         third[far] = -u / z[far] * (2 - u * (24 - u * (300 - u * 4144)))
@@ -104,8 +104,8 @@ class SoftmaxLikelihood:
     ) -> FloatArray:
         """Derivative of ``-log |K^-1 + W| / 2`` with respect to f, shape (n_classes, n)."""
         # `variance` is the posterior variance S_cc of each latent function, and
-        # `covariance_with_mean` is ``S p``, its covariance with the average of all functions
-        # weighted by p, each of shape (n_classes, n).
+        # `covariance_with_mean` is ``S p``, the covariance of each latent function with the
+        # p-weighted average of all functions. Both have shape (n_classes, n).
         h = variance - 2.0 * covariance_with_mean
         return -0.5 * self.curve(proba, h)
 
@@ -129,8 +129,8 @@ def _quadrature(
 ) -> TiltedMoments:
     """Integrate over panels around the mode of the tilted density, with boundaries at its bends."""
     # The derivatives are expectations of derivatives of the log-likelihood under the tilted
-    # density, which avoids differences of moments. The integration variable t is in standard
-    # deviations from `mean`, which also works in the limit of zero variance.
+    # density; this avoids differences of moments. The integration variable t is the difference from
+    # `mean` in units of the standard deviation; this also works in the limit of zero variance.
     mean, power = (y * mean)[:, None], power[:, None]
     sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
@@ -187,10 +187,11 @@ def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Node
     """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
     # For each variable, `scales` holds the largest change of a difference of arguments. `accuracy`
     # is the target error per dimension.
-    # The logistic function and the softmax are bounded in this strip, because the real part of
-    # every ``exp(f_i - f_j)`` is positive. With half-width a of the strip and step h, the error per
-    # dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` (Trefethen and Weideman, "The
-    # Exponentially Convergent Trapezoidal Rule", SIAM Review 2014, Theorem 5.1).
+    # The logistic function and the softmax are bounded in the strip within pi / 2 of the reals,
+    # because the real part of every ``exp(f_i - f_j)`` is positive. With half-width a of the strip
+    # and step h, the error per dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)``
+    # (Trefethen and Weideman, "The Exponentially Convergent Trapezoidal Rule", SIAM Review 2014,
+    # Theorem 5.1).
     axes, masses = zip(*(_axis(scale, accuracy, like) for scale in scales), strict=True)
     dimensions = len(axes)
     points = torch.cartesian_prod(*axes).reshape(-1, dimensions)

@@ -239,7 +239,7 @@ def _draws(
     center = torch.as_tensor(mean, dtype=torch.float64)
     roots, vectors = _principal(torch.as_tensor(covariance, dtype=torch.float64))
     # Entries of a unit vector differ by at most sqrt(2). The slightly larger factor keeps round
-    # numbers, such as prior variances, away from the boundary of two groups.
+    # numbers, such as prior variances, away from the boundary between two groups.
     reach = (1.45 * roots).clamp(min=2.0**-4)
     octaves, group = np.unique(reach.log2().ceil().numpy(), axis=0, return_inverse=True)
     for index, octave in enumerate(octaves):

@@ -119,7 +119,7 @@ class DenseConditional:
 
     # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
     # (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27).
-    # Numbers of algorithms refer to this book.
+    # Algorithm numbers refer to this book.
 
     def __init__(self, prior: DensePrior, precision: FloatArray) -> None:
         self._prior, self._root = prior, np.sqrt(precision)

@@ -77,7 +77,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     slope = (spread[:, 0, 1] / variance[:, 0].clamp(min=1e-300)).clamp(-1, 1)
     rest = (variance[:, 1] - slope**2 * variance[:, 0]).clamp(min=0).sqrt()
     result = torch.empty_like(width)
-    # Points of similar width share the number of panels.
+    # Points of similar width use the same number of panels.
     octaves = (width.clamp(min=0.1).log2() + 1e-3).ceil()
     for octave in np.unique(octaves.numpy()):
         for wide in (False, True):
@@ -214,8 +214,8 @@ def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) ->
     """Derivatives up to order four of averages of weighted sums of three outputs."""
     # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): entry i, j is the derivative of order i
     # with respect to the first mean and of order j with respect to the second, valid for i + j <=
-    # 4. Errors are below `ACCURACY` up to order two. For higher orders they are below 1e-4, in
-    # units of the deviations or 1, whichever is larger (Eq. 38).
+    # 4. Errors are below `ACCURACY` up to order two. For higher orders they are below 1e-4, if each
+    # mean is measured in units of the larger of its deviation and 1 (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
         stack = torch.stack(B)  # (derivative, b, class, node)
