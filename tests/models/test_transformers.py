@@ -1,4 +1,4 @@
-"""Models of the library transformers, small and untrained, through the estimators."""
+"""Models of the transformers library, small and untrained, through the estimators."""
 
 import pickle
 from itertools import product
