@@ -290,7 +290,7 @@ class UncertaintyMixin(DeviceMixin):
     in the major or minor number, because the meaning of the stored attributes may have changed.
     """
 
-    #: Changes to `NO_ROWS` by a subclass; None for a method that handles inputs with 0 rows itself.
+    #: Entries that replace those of `NO_ROWS`; None if the method itself handles inputs of 0 rows.
     _no_rows: ClassVar[dict[str, Callable[..., Any] | None]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -30,7 +30,7 @@ _WRAPPERS = (
     ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
-# Wrappers of torch modules: module, class, and attribute that contains the wrapped module.
+# Classes that wrap a torch module: Python module, class, attribute with the wrapped torch module.
 _MODULES = (
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
     ("torch.nn", "DataParallel", "module"),

@@ -326,8 +326,8 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         """Audit these predictions together with the earlier ones."""
         if self.strategy == "quantile":
             raise ValueError(
-                "`strategy='quantile'` computes bin edges from all samples together, so parts "
-                "cannot be added up; use 'uniform'."
+                "`strategy='quantile'` computes bin edges from all samples together, so batches "
+                "cannot be audited one after the other; use 'uniform'."
             )
         self._check_no_search()
         parts = self._add_up(predictions, grouping, weight)

@@ -24,7 +24,7 @@ from skuq.evidential._graph_layers import GraphAttention, GraphConvolution, Grap
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._sparse_features import Features
 
-CHUNK_FLOATS = 2**24  # maximum number of floats in a chunk and its neighbours: 64 MiB
+CHUNK_FLOATS = 2**24  # maximum in a chunk and its neighbours; 64 MiB
 
 
 class Neighbours(NamedTuple):

@@ -64,11 +64,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """Detector of out-of-distribution inputs with a known false alarm rate.
 
     Several scores are computed: the uncertainty of the model, the distance of an input from the
-    training data in the model's features, and for tables the number of values not supported by
-    training rows. The scores are compared with the scores of held-out inputs and combined into one
-    statistic, which is in turn compared with the statistics of the held-out inputs. Of new inputs
-    with the distribution of held-out inputs, at most a fraction `false_alarm_rate` is flagged in
-    expectation, for any model.
+    training data in the model's features, and for tables the number of values that are rare or
+    absent among the training rows. The scores are compared with the scores of held-out inputs and
+    combined into one statistic, which is in turn compared with the statistics of the held-out
+    inputs. For any model, if new inputs have the distribution of the held-out inputs, the expected
+    fraction of flagged inputs is at most `false_alarm_rate`.
 
     Parameters
     ----------

@@ -189,7 +189,7 @@ class RiskCoverageDisplay(Display):
         self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
-        # For error rates only: the risk of quantities may be small because of their unit.
+        # For error rates only: a loss of regression may be small because of the target's unit.
         least = NO_RISK if self.loss == "zero_one" else 0.0
         self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)

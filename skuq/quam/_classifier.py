@@ -303,8 +303,8 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If no model found on a pool is within `gamma`; the range then contains the given model
-            only.
+            If the search on a pool finds only models whose loss exceeds the given model's by more
+            than `gamma`; the range then contains the given model only.
 
         Notes
         -----

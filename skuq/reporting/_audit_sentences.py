@@ -88,7 +88,7 @@ def verdict(figures: Figures) -> str:
 
 
 def not_looked_at(figures: Figures) -> str:
-    """End of a sentence that states what was not tested; a region search also covers groups."""
+    """End of a sentence that states what was not tested; empty if regions were searched."""
     if figures["regions"] is not None:
         return ""
     if figures["groups"]:

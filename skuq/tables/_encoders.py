@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from skuq.unusual_rows import MISSING_TEXT
 
 MAX_CATEGORIES = 50  # maximum per text column; rarer values share one indicator
-FEW_NUMBERS = 20  # with fewer numbers, every leaf of boosted trees contains missing values
+FEW_NUMBERS = 20  # with fewer in a column, all leaves of boosted trees have missing ones
 
 
 def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:

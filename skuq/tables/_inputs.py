@@ -64,7 +64,7 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     name = name if name not in table else TARGET  # a Series derived from a column keeps its name
     if name in table:
         raise TableError(
-            f"The {which} has a column {name!r} that differs from the target values; rename it."
+            f"The {which} has a column {name!r} whose values differ from the target's; rename it."
         )
     return table.assign(**{name: column}), name
 

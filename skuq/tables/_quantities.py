@@ -68,7 +68,7 @@ class Quantities:
             std = estimator.predict_model_std(inputs)
         else:
             own = predict_uncertainty(estimator, inputs)
-            # Only regressors with quantiles return a variance; other results have an unknown unit.
+            # Only the variance of a regressor with quantiles has a known unit, that of the target.
             std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
         noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
         together = widened(noise, noise[:, _MEDIAN], LEVELS, std)

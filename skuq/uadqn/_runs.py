@@ -246,7 +246,7 @@ def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHi
     _write_history(folder / HISTORY, history)
     with atomic_path(folder / AGENT) as partial, partial.open("wb") as file:
         algorithm.save(file)
-    if config.method != "uadqn":  # not extensible; replay buffers are large
+    if config.method != "uadqn":  # these runs cannot be extended
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 

@@ -245,7 +245,7 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     ):
         raise ValueError("the architecture is malformed (size or names of circuits)")
     if shape.digits > digits_of(LARGEST_EXACT, shape.log_rows):
-        raise ValueError("the architecture is malformed (too many digits)")
+        raise ValueError("the architecture is malformed (its numbers have too many digits)")
     # Limit the size, or a provider could make a verifier build a huge key. The committed numbers
     # must also fit into one column: each column has its own commitment, and the verifier compares
     # only one.

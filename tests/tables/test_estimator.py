@@ -202,7 +202,9 @@ def test_targets_that_fit_no_table_are_refused(target, message, people):
 
 def test_a_target_that_was_made_of_a_column_is_not_taken_for_it(people, X):
     assert TableModel("logistic").fit(X, X["age"] * 2.5).target_ == "target"
-    with pytest.raises(TableError, match="has a column 'target' that differs from the target"):
+    with pytest.raises(
+        TableError, match="has a column 'target' whose values differ from the target's"
+    ):
         TableModel("logistic").fit(X.assign(target=1), X["age"] * 2.5)
 
 

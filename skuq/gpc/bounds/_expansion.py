@@ -280,7 +280,7 @@ class CovarianceParts(NamedTuple):
     norms: TaylorNorms  # of the Taylor terms of ``k(c + t, .)``
     error: Tensor  # (b, n_pairs), rounding errors of the covariances
     model: LatentModel  # the posterior
-    ball: BallParts | None  # restricts the boxes
+    ball: BallParts | None  # a ball that contains all points of the boxes that count
 
     def deviations(self) -> Deviations:
         """Standard deviations of each latent function, at most those of the prior."""
@@ -360,7 +360,7 @@ def _roots(
     error: Tensor,
     model: LatentModel,
 ) -> list[Tensor]:
-    """Deviations s0, t0, s1, t1 from variances of a0 and a1 with error bound `error`, (b, k)."""
+    """Standard deviations s0, t0 of a0 and s1, t1 of a1, (b, k); `error` bounds their errors."""
     a1 = norms.a1[:, None] ** 2
     of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
     return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [

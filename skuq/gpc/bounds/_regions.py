@@ -146,7 +146,7 @@ class Region:
 
 @dataclass(frozen=True)
 class BallParts:
-    """Balls in the coordinates t of boxes, ``center + half_widths * t`` with ``-1 <= t <= 1``."""
+    """Balls in scaled coordinates t; a box is ``center + half_widths * t``, ``-1 <= t <= 1``."""
 
     offset: Tensor
     half_widths: Tensor

@@ -40,8 +40,9 @@ _NOTHING = 1e-6  # smaller whitened covariances are rounding errors
 _LEAST = 1e-12  # variance of differences below which smoothing bounds are not used
 _ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
-# A Gaussian average of outputs between 0 and 1 is smooth: its derivative of order k along unit
-# vectors is at most sqrt(k!) / 2, in units of the Gaussian's deviation.
+# The average of a function with values between 0 and 1 over a Gaussian is smooth in the mean. If
+# the mean is measured in standard deviations, the derivative of order k along any unit vectors is
+# at most sqrt(k!) / 2.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
 _SQUARE = 0.48395  # the same for order 2 along a single unit vector: half the mean of |z^2 - 1|
 

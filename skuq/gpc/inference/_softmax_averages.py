@@ -158,7 +158,7 @@ class Split(NamedTuple):
     """Decomposition of a covariance into a diagonal D, a remainder E and a shift."""
 
     D: Tensor  # (b, C), variances
-    # (b, n_pairs), covariance plus a shift ``a_j + a_k`` (which softmax averages ignore) minus D
+    # (b, n_pairs), covariance - D + a_j + a_k; the shift does not change softmax averages
     E: Tensor
     whitened: Tensor  # (b,), Frobenius norm of ``D^-1/2 E D^-1/2``, eta in Eq. 35
 
@@ -256,7 +256,7 @@ def _nodes(
 
 
 def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities and derivatives (Eq. 33), given ``B_k`` and derivatives, each (b, C, x)."""
+    """Probabilities and their derivatives (Eq. 33), from ``B_k`` and its own, each (b, C, x)."""
     n_classes = B[0].shape[1]
     tiny = B[0].clamp(min=1e-300)
     first, second, third = (part / tiny for part in B[1:])  # B' / B, B'' / B and B''' / B
