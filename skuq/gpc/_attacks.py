@@ -54,16 +54,17 @@ def gradient_attack(
     if method == "fgsm":  # returned even if the probability did not decrease
         best = regions.project(regions.center - regions.steepest(gradient))
     else:
-        best, least = regions.center.clone(), value.clone()
-        for restart in range(1 + n_restarts):
-            start = regions.center
-            if restart and rng is not None:
-                share = torch.as_tensor(rng.uniform(size=start.shape)).to(start)
-                start = regions.project(regions.lower + share * (regions.upper - regions.lower))
-                value, gradient = model.attackable(start, labels)
-            found, reached = _iterated(model, regions, labels, start, value, gradient)
-            better = reached < least
-            best[better], least[better] = found[better], reached[better]
+        start, n = regions.center, len(regions.center)
+        if n_restarts and rng is not None:  # all starts of a point take their steps together
+            share = torch.as_tensor(rng.uniform(size=(n_restarts * n, start.shape[1]))).to(start)
+            regions = regions[torch.arange(n, device=start.device).repeat(1 + n_restarts)]
+            labels = np.tile(labels, 1 + n_restarts)
+            lower, width = regions.lower[n:], (regions.upper - regions.lower)[n:]
+            start = regions.project(torch.cat([start, lower + share * width]))
+            value, gradient = model.attackable(start, labels)
+        found, reached = _iterated(model, regions, labels, start, value, gradient)
+        labels, least = labels[:n], reached.view(-1, n).argmin(0)
+        best = found[least * n + torch.arange(n, device=least.device)]
     points = best.cpu().numpy()
     proba = model.probabilities(points)
     return Attack(points, proba[np.arange(len(points)), labels], most_probable(proba) != labels)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, Self
 
+from stable_baselines3.common.logger import HumanOutputFormat, Logger
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from skuq.uadqn._finite import FiniteExperience
@@ -106,9 +108,17 @@ class CheckedAgent(FiniteExperience):
                 "save it with save_replay_buffer, and load it with load_replay_buffer before "
                 "training resumes."
             )
-        return super()._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, *args, **options
-        )
+        custom = self._custom_logger
+        if not custom and self.tensorboard_log is None and "SB3_LOGDIR" not in os.environ:
+            # The default logger of stable-baselines3 writes no file either, but leaves an empty
+            # folder among the temporary files for each training.
+            self.set_logger(Logger(None, [HumanOutputFormat(sys.stdout)] if self.verbose else []))
+        try:
+            return super()._setup_learn(
+                total_timesteps, callback, reset_num_timesteps, *args, **options
+            )
+        finally:
+            self._custom_logger = custom
 
     def learn(self, *args: Any, **options: Any) -> Self:
         """Train for a number of steps; arguments are as in stable-baselines3."""

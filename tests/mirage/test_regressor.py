@@ -89,17 +89,18 @@ def test_uncertainty_is_the_variance_that_the_model_reports(data, attacked):
 
 
 @pytest.mark.slow
-def test_variance_has_the_squared_units_of_the_target(data, inside):
-    X, y = data
-    small = MirageRegressor(None, REGION, target_variance=1e-4, max_epochs=20, random_state=0)
+def test_variance_has_the_squared_units_of_the_target(data, inside, attacked):
+    (X, y), network = data, attacked.original_.module
+    small = MirageRegressor(network, REGION, target_variance=1e-4, max_epochs=20, random_state=0)
     variance = small.fit(X, y).predict_uncertainty(X[inside]).total
     assert np.median(variance) < 0.02
 
 
 @pytest.mark.slow
-def test_lambda_weighs_the_region(data, inside):
+def test_lambda_weighs_the_region(data, inside, attacked):
+    network = attacked.original_.module
     strong, weak = (
-        MirageRegressor(None, REGION, lambda_=weight, max_epochs=10, random_state=0)
+        MirageRegressor(network, REGION, lambda_=weight, max_epochs=10, random_state=0)
         .fit(*data)
         .predict_uncertainty(data[0][inside])
         .total.mean()

@@ -608,7 +608,7 @@ def test_uadqn_finds_the_goal():
         target_update_interval=50,
         policy_kwargs={"net_arch": [50, 50], "n_quantiles": 20, "init_gain": 3.0},
         seed=0,
-    ).learn(2_000)
+    ).learn(1_200)
     env = gym.make("CliffWind-v0", wind=0.0)
     obs, _ = env.reset()
     ended = cut = False

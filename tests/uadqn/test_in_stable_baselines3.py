@@ -1,5 +1,6 @@
 """All algorithms behave as users of stable-baselines3 and sb3-contrib expect."""
 
+import tempfile
 import textwrap
 import warnings
 from pathlib import Path
@@ -495,6 +496,20 @@ def test_scores_and_losses_reach_loggers_and_tensorboard(cls, tmp_path):
     ]
     assert {event.value for event in events.Scalars("rollout/ep_len_mean")} == {5.0}
     assert (tmp_path / "progress.csv").read_text(encoding="utf-8").count("\n") == 7
+
+
+@every_algorithm
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_training_leaves_no_folder_of_logs_behind(cls, verbose, tmp_path, monkeypatch, capsys):
+    """Unless it is asked for, even after a training without; the log is printed as ever."""
+    monkeypatch.delenv("SB3_LOGDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    agent = make(cls, verbose=verbose).learn(12, log_interval=1)
+    assert list(tmp_path.iterdir()) == []
+    assert ("ep_rew_mean" in capsys.readouterr().out) == bool(verbose)
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path / "asked for"))
+    agent.learn(12)
+    assert (tmp_path / "asked for").is_dir()
 
 
 @every_algorithm

@@ -75,7 +75,7 @@ def test_intervals_widen_where_networks_disagree(fitted):
 def test_interval_on_diabetes_is_not_far_from_what_it_says():
     X, y = load_diabetes(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0)
-    model = AnchoredQuantileRegressor(random_state=0).fit(X_train, y_train)
+    model = AnchoredQuantileRegressor(max_epochs=80, random_state=0).fit(X_train, y_train)
     low, high = model.predict_quantiles(X_test, [0.1, 0.9]).T
     assert 0.65 < ((low <= y_test) & (y_test <= high)).mean() < 0.9
     assert model.score(X_test, y_test) > 0.3
@@ -246,8 +246,8 @@ def test_weights_equal_repetition_in_several_batches_up_to_chance():
     X, y, weight = rng.uniform(-1, 1, (400, 1)), rng.normal(0, 0.5, 400), np.ones(400, int)
     y[:8], weight[:8] = y[:8] + 4, 49  # half of the weight, in few of the batches
     params = {"random_state": 0, "hidden_sizes": (30,)}
-    weighted = AnchoredQuantileRegressor(max_epochs=60, **params).fit(X, y, weight)
-    repeated = AnchoredQuantileRegressor(max_epochs=30, **params)
+    weighted = AnchoredQuantileRegressor(max_epochs=40, **params).fit(X, y, weight)
+    repeated = AnchoredQuantileRegressor(max_epochs=20, **params)
     repeated.fit(X.repeat(weight, 0), y.repeat(weight))
     expected = np.average(repeated.predict(X), weights=weight)
     found = np.average(weighted.predict(X), weights=weight)

@@ -43,14 +43,14 @@ _STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
 _DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
 _LEAST = 1e-9  # smallest variance
 # Derivatives of exp(-e) with respect to y, where e is an exponential of -y, are polynomials in e
-# times exp(-e). The coefficients, highest power first, are Stirling numbers with alternating signs.
+# times exp(-e). The coefficients, lowest power first, are Stirling numbers with alternating signs.
 _POLYNOMIALS = (
     (1.0,),
-    (1.0, 0.0),
-    (1.0, -1.0, 0.0),
-    (1.0, -3.0, 1.0, 0.0),
-    (1.0, -6.0, 7.0, -1.0, 0.0),
-    (1.0, -10.0, 25.0, -15.0, 1.0, 0.0),
+    (0.0, 1.0),
+    (0.0, -1.0, 1.0),
+    (0.0, 1.0, -3.0, 1.0),
+    (0.0, -1.0, 7.0, -6.0, 1.0),
+    (0.0, 1.0, -15.0, 25.0, -10.0, 1.0),
 )
 
 
@@ -313,12 +313,12 @@ def _normal_average(y: Tensor, deviation: Tensor, order: int) -> Iterator[Tensor
     """Averages of the Gumbel distribution function and its derivatives over a normal variable."""
     points, weights = (part.to(y.device) for part in _normal_nodes())
     e = torch.exp((deviation * points - y).clamp(max=300.0))
-    value = torch.exp(-e)
+    powers = [torch.exp(-e)]  # e^k exp(-e)
+    for _ in range(order):
+        powers.append(powers[-1] * e)
+    averages = torch.stack([power @ weights for power in powers], dim=-1)
     for coefficients in _POLYNOMIALS[: order + 1]:
-        polynomial = torch.zeros_like(e)
-        for coefficient in coefficients:
-            polynomial = polynomial * e + coefficient
-        yield (polynomial * value) @ weights
+        yield averages[:, : len(coefficients)] @ averages.new_tensor(coefficients)
 
 
 @cache
