@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ ROUNDING = 1e-6  # relative tolerance
 FAR = 0.5  # distance from a range, relative to its width, beyond which a number is unsupported
 SEPARATOR = "; "
 N_COLUMNS = 3
+ENCODED_AT_ONCE = 10_000  # rows
 SMALLEST_SHARE = 0.05  # smallest contribution to report, relative to the epistemic uncertainty
 
 
@@ -158,12 +160,13 @@ def explained(
     X: pd.DataFrame,
     unsupported: pd.DataFrame,
     typical: pd.DataFrame,
-    epistemic: Callable[[pd.DataFrame], FloatArray],
+    epistemic: Callable[[Any], FloatArray],
+    encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
 ) -> list[str]:
     """For each row, name the columns that contribute most to its epistemic uncertainty."""
     if not len(X):
         return []
-    own, contribution = explain_rows(X, typical, epistemic)
+    own, contribution = explain_rows(X, typical, epistemic, encode)
     return reasons(X, unsupported, contribution, own)
 
 
@@ -174,25 +177,41 @@ def _shown(value: Any) -> str:
 
 
 def explain_rows(
-    X: Any, typical: Any, epistemic: Callable[[Any], FloatArray]
+    X: Any,
+    typical: Any,
+    epistemic: Callable[[Any], FloatArray],
+    encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Epistemic uncertainty, and its mean decrease when one column takes typical values.
 
     Shapes: `X` (n_rows, n_columns), `typical` (n_typical, n_columns); returns (n_rows,) and
-    (n_rows, n_columns).
+    (n_rows, n_columns). With `encode`, `epistemic` gets encoded rows; rows are encoded in batches
+    of many columns, because encoding a few rows takes nearly as long as encoding many. The code of
+    a row must not depend on the other rows.
     """
-    own = epistemic(X)
-    contribution = np.empty(X.shape)
     # Evaluate the original rows in a batch of the same size as the modified rows: outputs are then
     # rounded alike, so a column without effect contributes exactly 0.
     rows = np.repeat(np.arange(len(X)), len(typical))
     repeated = _repeated(X, rows, typical)
-    before = epistemic(repeated)
     values = np.tile(np.arange(len(typical)), len(X))
-    for k in range(X.shape[1]):
-        lost = before - epistemic(_with_column(repeated, k, typical, values))
-        contribution[:, k] = lost.reshape(len(X), len(typical)).mean(axis=1)
+    changed = (_with_column(repeated, k, typical, values) for k in range(X.shape[1]))
+    tables: Iterator[Any] = chain([X, repeated], changed)
+    if encode is not None:
+        tables = _encoded(tables, encode, max(1, ENCODED_AT_ONCE // max(1, len(rows))))
+    own, before, *after = map(epistemic, tables)
+    contribution = np.empty(X.shape)
+    for k, each in enumerate(after):
+        contribution[:, k] = (before - each).reshape(len(X), len(typical)).mean(axis=1)
     return own, contribution
+
+
+def _encoded(
+    tables: Iterator[pd.DataFrame], encode: Callable[[pd.DataFrame], NDArray[Any]], n: int
+) -> Iterator[NDArray[Any]]:
+    """Encode tables, `n` at once."""
+    while some := list(islice(tables, n)):
+        together = encode(pd.concat(some, ignore_index=True))
+        yield from np.split(together, np.cumsum([len(each) for each in some[:-1]]))
 
 
 def _repeated(X: Any, rows: IntArray, typical: Any) -> Any:

@@ -85,12 +85,19 @@ def seeded(seed: int) -> Iterator[None]:
     # costs seconds and memory in each process.
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    n_gpus = torch.cuda.device_count()
+    # `torch.manual_seed` records the stack for each kind of device that is not initialised, which
+    # takes longer than fitting a small model: without any device, only the CPU is seeded.
+    on_cpu_alone = not (n_gpus or mps_state is not None or torch.accelerator.is_available())
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=range(n_gpus) if started else []):
+            if on_cpu_alone:
+                torch.default_generator.manual_seed(seed)
+            else:
+                torch.manual_seed(seed)
             yield
     finally:
-        if not started:
+        if not (started or on_cpu_alone):
             torch.cuda.manual_seed_all(torch.initial_seed())
         if mps_state is not None:
             torch.mps.set_rng_state(mps_state)

@@ -94,8 +94,8 @@ def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
     """Gather a table from row indices per column, (n, n_columns)."""
     if not isinstance(X, pd.DataFrame):
         return X[rows, np.arange(X.shape[1])]
-    columns = [X.iloc[rows[:, k], [k]].reset_index(drop=True) for k in range(X.shape[1])]
-    return pd.concat(columns, axis=1)
+    columns = {k: X.iloc[rows[:, k], k].reset_index(drop=True) for k in range(X.shape[1])}
+    return pd.DataFrame(columns).set_axis(X.columns, axis=1)
 
 
 def _drawn(X: Any, n: int, random: np.random.RandomState) -> NDArray[np.intp]:

@@ -433,9 +433,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             warn_user(note, NewValuesWarning)
         first = rows_to_explain(p_values, disagreement, n_explained)
         scored["reasons"] = ""
-        scored.loc[first, "reasons"] = explained(
-            X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
-        )
+        scored.loc[first, "reasons"] = self._reasons(X.iloc[first], unsupported.iloc[first])
         if self.classes_ is not None:
             scored[probability_columns(self.classes_)] = outputs
         scored = with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
@@ -650,13 +648,24 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _encoded(self, X: pd.DataFrame) -> Any:
         return encoded(self.encoder_, self.columns_, X)
 
-    def _disagreement(self, X: pd.DataFrame) -> FloatArray:
+    def _reasons(self, X: pd.DataFrame, unsupported: pd.DataFrame) -> list[str]:
+        """Columns that contribute most to the uncertainty of each row, with their values."""
+        if self.encoder_ is not None:
+            encode = self.encoder_.transform
+            return explained(X, unsupported, self._typical_rows, self._disagreement, encode)
+
+        # The type of a column that an external estimator gets depends on all of its values.
+        def disagreement(X: pd.DataFrame) -> FloatArray:
+            return self._disagreement(self._encoded(X))
+
+        return explained(X, unsupported, self._typical_rows, disagreement)
+
+    def _disagreement(self, inputs: Any) -> FloatArray:
         """Uncertainty that `reasons` explain: the spread of the models, or the epistemic part.
 
         Regressors use the spread: the epistemic part increases with it, but would need a
         quadrature for each row.
         """
-        inputs = self._encoded(X)
         if hasattr(self.estimator_, "predict_model_std"):
             spread: FloatArray = self.estimator_.predict_model_std(inputs)
             return spread

@@ -382,23 +382,25 @@ class Training:
             name = f"{GIVEN}{type(frozen.estimator).__name__}"
             action = f"searching for adversarial models of {name}"
         self.tell(2, f"{action}.{self._estimate(folds, X, y, name, comparison)}")
-        if encoder is not None:
-            encoder.fit(X)
+        # An external estimator expects the columns as they were stored.
+        known = self.columns.inverse_transform(X) if encoder is None else encoder.fit_transform(X)
         pool = {}
         if _makes_pool(estimator):
-            pool["X_pool"] = self._pool(encoder, X)
+            if encoder is None:
+                pool["X_pool"] = self._pool_of_stored(known)
+            else:
+                from skuq.quam import make_pool
+
+                pool["X_pool"] = encoder.transform(make_pool(X, random_state=self.random_state))
         with table_errors(name, X):
-            estimator.fit(encoded(encoder, self.columns, X), y, **pool)
+            estimator.fit(known, y, **pool)
         return Trained(encoder, estimator, name, comparison, scale)
 
-    def _pool(self, encoder: Any, X: pd.DataFrame) -> Any:
-        """Candidate pool, made from raw rows and then encoded."""
+    def _pool_of_stored(self, rows: Any) -> pd.DataFrame:
+        """Candidate pool of an external estimator, made from rows as they were stored."""
         from skuq.models import category_columns
         from skuq.quam import make_pool
 
-        if encoder is not None:
-            return encoder.transform(make_pool(X, random_state=self.random_state))
-        rows = encoded(encoder, self.columns, X)
         categories = category_columns(self.estimator, list(rows.columns))
 
         def made(kinds: Sequence[str] | None = None) -> pd.DataFrame:

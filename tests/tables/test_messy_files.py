@@ -15,6 +15,7 @@ def read(path, text):
     return open_table(path).read()
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("name", MESSY_TABLES)
 def test_a_table_needs_nothing_but_its_target(tmp_path, name):
     form = MESSY_TABLES[name]

@@ -59,6 +59,7 @@ def test_the_unit_of_the_target_does_not_matter(model):
         np.testing.assert_allclose(second[name], unit * first[name], rtol=0.1, err_msg=name)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_a_skewed_target_is_learnt_on_the_scale_that_suits_and_is_told(model):
     assert model.quantities_.scale.power < 1
     assert any("which gave narrower" in note for note in model.notes_)
@@ -68,7 +69,7 @@ def test_a_skewed_target_is_learnt_on_the_scale_that_suits_and_is_told(model):
     assert not any("which gave narrower" in note for note in plain.notes_)
 
 
-@pytest.mark.usefixtures("few_trees")
+@pytest.mark.usefixtures("small_learners")
 @pytest.mark.parametrize("whole", [False, True])
 def test_limits_are_values_that_can_be(whole):
     train, new = prices(500, whole=whole), prices(300, seed=1, whole=whole)
@@ -107,7 +108,9 @@ def test_scales_are_inverted(power):
 def test_a_given_model_and_one_of_another_kind_have_intervals_of_their_own():
     train, held_out, new = prices(600), prices(600, seed=2), prices(800, seed=1)
     numbers = ["area", "old"]
-    forest = RandomForestRegressor(random_state=0).fit(train[numbers], train["price"])
+    forest = RandomForestRegressor(n_estimators=20, random_state=0).fit(
+        train[numbers], train["price"]
+    )
     given = TableModel(FrozenEstimator(forest)).fit(train, "price", held_out=held_out)
     rows = given.predict(new, n_explained=0)
     np.testing.assert_allclose(rows["prediction"], forest.predict(new[numbers]))

@@ -52,6 +52,7 @@ def check_kept(model, table, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_training", "small_learners")
 @pytest.mark.parametrize("name", ["hgb", "logistic", "network", "forest"])
 def test_a_kept_classifier_predicts_the_same(flowers, tmp_path, name):
     two = flowers[flowers["target"] != "virginica"]
@@ -59,7 +60,7 @@ def test_a_kept_classifier_predicts_the_same(flowers, tmp_path, name):
     check_kept(model, two[1::4].reset_index(drop=True), tmp_path)
 
 
-@pytest.mark.usefixtures("short_training")
+@pytest.mark.usefixtures("short_training", "small_learners")
 @pytest.mark.parametrize(
     "name",
     [
@@ -114,6 +115,14 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
     pd.testing.assert_frame_equal(loaded.predict(flowers), model.predict(flowers))
 
 
+@pytest.fixture(scope="module")
+def kept_line(flowers, tmp_path_factory):
+    """Folder with a linear model of the flowers."""
+    folder = tmp_path_factory.mktemp("line") / "kept"
+    TableModel("logistic").fit(flowers, "target").save(folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -122,8 +131,8 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
 )
-def test_a_model_of_another_version_is_refused(flowers, tmp_path, change, message):
-    TableModel("logistic").fit(flowers, "target").save(tmp_path / "kept")
+def test_a_model_of_another_version_is_refused(kept_line, tmp_path, change, message):
+    shutil.copytree(kept_line, tmp_path / "kept")
     path = tmp_path / "kept" / "about.json"
     path.write_text(
         json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8"
@@ -137,9 +146,9 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         TableModel.load(tmp_path)
 
 
-def test_a_forged_folder_runs_no_code(flowers, tmp_path):
+def test_a_forged_folder_runs_no_code(kept_line, tmp_path):
     skops = pytest.importorskip("skops.io")
-    TableModel("logistic").fit(flowers, "target").save(tmp_path / "kept")
+    shutil.copytree(kept_line, tmp_path / "kept")
     skops.dump(FunctionTransformer(shouting), tmp_path / "kept" / "model.skops")
     with pytest.raises(TableError, match=r"may run code: .*shouting"):
         TableModel.load(tmp_path / "kept")
@@ -291,6 +300,7 @@ def test_a_file_of_somebody_else_is_read_without_its_code(flowers, tmp_path):
         read_estimator(tmp_path / "f.txt", trust=True)
 
 
+@pytest.mark.usefixtures("short_training")
 def test_no_training_row_is_kept_but_those_that_explain(flowers, tmp_path):
     named = flowers.assign(plant=[f"plant {i}" for i in range(len(flowers))])
     named["soil"] = np.resize([f"soil {i}" for i in range(75)], len(flowers))

@@ -1,5 +1,6 @@
 """Tables as users have them: what is made of their columns, and when they are refused."""
 
+import functools
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -60,8 +61,7 @@ class Toy(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         return Uncertainty.from_parts(aleatoric, ((np.asarray(X) - self.centre_) ** 2).sum(axis=1))
 
 
-@pytest.fixture
-def train():
+def made():
     """60 rows: two columns of numbers, one of text, one of yes and no, and a class."""
     rng = np.random.default_rng(0)
     return pd.DataFrame(
@@ -76,17 +76,42 @@ def train():
 
 
 @pytest.fixture
+def train():
+    return made()
+
+
+@pytest.fixture
 def table(train):
     return train.drop(columns="kind").head(7)
 
 
+class Told:
+    """A model, and what it says about a table."""
+
+    def __init__(self, model, table):
+        self.model, self.table, self.held_out = model, table, model.held_out_
+        self.rows = model.predict(table)
+
+    @property
+    def notes(self):
+        return [*self.model.notes_, *table_notes(self.model.count(self.table))]
+
+    def of(self, table):
+        """What the same model says about another table."""
+        return Told(self.model, table)
+
+
 def quantify(train, table, target="kind", estimator=None, **options):
-    """A model of one table, and what it says about another."""
+    """What a model of one table says about another."""
     fitting = {name: options.pop(name) for name in [*options] if name in ("drop", "held_out")}
     model = TableModel(Toy() if estimator is None else estimator, **options)
-    rows = model.fit(train, target, **fitting).predict(table)
-    told = [*model.notes_, *table_notes(model.count(table))]
-    return SimpleNamespace(model=model, rows=rows, held_out=model.held_out_, notes=told)
+    return Told(model.fit(train, target, **fitting), table)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """What the model of the unaltered `train` says about the unaltered `table`."""
+    return quantify(made(), made().drop(columns="kind").head(7))
 
 
 def features_seen(result, table):
@@ -97,21 +122,20 @@ def features_seen(result, table):
 # --- what comes out --------------------------------------------------------------------------
 
 
-def test_there_is_one_row_of_results_per_row_in_order(train, table):
-    rows, model = quantify(train, table).rows, quantify(train, table).model
+def test_there_is_one_row_of_results_per_row_in_order(plain, table):
+    rows, model = plain.rows, plain.model
     probabilities = [f"p({label})" for label in model.classes_]
     assert list(rows.columns) == [*COLUMNS, *probabilities]
     assert rows[probabilities].sum(axis=1).tolist() == pytest.approx([1] * len(rows))
     assert rows["confidence"].tolist() == rows[probabilities].max(axis=1).tolist()
     for i in range(len(table)):
-        alone = quantify(train, table.iloc[[i]]).rows
+        alone = plain.of(table.iloc[[i]]).rows
         pd.testing.assert_frame_equal(alone, rows.iloc[[i]])
 
 
-def test_reordered_rows_give_reordered_results(train, table):
-    given = quantify(train, table).rows
-    backwards = quantify(train, table[::-1]).rows
-    pd.testing.assert_frame_equal(backwards[::-1], given)
+def test_reordered_rows_give_reordered_results(plain, table):
+    backwards = plain.of(table[::-1]).rows
+    pd.testing.assert_frame_equal(backwards[::-1], plain.rows)
 
 
 def test_the_conformal_p_value_is_that_of_the_detector_of_the_same_scores(train):
@@ -138,15 +162,16 @@ def test_the_conformal_p_value_is_a_p_value_for_rows_like_the_training_rows():
     for seed in range(n_runs):
         X = np.random.default_rng(seed).standard_t(df=3, size=(150, 2))
         frame = pd.DataFrame(X, columns=["a", "b"]).assign(kind=X[:, 0] > 0)
-        rows = quantify(frame[n_rows:], frame[:n_rows], random_state=seed).rows
+        model = TableModel(Toy(), random_state=seed).fit(frame[n_rows:], "kind")
+        rows = model.predict(frame[:n_rows], n_explained=0)
         shares.append((rows[["conformal_p_value"]].to_numpy() <= levels).mean(axis=0))
     mean, error = np.mean(shares, axis=0), np.std(shares, axis=0, ddof=1) / np.sqrt(n_runs)
     assert (mean <= levels + 3 * error).all()
     assert (mean >= levels / 3).all()  # nor is it so large that nothing is ever unusual
 
 
-def test_held_out_rows_are_a_fifth_by_class_and_did_not_train(train, table):
-    result = quantify(train, table)
+def test_held_out_rows_are_a_fifth_by_class_and_did_not_train(plain, train):
+    result = plain
     assert len(result.held_out) == len(train) // 5
     assert result.held_out["label"].value_counts().nunique() == 1
     assert result.model.held_out_proba_.shape == (len(result.held_out), 2)
@@ -154,13 +179,13 @@ def test_held_out_rows_are_a_fifth_by_class_and_did_not_train(train, table):
     assert not np.allclose(result.model.estimator_.centre_, everything.centre_)
 
 
-def test_columns_that_are_new_in_most_held_out_rows_are_named(train, table):
+def test_columns_that_are_new_in_most_held_out_rows_are_named(plain, train, table):
     names = [f"name {k % 53}" for k in range(60)]  # some twice, so that it is not left out
     found = quantify(train.assign(name=names), table.assign(name="name 1"))
     (note,) = [note for note in found.notes if "held-out rows hold values" in note]
     assert note.startswith(f"{(found.held_out['n_unsupported'] > 0).sum()} of the 12 held-out rows")
     assert "name (" in note
-    assert not any("held-out rows hold values" in note for note in quantify(train, table).notes)
+    assert not any("held-out rows hold values" in note for note in plain.notes)
 
 
 def test_a_fifth_is_at_most_2000_rows():
@@ -185,10 +210,10 @@ def test_four_rows_are_enough():
     assert any("smallest possible p-value is 0.5" in note for note in result.notes)
 
 
-def test_the_split_follows_the_seed_alone(train, table):
-    first, again, other = (quantify(train, table, random_state=seed) for seed in (0, 0, 1))
-    pd.testing.assert_frame_equal(first.held_out, again.held_out)
-    assert not first.held_out.equals(other.held_out)
+def test_the_split_follows_the_seed_alone(plain, train, table):
+    again, other = (quantify(train, table, random_state=seed) for seed in (0, 1))
+    pd.testing.assert_frame_equal(plain.held_out, again.held_out)
+    assert not plain.held_out.equals(other.held_out)
 
 
 def test_neither_the_tables_nor_the_estimator_are_altered(train, table):
@@ -210,6 +235,13 @@ def test_foreign_flowers_are_unusual_to_quam():
     )
 
 
+@pytest.mark.parametrize("n_rows", [1, 300])
+def test_reasons_do_not_depend_on_how_much_is_encoded_at_once(plain, table, monkeypatch, n_rows):
+    monkeypatch.setattr("skuq.unusual_rows.ENCODED_AT_ONCE", n_rows)  # one column, or two
+    assert plain.rows["reasons"].any()
+    pd.testing.assert_frame_equal(plain.of(table).rows, plain.rows, check_exact=True)
+
+
 def old_model(X, y):
     """A pipeline of somebody else, with codes for categories."""
     codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
@@ -226,6 +258,7 @@ def shapes():
     return train, pd.DataFrame({"size": [0.5, 90.0, 90.0], "shape": ["new", "a", "new"]})
 
 
+@pytest.mark.usefixtures("small_learners")
 @pytest.mark.parametrize("name", ["hgb", "logistic", "network", "forest", "given"])
 def test_rows_with_unsupported_values_are_unusual_to_every_model(shapes, name):
     train, odd = shapes
@@ -245,10 +278,10 @@ def test_a_given_model_may_refuse_categories_that_it_does_not_know(shapes):
     columns = make_column_transformer((OneHotEncoder(), ["shape"]), remainder="passthrough")
     strict = make_pipeline(columns, LogisticRegression())
     strict.fit(train[["shape", "size"]], train["kind"])
-    rows = quantify(train, odd[1:2], estimator=strict).rows
-    assert rows["conformal_p_value"].iloc[0] <= 0.05
+    known = quantify(train, odd[1:2], estimator=strict)
+    assert known.rows["conformal_p_value"].iloc[0] <= 0.05
     with pytest.raises(TableError, match=r"Pipeline cannot be used with this table: .*'new'"):
-        quantify(train, odd, estimator=strict)
+        known.of(odd)
 
 
 def test_a_given_model_is_never_trained_again(shapes):
@@ -323,17 +356,17 @@ def held_rows(train, result):
     return [int(np.argmin(np.abs(u - value))) for value in result.held_out["epistemic"]]
 
 
-def test_order_of_columns_and_further_columns_do_not_matter(train, table):
-    expected = quantify(train, table).rows
+def test_order_of_columns_and_further_columns_do_not_matter(plain, table):
     shuffled = table[["new", "colour", "size", "count"]].assign(kind="?", remark="none")
-    pd.testing.assert_frame_equal(quantify(train, shuffled).rows, expected)
+    pd.testing.assert_frame_equal(plain.of(shuffled).rows, plain.rows)
 
 
 def test_dropped_columns_have_no_part(train, table):
     expected = quantify(train.drop(columns="size"), table).rows
-    pd.testing.assert_frame_equal(quantify(train, table, drop=["size"]).rows, expected)
+    dropped = quantify(train, table, drop=["size"])
+    pd.testing.assert_frame_equal(dropped.rows, expected)
     lacking = table.drop(columns="size")
-    pd.testing.assert_frame_equal(quantify(train, lacking, drop=["size"]).rows, expected)
+    pd.testing.assert_frame_equal(dropped.of(lacking).rows, expected)
 
 
 @pytest.mark.parametrize(
@@ -352,13 +385,24 @@ def test_dropped_columns_have_no_part(train, table):
         ("new", lambda c: c.astype(str)),
     ],
 )
-@pytest.mark.parametrize("where", ["train", "table", "both"])
-def test_how_a_column_is_stored_does_not_matter(train, table, column, convert, where):
-    expected = quantify(train, table).rows
-    tables = {"train": train.copy(), "table": table.copy()}
-    for name in tables if where == "both" else [where]:
-        tables[name][column] = convert(tables[name][column])
-    pd.testing.assert_frame_equal(quantify(**tables).rows, expected)
+def test_how_a_column_is_stored_does_not_matter(plain, train, table, column, convert):
+    stored = table.assign(**{column: convert(table[column])})
+    trained = quantify(train.assign(**{column: convert(train[column])}), table)
+    for result in (trained, trained.of(stored), plain.of(stored)):
+        pd.testing.assert_frame_equal(result.rows, plain.rows)
+
+
+@pytest.fixture(scope="module")
+def holed():
+    """A function that quantifies tables with a column of a type and two holes of a kind in it."""
+
+    @functools.cache
+    def of(column, dtype, hole):
+        frame = made().astype({column: dtype})
+        frame.loc[[0, 2], column] = hole
+        return quantify(frame, frame.drop(columns="kind").head(7))
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -377,17 +421,9 @@ def test_how_a_column_is_stored_does_not_matter(train, table, column, convert, w
         ("new", "boolean", pd.NA),
     ],
 )
-def test_every_kind_of_missing_value_is_the_same_one(train, table, column, dtype, hole):
-    reference = {
-        name: frame.astype({column: object}) for name, frame in (("a", train), ("b", table))
-    }
-    holed = {"a": train.astype({column: dtype}), "b": table.astype({column: dtype})}
-    for frames, value in ((reference, np.nan), (holed, hole)):
-        for frame in frames.values():
-            frame.loc[frame.index[[0, 2]], column] = value
-    expected = quantify(reference["a"], reference["b"])
-    result = quantify(holed["a"], holed["b"])
-    pd.testing.assert_frame_equal(result.rows, expected.rows)
+def test_every_kind_of_missing_value_is_the_same_one(holed, column, dtype, hole):
+    result = holed(column, dtype, hole)
+    pd.testing.assert_frame_equal(result.rows, holed(column, object, np.nan).rows)
     assert f"Missing values in the training table: {column} (2)." in result.notes
     assert f"Missing values in the table to predict: {column} (2)." in result.notes
 
@@ -395,10 +431,11 @@ def test_every_kind_of_missing_value_is_the_same_one(train, table, column, dtype
 def test_holes_in_the_table_to_predict_do_not_turn_codes_into_other_codes(train, table):
     train["colour"] = np.resize(["1", "2", "x"], 60)  # text, for the sake of one code
     codes = pd.Series([1, 2, 1, 2, 1, 2, 1])
-    expected = quantify(train, table.assign(colour=codes.astype(str))).rows
-    pd.testing.assert_frame_equal(quantify(train, table.assign(colour=codes)).rows, expected)
-    holed = table.assign(colour=codes.astype(float).where(codes.index != 6))
-    pd.testing.assert_frame_equal(quantify(train, holed).rows.head(6), expected.head(6))
+    of_texts = quantify(train, table.assign(colour=codes.astype(str)))
+    expected = of_texts.rows
+    pd.testing.assert_frame_equal(of_texts.of(table.assign(colour=codes)).rows, expected)
+    with_hole = table.assign(colour=codes.astype(float).where(codes.index != 6))
+    pd.testing.assert_frame_equal(of_texts.of(with_hole).rows.head(6), expected.head(6))
 
 
 def test_numbers_and_their_text_are_one_value_in_a_mixed_column(train, table):
@@ -408,18 +445,18 @@ def test_numbers_and_their_text_are_one_value_in_a_mixed_column(train, table):
     pd.testing.assert_frame_equal(quantify(mixed, table).rows, quantify(plain, table).rows)
 
 
-def test_numbers_written_as_text_count_as_numbers_where_training_had_numbers(train, table):
+def test_numbers_written_as_text_count_as_numbers_where_training_had_numbers(plain, table):
     written = table.assign(count=table["count"].astype(str))
-    pd.testing.assert_frame_equal(quantify(train, written).rows, quantify(train, table).rows)
+    pd.testing.assert_frame_equal(plain.of(written).rows, plain.rows)
 
 
-def test_spaces_around_a_category_make_another_one(train, table):
-    result = quantify(train, table.assign(colour="red "))
+def test_spaces_around_a_category_make_another_one(plain, table):
+    result = plain.of(table.assign(colour="red "))
     assert (result.rows["unseen"] == "colour").all()
 
 
-def test_an_unseen_category_is_told_and_counts_as_none(train, table):
-    result = quantify(train, table.assign(colour="violet"))
+def test_an_unseen_category_is_told_and_counts_as_none(plain, train, table):
+    result = plain.of(table.assign(colour="violet"))
     (note,) = [note for note in result.notes if "absent in training" in note]
     assert "colour (7)" in note
     known = features_seen(result, table)
@@ -433,40 +470,41 @@ def test_an_unseen_category_is_told_and_counts_as_none(train, table):
     assert (features_seen(result, train)[:, marks] == 0).all()
 
 
-def test_missing_text_that_training_did_not_show_is_told(train, table):
-    rows = quantify(train, table.assign(colour=None, size=np.nan)).rows
+def test_missing_text_that_training_did_not_show_is_told(plain, table):
+    rows = plain.of(table.assign(colour=None, size=np.nan)).rows
     assert (rows["unseen"] == "size; colour").all()
 
 
-def test_known_values_are_not_told_as_unseen(train, table):
-    assert not any("absent in training" in note for note in quantify(train, table).notes)
+def test_known_values_are_not_told_as_unseen(plain):
+    assert not any("absent in training" in note for note in plain.notes)
 
 
-def test_numbers_beyond_the_training_range_are_told(train, table):
+def test_numbers_beyond_the_training_range_are_told(plain, train, table):
     name = train.select_dtypes("number").columns[0]
     table = table.copy()
     table[name] = table[name].astype(float)
     table.iloc[0, table.columns.get_loc(name)] = train[name].max() + 1
     table.iloc[1, table.columns.get_loc(name)] = np.nan
-    result = quantify(train, table)
+    result = plain.of(table)
     (told,) = (note for note in result.notes if "outside" in note)
     assert f"the training rows: {name} (1)." in told
     assert result.rows["out_of_range"].tolist() == [name] + [""] * 6
 
 
-def test_a_table_within_the_training_range_extrapolates_nothing(train):
+def test_a_table_within_the_training_range_extrapolates_nothing(plain, train):
     middle = train[train["size"].abs() < 0.5]
-    assert not any("outside" in note for note in quantify(train, middle).notes)
+    assert not any("outside" in note for note in plain.of(middle).notes)
 
 
-def test_a_column_that_is_all_missing_in_the_table_to_predict_is_filled(train, table):
-    expected = quantify(train, table.assign(size=train["size"].iloc[:0].median())).rows
+def test_a_column_that_is_all_missing_in_the_table_to_predict_is_filled(plain, train, table):
+    expected = plain.of(table.assign(size=train["size"].iloc[:0].median())).rows
     for nothing in (np.nan, None, pd.NA):
-        rows = quantify(train, table.assign(size=nothing)).rows
+        rows = plain.of(table.assign(size=nothing)).rows
         assert np.isfinite(rows[NUMBERS].to_numpy()).all()
         pd.testing.assert_frame_equal(rows, expected)
 
 
+@pytest.mark.usefixtures("small_learners")
 @pytest.mark.parametrize("estimator", ["hgb", "forest", "logistic"])
 @pytest.mark.parametrize("values", [[120.0, 80.5], ["speeding", "parking"]])
 def test_a_column_that_two_rows_fill_serves_every_learner(train, table, estimator, values):
@@ -501,7 +539,7 @@ def test_dates_count_as_numbers(train, table):
     pd.testing.assert_frame_equal(stamps.rows, texts.rows)
     assert any("Column colour contains dates" in note for note in texts.notes)
     assert not any("seems to number" in note for note in texts.notes)
-    late = quantify(train.assign(colour=days), table.assign(colour="2040-01-01")).rows
+    late = stamps.of(table.assign(colour="2040-01-01")).rows
     assert late["out_of_range"].str.contains("colour (days since 2030-01-01)", regex=False).all()
 
 
@@ -566,11 +604,11 @@ def test_a_given_model_may_read_whole_numbers_dates_and_texts_in_its_own_way():
     ("word", "told"),
     [("?", "contains numbers (? where a number is missing)"), ("big", "are numbers, but it")],
 )
-def test_a_column_of_numbers_and_words_is_told(train, table, word, told):
+def test_a_column_of_numbers_and_words_is_told(plain, train, table, word, told):
     marked = train.assign(size=train["size"].astype(str).where(train.index % 9 > 0, word))
     notes = quantify(marked, table).notes
     assert any("column size" in note.lower() and told in note for note in notes)
-    assert not any("column size" in note.lower() for note in quantify(train, table).notes)
+    assert not any("column size" in note.lower() for note in plain.notes)
 
 
 # --- targets ---------------------------------------------------------------------------------
@@ -658,8 +696,14 @@ def test_whole_numbers_of_many_values_are_quantities_and_this_is_said(target, wa
     assert model.task_ == "regression"
     (note,) = (note for note in model.notes_ if 'pass `task="classification"`' in note)
     assert (note in model.warnings_) == warned
+
+
+@pytest.mark.usefixtures("few_trees")
+def test_a_task_that_was_stated_is_not_doubted():
+    target = np.arange(60) % 30
+    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=60), "y": target})
     model = TableModel("logistic", task="regression").fit(frame, "y")
-    assert not any("if they are classes" in note for note in model.notes_)
+    assert not any("classes" in note for note in model.notes_)
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -704,10 +748,11 @@ def test_classes_that_are_dates_come_back_as_dates(train, table, kind):
     ],
 )
 def test_columns_that_cannot_be_used_are_refused_by_name(
-    train, table, train_with, table_with, message
+    plain, train, table, train_with, table_with, message
 ):
+    new = table.assign(**table_with)
     with pytest.raises(TableError, match=message):
-        quantify(train.assign(**train_with), table.assign(**table_with))
+        quantify(train.assign(**train_with), new) if train_with else plain.of(new)
 
 
 @pytest.mark.parametrize(
@@ -731,9 +776,11 @@ def test_columns_that_cannot_be_used_are_refused_by_name(
         (np.random.default_rng(0).permutation(90)[:60], "Columns of row numbers were dropped"),
     ],
 )
-def test_columns_that_teach_nothing_are_left_out_and_this_is_said(train, table, values, note):
+def test_columns_that_teach_nothing_are_left_out_and_this_is_said(
+    plain, train, table, values, note
+):
     result = quantify(train.assign(other=values), table)  # which need not have it
-    pd.testing.assert_frame_equal(result.rows, quantify(train, table).rows)
+    pd.testing.assert_frame_equal(result.rows, plain.rows)
     (found,) = (note for note in result.notes if "other" in note)
     assert found.startswith(note)
 
@@ -744,18 +791,17 @@ def test_a_table_without_anything_to_learn_from_is_refused(train):
         TableModel("logistic").fit(only, "kind")
 
 
-def test_a_row_that_cannot_be_read_is_set_aside_and_the_others_are_scored(train, table):
+def test_a_row_that_cannot_be_read_is_set_aside_and_the_others_are_scored(plain, table):
     bad = table.astype({"size": object}).set_axis([*"abcdefg"])
     bad.loc["c", ["size", "colour"]] = ["n.a", "red"]
     bad.loc["b", "size"] = "abc"
     bad.loc["f", "size"] = np.inf
-    result = quantify(train, bad)
-    expected = quantify(
-        train,
+    result = plain.of(bad)
+    expected = plain.of(
         table.astype({"size": float}).assign(
             size=table["size"].where(table.index != 2),
             colour=table["colour"].where(table.index != 2, "red"),
-        ),
+        )
     ).rows
     kept = [0, 2, 3, 4, 6]
     pd.testing.assert_frame_equal(
@@ -776,27 +822,25 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_the_others_are_scored(train,
 
 
 @pytest.mark.parametrize("mark", [",", "."])
-@pytest.mark.parametrize(
-    "sizes", [["1M5"] * 7, ["1M5", "2M25", "3M5", "77M125", "4M0", "4M1", "5"]]
-)
-def test_numbers_with_another_decimal_mark_are_refused_with_what_to_state(
-    train, table, mark, sizes
-):
+def test_numbers_with_another_decimal_mark_are_refused_with_what_to_state(train, table, mark):
     own = "," if mark == "." else "."
     train["size"] = [f"{value:.2f}".replace(".", own) for value in train["size"]]
-    table["size"] = [size.replace("M", mark) for size in sizes]
-    with pytest.raises(TableError, match=rf"1.5'.* when the table is read \(`decimal='{mark}'`\)"):
-        quantify(train, table)
+    model = TableModel(Toy()).fit(train, "kind")
+    for sizes in (["1M5"] * 7, ["1M5", "2M25", "3M5", "77M125", "4M0", "4M1", "5"]):
+        other = table.assign(size=[size.replace("M", mark) for size in sizes])
+        told = rf"1.5'.* when the table is read \(`decimal='{mark}'`\)"
+        with pytest.raises(TableError, match=told):
+            model.predict(other)
 
 
-def test_a_table_that_was_split_at_a_wrong_separator_is_recognised(train, table):
+def test_a_table_that_was_split_at_a_wrong_separator_is_recognised(plain, train, table):
     model = TableModel(Toy()).fit(train.assign(id=np.arange(60)), "kind", id_column="id")
     hint = r"Its only column is 'id;size': .* state the separator .* \(`sep=';'`\)"
     whole = pd.DataFrame({"id;size": ["1;2.5"]})
     for call in (
         lambda: TableModel(Toy()).fit(whole, "kind"),
         lambda: TableModel(Toy()).fit(train, "kind", held_out=whole),
-        lambda: TableModel(Toy()).fit(train, "kind").predict(whole),
+        lambda: plain.model.predict(whole),
         lambda: model.predict(whole),
         lambda: compare_models(model, model, whole),
     ):
@@ -806,10 +850,10 @@ def test_a_table_that_was_split_at_a_wrong_separator_is_recognised(train, table)
         model.predict(table)
 
 
-def test_ranges_in_the_table_to_predict_are_read_as_their_middle(train, table):
+def test_ranges_in_the_table_to_predict_are_read_as_their_middle(plain, table):
     ranges = table.assign(size=[f"{value - 1} - {value + 1}" for value in range(7)])
-    result = quantify(train, ranges)
-    rows = quantify(train, table.assign(size=np.arange(7.0))).rows
+    result = plain.of(ranges)
+    rows = plain.of(table.assign(size=np.arange(7.0))).rows
     pd.testing.assert_frame_equal(result.rows, rows)
     assert "Ranges read as their midpoint: size (7)." in result.notes
     assert result.model.predict(ranges, strict=True) is not None
@@ -838,6 +882,7 @@ def test_a_few_infinite_numbers_count_as_missing(train, table):
     pd.testing.assert_frame_equal(result.rows, missing.rows)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(("labels", "n"), [([3, 7], 2), ([True, False], 2), ([0.5, 1.25], None)])
 def test_predictions_keep_their_kind_beside_rows_that_are_not_scored(train, table, labels, n):
     train["kind"] = np.tile(labels, 30)
@@ -862,14 +907,14 @@ def test_wrong_names_are_refused_with_the_right_ones(train, table, target, drop,
         quantify(train, table, target, drop=drop)
 
 
-def test_columns_that_the_table_to_predict_lacks_are_named(train, table):
+def test_columns_that_the_table_to_predict_lacks_are_named(plain, table):
     with pytest.raises(TableError, match=r"lacks the training columns size, new; add them"):
-        quantify(train, table[["count", "colour"]])
+        plain.of(table[["count", "colour"]])
 
 
-def test_a_table_without_rows_has_the_columns_of_others(train, table):
-    rows, none = (quantify(train, part).rows for part in (table, table.head(0)))
-    pd.testing.assert_frame_equal(none, rows.head(0), check_dtype=False)
+def test_a_table_without_rows_has_the_columns_of_others(plain, table):
+    none = plain.of(table.head(0)).rows
+    pd.testing.assert_frame_equal(none, plain.rows.head(0), check_dtype=False)
 
 
 @pytest.mark.parametrize("which", ["training table", "table to predict"])
@@ -880,11 +925,12 @@ def test_a_table_without_rows_has_the_columns_of_others(train, table):
         ("count", 7, r"must be text, got 7; .*astype\(str\)"),
     ],
 )
-def test_ambiguous_column_names_are_refused(train, table, which, old, new, message):
-    tables = {"training table": train, "table to predict": table}
-    tables[which] = tables[which].rename(columns={old: new})
+def test_ambiguous_column_names_are_refused(plain, train, table, which, old, new, message):
+    names, trains = {old: new}, which == "training table"
     with pytest.raises(TableError, match=f"{which} (has )?{message}"):
-        quantify(*tables.values())
+        quantify(train.rename(columns=names), table) if trains else plain.of(
+            table.rename(columns=names)
+        )
 
 
 @pytest.mark.parametrize("which", ["training table", "table to predict"])
@@ -895,10 +941,9 @@ def test_missing_values_are_refused_if_asked_for(train, table, which):
         quantify(train, table, missing="refuse")
 
 
-def test_refusing_missing_values_changes_nothing_if_there_are_none(train, table):
-    expected = quantify(train, table)
+def test_refusing_missing_values_changes_nothing_if_there_are_none(plain, train, table):
     result = quantify(train, table, missing="refuse")
-    pd.testing.assert_frame_equal(result.rows, expected.rows)
+    pd.testing.assert_frame_equal(result.rows, plain.rows)
 
 
 def test_an_unknown_way_with_missing_values_is_refused(train, table):
@@ -938,7 +983,7 @@ class Tables(HTMLParser):
         self.inside = ""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def report_of():
     """A function that parses the report on a table, and gives what it reports on."""
     pytest.importorskip("matplotlib").use("Agg")
@@ -951,12 +996,25 @@ def report_of():
     return parse
 
 
-@pytest.fixture
-def large():
+def made_large():
     """A training table of which enough rows are held out to call a row unusual."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=200), "colour": rng.choice(["a", "b"], 200)})
     return frame.assign(kind=np.where(frame["size"] + rng.normal(size=200) > 0, "big", "small"))
+
+
+@pytest.fixture
+def large():
+    return made_large()
+
+
+@pytest.fixture(scope="module")
+def report_on_large(report_of):
+    """The report on the rows of `large`, what it reports on, and figures that it left open."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    result, page = report_of(made_large(), made_large())
+    return SimpleNamespace(result=result, page=page, opened=pyplot.get_fignums() != before)
 
 
 def test_the_summary_counts_unusual_rows(report_of, large):
@@ -1004,8 +1062,8 @@ def test_an_id_may_be_called_as_a_column_of_the_report(large):
     assert f"<td>{first['p'].iloc[0]}</td>" in page
 
 
-def test_quality_is_measured_on_the_held_out_rows(report_of, large):
-    result, page = report_of(large, large)
+def test_quality_is_measured_on_the_held_out_rows(report_on_large):
+    result, page = report_on_large.result, report_on_large.page
     quality = dict(page.rows["How good is the model?"][1:])
     held_out = result.held_out
     accuracy = (held_out["prediction"] == held_out["label"]).mean()
@@ -1014,8 +1072,8 @@ def test_quality_is_measured_on_the_held_out_rows(report_of, large):
     assert f"right for {100 * accuracy:.1f}% of 40 held-out rows" in page.text
 
 
-def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(report_of, large):
-    result, page = report_of(large, large)
+def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(report_on_large):
+    result, page = report_on_large.result, report_on_large.page
     _, *rows = page.rows["Which score finds wrong predictions?"]
     best = max(rows, key=lambda row: float(row[1]))[0]
     wrong = (result.held_out["prediction"] != result.held_out["label"]).sum()
@@ -1025,8 +1083,8 @@ def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(report
     )
 
 
-def test_held_out_rows_are_measured_by_true_class(report_of, large):
-    result, page = report_of(large, large)
+def test_held_out_rows_are_measured_by_true_class(report_on_large):
+    result, page = report_on_large.result, report_on_large.page
     head, *rows = page.rows["How good is it for each class?"]
     assert head == ["class", "held-out rows", "right predictions", "coverage"]
     measured = result.model.measured_by_class()
@@ -1099,8 +1157,8 @@ def test_a_model_that_is_no_better_than_guessing_is_the_first_thing_that_is_said
     assert "no better than" not in page.text
 
 
-def test_all_rows_are_counted_by_predicted_class(report_of, large):
-    result, page = report_of(large, large)
+def test_all_rows_are_counted_by_predicted_class(report_on_large):
+    result, page = report_on_large.result, report_on_large.page
     counts = {row[0]: int(row[1]) for row in page.rows["Predictions"][1:]}
     assert counts == result.rows["prediction"].value_counts().to_dict()
 
@@ -1111,11 +1169,8 @@ def test_a_report_without_any_wrong_prediction_says_so(report_of):
     assert "All held-out predictions are right" in page.text
 
 
-def test_the_report_leaves_no_figure_open(report_of, large):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    before = pyplot.get_fignums()
-    report_of(large, large)
-    assert pyplot.get_fignums() == before
+def test_the_report_leaves_no_figure_open(report_on_large):
+    assert not report_on_large.opened
 
 
 def test_names_and_values_of_the_user_are_text_and_never_markup(report_of, large):
