@@ -237,9 +237,7 @@ CASES = {
         ),
     ),
     "QUAMRegressor, pointwise": Case(
-        QUAMRegressor(
-            REGRESSION_NET, search=PointwiseSearch(n_steps=6), noise=0.5, random_state=0
-        ),
+        QUAMRegressor(REGRESSION_NET, search=PointwiseSearch(n_steps=6), noise=0.5, random_state=0),
         PATIENTS,
         {**GRADIENTS, **OF_MODELS, "attack": "divergence", "noise": 0.3},
         (UNTARGETED,),

@@ -1028,7 +1028,7 @@ def test_boosted_trees_that_make_numbers_of_booleans():
 @pytest.mark.parametrize(
     "regressor",
     [
-        QUAMRegressor(Ridge(), noise_cv=2, **SHORT),
+        QUAMRegressor(Ridge(), noise_cv=2, random_state=0),
         AnchoredQuantileRegressor(max_epochs=3, random_state=0),
     ],
     ids=["nats", "squared target"],
