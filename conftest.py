@@ -3,6 +3,7 @@
 Doctests of modules that need an extra run only where it is installed.
 """
 
+import gc
 from collections import Counter
 from importlib.util import find_spec
 
@@ -31,6 +32,17 @@ NEEDS = {
 collect_ignore_glob = [
     path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths
 ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Let the garbage collector pass over modules and tests: all of them stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

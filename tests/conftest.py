@@ -30,8 +30,9 @@ def few_trees(monkeypatch):
 
 
 @pytest.fixture
-def short_training(monkeypatch, few_trees):
-    """Default networks are trained for a quarter of their epochs: for tests of behaviour."""
+def short_training(monkeypatch):
+    """Networks are trained for a quarter of their epochs, and noise is learnt by five trees."""
+    monkeypatch.setattr("skuq.residuals.N_TREES", 5)
     training = sys.modules[pytest.importorskip("skuq.networks").train.__module__]
     for name in ("CLASSIFIER", "REGRESSOR"):
         settings = getattr(training, name)

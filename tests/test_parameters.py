@@ -209,7 +209,9 @@ CASES = {
         (Refusal("device", "cuda", {}, "has no effect on DecisionTreeClassifier"),),
     ),
     "QUAMRegressor, pool": Case(
-        QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=20, c0=1.0), random_state=0),
+        QUAMRegressor(
+            REGRESSION_NET, search=PoolSearch(n_steps=20, c0=1.0), noise=0.8, random_state=0
+        ),
         PATIENTS,
         {
             **GRADIENTS,
@@ -218,12 +220,15 @@ CASES = {
             "search": PointwiseSearch(n_steps=6),
             "estimator": clone(REGRESSION_NET).set_params(alpha=0.1),
             "noise": 0.3,
-            "noise_cv": 3,
             "attack": "divergence",
         },
+        (UNTARGETED, of_folds({}, ESTIMATED)),
+    ),
+    "QUAMRegressor of estimated noise": Case(
+        QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=2), random_state=0),
+        PATIENTS,
+        {"noise": "homoscedastic", "noise_cv": 3},
         (
-            UNTARGETED,
-            of_folds({"noise": 0.3}, ESTIMATED),
             of_folds(
                 {"estimator": None, "noise": "learned"},
                 "unless noise is 'heteroscedastic' or 'homoscedastic'",
@@ -232,13 +237,13 @@ CASES = {
         ),
     ),
     "QUAMRegressor, pointwise": Case(
-        QUAMRegressor(REGRESSION_NET, search=PointwiseSearch(n_steps=6), random_state=0),
+        QUAMRegressor(REGRESSION_NET, search=PointwiseSearch(n_steps=6), noise=0.5, random_state=0),
         PATIENTS,
         {**GRADIENTS, **OF_MODELS, "attack": "divergence", "noise": 0.3},
         (UNTARGETED,),
     ),
     "QUAMRegressor, refit": Case(
-        QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), random_state=0),
+        QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), noise=0.5, random_state=0),
         PATIENTS,
         {
             **OF_MODELS,
@@ -247,13 +252,17 @@ CASES = {
             "search__shares": (0.4,),
             "estimator": Ridge(),
             "noise": 0.3,
-            "noise_cv": 3,
         },
         (
             Refusal("attack", "divergence", {}, "attack='divergence' has no effect on learners"),
             Refusal("device", "cuda", {}, "has no effect on DecisionTreeRegressor"),
-            of_folds({"noise": 0.3}, ESTIMATED),
+            of_folds({}, ESTIMATED),
         ),
+    ),
+    "QUAMRegressor of a learner's estimated noise": Case(
+        QUAMRegressor(REGRESSION_TREE, search=RefitSearch(shares=(0.4,)), random_state=0),
+        PATIENTS,
+        {"noise": "homoscedastic", "noise_cv": 3},
     ),
     "DeepEnsembleClassifier": Case(
         DeepEnsembleClassifier(NET, n_members=2, random_state=0),

@@ -143,7 +143,7 @@ READERS = {
     "top label": lambda *args, **kw: top_label_predictions(*args, **kw).correct,
     "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),
     "part": lambda *args, **kw: audited_part(*args, **kw).ece_,
-    "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=20, random_state=0),
+    "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=2, random_state=0),
     "display": lambda *args, **kw: drawn(*args, **kw),
 }
 
@@ -458,7 +458,9 @@ FORMS = {
     "pipeline": lambda model: make_pipeline(_scaler(), _asked(model)),
     "search": lambda model: GridSearchCV(_asked(model), {"verbose": [0]}, cv=2),
     "search of pipelines": lambda model: GridSearchCV(
-        make_pipeline(_scaler(), _asked(model)), {f"{type(model).__name__.lower()}__verbose": [0]}
+        make_pipeline(_scaler(), _asked(model)),
+        {f"{type(model).__name__.lower()}__verbose": [0]},
+        cv=2,
     ),
 }
 LOGISTIC, TREES = LogisticRegression(), HistGradientBoostingClassifier(max_iter=3)
@@ -626,13 +628,12 @@ def skuq_agent(env):
 
 
 @pytest.mark.parametrize("beta", [0.2, 2.0])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_where_observations_are_zeros_all_actions_are_tried(beta, seed):
+def test_where_observations_are_zeros_all_actions_are_tried(beta):
     """An agent never explores where observations are zeros, as in bandits without features."""
     env = bandit(lambda action: [1.0, 10.0][action])
     from skuq.uadqn import UADQNAlgorithm
 
-    options = BANDIT | {"learning_rate": 1e-3, "seed": seed, "device": "cpu"}
+    options = BANDIT | {"learning_rate": 1e-3, "seed": 0, "device": "cpu"}
     UADQNAlgorithm("MlpPolicy", env, epistemic_factor=beta, **options).learn(400)
     assert env.tried[1] > 250
 
@@ -1027,7 +1028,7 @@ def test_boosted_trees_that_make_numbers_of_booleans():
 @pytest.mark.parametrize(
     "regressor",
     [
-        QUAMRegressor(Ridge(), random_state=0),
+        QUAMRegressor(Ridge(), noise_cv=2, random_state=0),
         AnchoredQuantileRegressor(max_epochs=3, random_state=0),
     ],
     ids=["nats", "squared target"],

@@ -118,7 +118,7 @@ def numbers(predicted):
     return np.stack(predicted) if isinstance(predicted, tuple) else predicted
 
 
-def assert_same_in_threads(estimator, rows):
+def calls_of(estimator, rows):
     calls = [
         partial(getattr(estimator, method), row)
         for row in rows
@@ -126,11 +126,17 @@ def assert_same_in_threads(estimator, rows):
         if hasattr(estimator, method)
     ]
     assert calls
-    alone = [numbers(call()) for call in calls]
-    with many_switches(), ThreadPoolExecutor(N_THREADS) as pool:
-        together = list(pool.map(lambda call: numbers(call()), calls))
-    for found, expected in zip(together, alone, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7, equal_nan=True)
+    return calls
+
+
+def assert_same_in_threads(estimator, rows):
+    """Threads predict as one thread, also with a copy, as a new process would get it."""
+    alone = [numbers(call()) for call in calls_of(estimator, rows)]
+    for each in (estimator, pickle.loads(pickle.dumps(copy.deepcopy(estimator)))):
+        with many_switches(), ThreadPoolExecutor(N_THREADS) as pool:
+            together = list(pool.map(lambda call: numbers(call()), calls_of(each, rows)))
+        for found, expected in zip(together, alone, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +149,7 @@ def test_threads_predict_as_one_thread(estimator):
     X, y = scale(X)[::3], y[::3]
     if not is_classifier(estimator) and not isinstance(estimator, OODDetector):
         y = X[:, 0] + 0.1 * y
-    fitted = clone(estimator).fit(X, y)
-    assert_same_in_threads(fitted, X[:N_ROWS, None])
-    assert_same_in_threads(pickle.loads(pickle.dumps(copy.deepcopy(fitted))), X[:N_ROWS, None])
+    assert_same_in_threads(clone(estimator).fit(X, y), X[:N_ROWS, None])
 
 
 @pytest.mark.parametrize(

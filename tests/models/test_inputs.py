@@ -1,6 +1,7 @@
 """Inputs of several kinds: sparse matrices, tables of other libraries, images of a wrong shape."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -173,7 +174,9 @@ def twice(X):
     "learner", [LogisticRegression(), HistGradientBoostingClassifier(max_iter=3)]
 )
 @pytest.mark.parametrize(
-    "wrap", [lambda pipeline: pipeline, CalibratedClassifierCV, FrozenEstimator]
+    "wrap",
+    [lambda pipeline: pipeline, partial(CalibratedClassifierCV, cv=2), FrozenEstimator],
+    ids=["bare", "calibrated", "frozen"],
 )
 def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
     table, library, learner, wrap
@@ -194,13 +197,21 @@ def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
     assert quam.explain(X[:3]).contribution.shape == (3, 3)
     quam.search_pool(X[:20]).predict_uncertainty(X[:3])
     assert seen == {type(X)}
-    bare = X.select(["size", "n"])
-    np.testing.assert_array_equal(
-        QUAMClassifier(learner, random_state=0).fit(bare, table[1]).predict_uncertainty(bare),
-        QUAMClassifier(learner, random_state=0)
-        .fit(as_pandas(bare), table[1])
-        .predict_uncertainty(as_pandas(bare)),
+
+
+@pytest.mark.parametrize("library", ["polars", ARROW])
+@pytest.mark.parametrize(
+    "learner", [LogisticRegression(), HistGradientBoostingClassifier(max_iter=3)]
+)
+def test_a_table_of_any_library_gives_what_one_of_pandas_gives(table, library, learner):
+    imported = pytest.importorskip(library)
+    made = imported.DataFrame if library == "polars" else imported.table
+    X = made({"size": table[0]["size"].to_numpy(), "n": np.arange(60)})
+    found, expected = (
+        QUAMClassifier(learner, random_state=0).fit(each, table[1]).predict_uncertainty(each)
+        for each in (X, as_pandas(X))
     )
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("library", ["polars", ARROW])

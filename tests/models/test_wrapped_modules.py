@@ -88,7 +88,7 @@ WRAPPERS = {
     "compiled": lambda net: torch.compile(net, backend="eager"),
     "compiled inside": compiled_inside,
     "parallel": nn.DataParallel,
-    "parallel and compiled": lambda net: nn.DataParallel(torch.compile(net)),
+    "parallel and compiled": lambda net: nn.DataParallel(torch.compile(net, backend="eager")),
     "adapter": Adapted,
     "dictionary": lambda net: Returns(net, dict),
     "object": lambda net: Returns(net, SimpleNamespace),
