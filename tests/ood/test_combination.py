@@ -64,7 +64,7 @@ def test_held_out_inputs_are_compared_with_the_others():
 @pytest.mark.parametrize("n_held_out", [19, 60, 300])
 def test_false_alarms_keep_their_rate(n_held_out):
     rates = []
-    for seed in range(60):
+    for seed in range(150):
         scores = drawn(n_held_out + 1000, seed)
         combined = combination_of({n: each[:n_held_out] for n, each in scores.items()})
         statistic = combined.statistic({n: each[n_held_out:] for n, each in scores.items()})
