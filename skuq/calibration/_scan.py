@@ -248,8 +248,8 @@ def _evidence_of(k: IntArray, n: IntArray, edge: FloatArray, sign: int) -> Float
     possible = n.ravel() + 1
     start = possible.cumsum() - possible
     number = np.arange(possible.sum()) - np.repeat(start, possible)
-    given = (np.repeat(values.ravel(), possible) for values in (n, edge))
-    return run_evidence(number, *given, sign)[start.reshape(n.shape) + k]
+    sizes, edges = np.repeat(n.ravel(), possible), np.repeat(edge.ravel(), possible)
+    return run_evidence(number, sizes, edges, sign)[start.reshape(n.shape) + k]
 
 
 def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
@@ -442,7 +442,8 @@ def detectable_shift(
     possible = (total > 0) & (least <= total)
     if not possible.any():
         return math.nan
-    size, claimed, total, least = (each[possible] for each in (size, claimed, total, least))
+    size, claimed = size[possible], claimed[possible]
+    total, least = total[possible], least[possible]
     needed = beta.ppf(power, least, total - least + 1)  # as in `detectable_gap`
     low, high = 0.0, 1.0
     for _ in range(PRECISION):
@@ -456,7 +457,8 @@ def _accuracy_of_runs(
     size: IntArray, claimed: FloatArray, total: IntArray, gap: float
 ) -> FloatArray:
     """Mean accuracy of each run if that of each bin exceeds its confidence by the gap."""
-    return (size * np.minimum(claimed + gap, 1.0)).sum(axis=1) / np.maximum(total, 1)
+    right: FloatArray = (size * np.minimum(claimed + gap, 1.0)).sum(axis=1)
+    return right / np.maximum(total, 1)
 
 
 def _ends_of_runs(n_bins: int) -> tuple[IntArray, IntArray]:
