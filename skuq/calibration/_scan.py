@@ -140,21 +140,22 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     runs: list[Finding] = []
     alone, thresholds = np.ones(n_bins), []
     n_compared = n_runs(n_bins)
+    first, last = _ends_of_runs(n_bins)
     for sign, direction in DIRECTIONS.items():
         edge = np.clip(np.nan_to_num(sums.mean_confidence) + sign * alpha, 0.0, 1.0)
         largest = simulated_evidence(sums.count, edge, sign, rng)
         thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_compared))
-        for length, evidence in enumerate(_evidence(sums.correct, sums.count, edge, sign), 1):
-            # Evidence that is equal may differ by rounding: compare with a tolerance.
-            below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
-            p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_compared, sign)
-            if length == 1:
-                alone = np.minimum(alone, p)
-            runs += [
-                Finding(first, first + length - 1, direction, float(value), float(chance))
-                for first, (value, chance) in enumerate(zip(evidence, p, strict=True))
-                if chance < level
-            ]
+        totals = _totals(sums.correct, sums.count, edge)
+        right, size, tolerated = (total[last + 1] - total[first] for total in totals)
+        evidence = run_evidence(right, size, tolerated / np.maximum(size, 1), sign)
+        # Evidence that is equal may differ by rounding: compare with a tolerance.
+        below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
+        p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_compared, sign)
+        alone = np.minimum(alone, p[:n_bins])
+        runs += [
+            Finding(int(first[k]), int(last[k]), direction, float(evidence[k]), float(p[k]))
+            for k in np.flatnonzero(p < level)
+        ]
     findings = _disjoint(runs)
     for finding in findings:
         alone[finding.first : finding.last + 1] = finding.p_value
@@ -218,19 +219,37 @@ def n_runs(n_bins: int) -> int:
     return longest * (2 * n_bins - longest + 1) // 2
 
 
+def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArray[Any]]:
+    """Correct, all and tolerated predictions up to each bin, shape (..., n_bins + 1)."""
+    return [
+        np.concatenate([np.zeros_like(values[..., :1]), values.cumsum(axis=-1)], axis=-1)
+        for values in (correct, count, count * edge)
+    ]
+
+
 def _evidence(
     correct: IntArray, count: IntArray, edge: FloatArray, sign: int
 ) -> Iterator[FloatArray]:
     """Evidence of all runs by length: arrays of shape (..., n_bins - length + 1), in nats."""
-    right, size, tolerated = (
-        np.concatenate([np.zeros_like(values[..., :1]), values.cumsum(axis=-1)], axis=-1)
-        for values in (correct, count, count * edge)
-    )
+    totals = _totals(correct, count, edge)
     for length in range(1, min(MAX_LENGTH, edge.shape[-1]) + 1):
-        k, n, expected = (
-            total[..., length:] - total[..., :-length] for total in (right, size, tolerated)
-        )
-        yield run_evidence(k, n, expected / np.maximum(n, 1), sign)
+        k, n, expected = (total[..., length:] - total[..., :-length] for total in totals)
+        yield _evidence_of(k, n, expected / np.maximum(n, 1), sign)
+
+
+def _evidence_of(k: IntArray, n: IntArray, edge: FloatArray, sign: int) -> FloatArray:
+    """`run_evidence` of one or many reference sets of the same sizes.
+
+    A run of n predictions has n + 1 possible numbers of correct ones. If these are fewer than the
+    reference sets, the evidence of each number is computed once.
+    """
+    if k.size <= n.size + n.sum():
+        return run_evidence(k, n, edge, sign)
+    possible = n.ravel() + 1
+    start = possible.cumsum() - possible
+    number = np.arange(possible.sum()) - np.repeat(start, possible)
+    sizes, edges = np.repeat(n.ravel(), possible), np.repeat(edge.ravel(), possible)
+    return run_evidence(number, sizes, edges, sign)[start.reshape(n.shape) + k]
 
 
 def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
@@ -420,29 +439,43 @@ def detectable_shift(
     size, claimed = _bins_of_runs(np.asarray(count), confidence)
     total = size.sum(axis=1)
 
-    def accuracy(gap: FloatArray | float) -> FloatArray:
-        """Mean accuracy of each run."""
-        right = np.minimum(claimed + np.reshape(gap, (-1, 1)), 1.0)
-        return (size * right).sum(axis=1) / np.maximum(total, 1)
-
-    least = _least_significant(total, accuracy(alpha), threshold)
-    with np.errstate(invalid="ignore"):
-        needed = beta.ppf(power, least, total - least + 1)  # as in `detectable_gap`
-    low, high = np.zeros(len(total)), np.ones(len(total))
+    least = _least_significant(total, _accuracy_of_runs(size, claimed, total, alpha), threshold)
+    possible = (total > 0) & (least <= total)
+    if not possible.any():
+        return math.nan
+    size, claimed = size[possible], claimed[possible]
+    total, least = total[possible], least[possible]
+    needed = beta.ppf(power, least, total - least + 1)  # as in `detectable_gap`
+    low, high = 0.0, 1.0
     for _ in range(PRECISION):
         middle = (low + high) / 2
-        enough = accuracy(middle) >= needed
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return min(high[(total > 0) & (least <= total)].tolist(), default=math.nan)
+        enough = (_accuracy_of_runs(size, claimed, total, middle) >= needed).any()
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _accuracy_of_runs(
+    size: IntArray, claimed: FloatArray, total: IntArray, gap: float
+) -> FloatArray:
+    """Mean accuracy of each run if that of each bin exceeds its confidence by the gap."""
+    right: FloatArray = (size * np.minimum(claimed + gap, 1.0)).sum(axis=1)
+    return right / np.maximum(total, 1)
+
+
+def _ends_of_runs(n_bins: int) -> tuple[IntArray, IntArray]:
+    """First and last bin of each run, by length, shape (n_runs,)."""
+    length = np.arange(min(MAX_LENGTH, n_bins))[:, None]  # beyond the first bin
+    first = np.broadcast_to(np.arange(n_bins), (len(length), n_bins))
+    inside = first + length < n_bins
+    return first[inside], (first + length)[inside]
 
 
 def _bins_of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
     """Counts and confidences of the bins of each run, shape (n_runs, longest run), 0-padded."""
-    n_bins, longest = len(count), min(MAX_LENGTH, len(count))
-    lengths = np.arange(1, longest + 1)
-    first = np.concatenate([np.arange(n_bins - length + 1) for length in lengths])
-    inside = lengths <= np.repeat(lengths, n_bins - lengths + 1)[:, None]
-    bins = np.minimum(first[:, None] + lengths - 1, n_bins - 1)
+    first, last = _ends_of_runs(len(count))
+    bins = first[:, None] + np.arange(min(MAX_LENGTH, len(count)))
+    inside = bins <= last[:, None]
+    bins = np.minimum(bins, len(count) - 1)
     return np.where(inside, count[bins], 0), confidence[bins]
 
 

@@ -1,7 +1,6 @@
 """One run of the protocol, by all parties, which the tests of its parts share."""
 
 import copy
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq.datasets import make_gaussian_classes
-from skuq.zk import _commit as committing
 from skuq.zk import _commit as sizes
 from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
@@ -17,7 +15,7 @@ from skuq.zk._files import read_json
 from skuq.zk._private_commitment import Prover
 from skuq.zk._statements import VerdictStatement
 from skuq.zk._verdicts import verdict_inputs
-from tests.zk.exchange import Exchange
+from tests.zk.exchange import Exchange, quick_commitments, reuse_keys
 from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, VERDICT_LEVEL, N
 
 
@@ -38,12 +36,11 @@ def run(tmp_path_factory):
     shrunk.coef_, shrunk.intercept_ = model.coef_ / 8, model.intercept_ / 8
     made = SimpleNamespace(folder=folder, keys=folder / "keys", model=model, X=X, y=names[y])
     made.honest, made.dishonest = folder / "honest" / "public", folder / "dishonest" / "public"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+    with quick_commitments() as patch:
         patch.setattr(sizes, "MANY_ROWS", 1)  # in two chunks
         made.committed = commit(model, X, made.honest.parent, **COMMITTED)
         reuse_keys(patch, made.honest.parent / "private")
-        commit(shrunk, X, made.dishonest.parent, srs=made.committed.srs, **COMMITTED)
+        commit(shrunk, X, made.dishonest.parent, **COMMITTED)
     made.rows = np.random.default_rng(0).permutation(len(X))[:N]
     made.X_ref, made.y_ref = X[made.rows], names[y][made.rows]
     data = made.X_ref, made.y_ref
@@ -78,17 +75,6 @@ def run(tmp_path_factory):
         "predictions": {"challenge": made.challenge, **SAMPLE},
     }
     return made
-
-
-def reuse_keys(patch, private):
-    """Copy keys, which follow from the architecture alone, and trust a string of ours."""
-
-    def copied(circuit, verifying, proving, srs):
-        for key in (verifying, proving):
-            shutil.copyfile(private / key.name, key)
-
-    patch.setattr(backend, "setup", copied)
-    patch.setattr(committing, "check_form", lambda *_: None)  # seconds; tested by itself
 
 
 def interrupt_the_second(patch):

@@ -1,6 +1,10 @@
 """One small commitment and honest proofs of it, each made when a test asks for it."""
 
-from functools import cached_property
+import shutil
+import tempfile
+from contextlib import contextmanager
+from functools import cache, cached_property
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,12 +12,48 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq.zk import _commit as sizes
+from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
 TWO_BLOCKS = 30  # more rows than fit into the first block of columns
 ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
 AUDITOR = {"classes": [0, 1], **TEST}
+
+
+@contextmanager
+def quick_commitments():
+    """Circuits of one column, which is quicker for few rows, and one reference string for all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "AUDIT_COLUMNS", 1)
+        patch.setattr(backend, "make_reference_string", copy_of_the_string)
+        yield patch
+
+
+make_reference_string = backend.make_reference_string
+
+
+@cache
+def string_of(log_rows):
+    """The reference string of this size, which takes seconds to make."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "srs"
+        make_reference_string(path, log_rows)
+        return path.read_bytes()
+
+
+def copy_of_the_string(path, log_rows):
+    path.write_bytes(string_of(log_rows))
+
+
+def reuse_keys(patch, private):
+    """Copy the keys of a commitment, which follow from the architecture alone."""
+
+    def copied(circuit, verifying, proving, srs):
+        for key in (verifying, proving):
+            shutil.copyfile(private / key.name, key)
+
+    patch.setattr(backend, "setup", copied)
 
 
 class Exchange:
@@ -25,8 +65,7 @@ class Exchange:
         y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
         self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
         table = pd.DataFrame(X, columns=["a", "b"])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+        with quick_commitments() as patch:
             patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
             self.public = commit(
                 LogisticRegression().fit(X, y),

@@ -10,10 +10,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq.zk import VerificationError, commit, load_commitment, prove, reported_predictions, verify
-from skuq.zk import _commit as sizes
 from skuq.zk import _names as rules
 from skuq.zk._files import read_json, write_json, write_manifest
 from skuq.zk._names import check_classes, check_columns, check_present, shown_classes
+from tests.zk.exchange import quick_commitments
 from tests.zk.test_vectors import second_verifier
 
 WORDS = [
@@ -201,8 +201,7 @@ def twins(tmp_path_factory):
     other = region & (np.random.default_rng(0).random(len(X)) < 0.43)
     model = LogisticRegression().fit(X, np.where(other, "O", shown))
     X_ref, y_ref, _ = draw(26)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "AUDIT_COLUMNS", 1)
+    with quick_commitments() as patch:
         patch.setattr(rules, "check_texts", lambda *_: None)  # a provider may change the software
         public = commit(model, X, folder / "O", n_bins=2, n_proofs=6, tolerance=0.02).folder
         shutil.copytree(public.parent, folder / "hidden")

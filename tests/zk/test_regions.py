@@ -20,13 +20,13 @@ from skuq.zk import (
     prove,
     verify,
 )
-from skuq.zk import _commit as sizes
 from skuq.zk import challenge as draw_challenge
 from skuq.zk._files import FORMAT, read_json, write_json, write_manifest
 from skuq.zk._fixed_point import ONE
 from skuq.zk._regions import KIND, MAX_REGIONS, Regions, load_regions, rows_of_chunks, valid_tree
 from skuq.zk._results import judged
 from skuq.zk._statements import read_audit
+from tests.zk.exchange import quick_commitments, reuse_keys
 from tests.zk.test_vectors import second_verifier
 
 ASKED = {"alpha": 0.05, "n_bins": 1}
@@ -172,13 +172,15 @@ def balanced(tmp_path_factory):
     made = SimpleNamespace(folder=folder, X=X, y=y, keys=folder / "keys")
     table = pd.DataFrame(X, columns=["income", "age"])
     settings = {"n_bins": 1, "n_proofs": 40, "n_attestations": 2, "tolerance": 0.02}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+    with quick_commitments():
         made.public = commit(model, table, folder, verdict_samples=80, **settings).folder
     made.own = shutil.copy(made.public / "srs", folder / "own.srs")
     made.regions = folder / "regions.json"
     write_json(made.regions, {"kind": KIND, "format": FORMAT, "tree": REGIONS.tree})
-    return made
+    with pytest.MonkeyPatch.context() as patch:
+        # That the auditor's own keys are equal to these is tested with other commitments.
+        reuse_keys(patch, made.public.parent / "private")
+        yield made
 
 
 def bundle_of(balanced, level, regions):
@@ -197,8 +199,8 @@ def bundle_of(balanced, level, regions):
 
 
 def verified(balanced, level, regions, bundle=None):
-    """Verify the bundle that was made with these regions, or another one."""
-    made, challenge = bundle_of(balanced, level, regions)
+    """Verify the bundle that was made with these regions, or a copy of the one with regions."""
+    made, challenge = bundle_of(balanced, level, regions if bundle is None else balanced.regions)
     asked = {"level": level, "confidence_level": LEVELS[level], **ASKED, **SAMPLE}
     return verify(
         made if bundle is None else bundle,
@@ -237,11 +239,6 @@ def verified_by_the_second(balanced, level, regions, bundle=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level):
-    together = verified(balanced, level, None)
-    assert together.passed
-    assert together.regions is None
-    assert "No region was audited" in " ".join(together.notes)
-
     found = verified(balanced, level, balanced.regions)
     assert not found.passed
     assert [region.rule for region in found.regions] == ["income <= 0.5", "income > 0.5"]
@@ -259,7 +256,10 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
         n_chunks = len(list((balanced.folder / "verdict-True" / "chunks").iterdir()))
         assert found.n_proofs == n_chunks + 3
         assert found.sums is None
+        together = read_json(balanced.folder / "verdict-True" / "verdict.json")
+        assert together["outputs"] == ["1", "1", "1"]  # all samples pass
         return
+    assert found.result.passed
     assert [part["count"] for part in second["regions"]] == [[20], [20]]
     assert [part["correct"] for part in second["regions"]] == [[10], [20]]
     for part, correct in zip(found.regions, (10, 20), strict=True):
@@ -274,18 +274,24 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
 
 
 @pytest.mark.slow
+def test_an_audit_without_regions_passes_and_says_that_there_were_none(balanced):
+    together = verified(balanced, "predictions", None)
+    assert together.passed
+    assert together.regions is None
+    assert "No region was audited" in " ".join(together.notes)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_audit_of_other_regions_than_the_auditors_is_refused(balanced, tmp_path, level):
-    with_regions = bundle_of(balanced, level, balanced.regions)[0]
-    without = bundle_of(balanced, level, None)[0]
-    for bundle, regions in ((with_regions, None), (without, balanced.regions)):
-        with pytest.raises(VerificationError, match="different regions from yours"):
-            verified(balanced, level, regions, bundle)
-    bundle = copied(with_regions, tmp_path)
-    changed = {**read_json(bundle / "statement.json"), "regions": [0, 0.25, None, None]}
-    write_json(bundle / "statement.json", changed)
-    write_manifest(bundle)
-    refused_by_both(balanced, level, bundle, "different regions from yours")
+    bundle = copied(bundle_of(balanced, level, balanced.regions)[0], tmp_path)
+    with pytest.raises(VerificationError, match="different regions from yours"):
+        verified(balanced, level, None, bundle)
+    for tree in (None, [0, 0.25, None, None]):
+        changed = {**read_json(bundle / "statement.json"), "regions": tree}
+        write_json(bundle / "statement.json", changed)
+        write_manifest(bundle)
+        refused_by_both(balanced, level, bundle, "different regions from yours")
 
 
 def refused_by_both(balanced, level, bundle, message):
