@@ -25,14 +25,13 @@ def state_home(tmp_path_factory):
 
 @pytest.fixture
 def few_trees(monkeypatch):
-    """Noise of regressors is learnt by a fifth of the trees: for tests of behaviour."""
-    monkeypatch.setattr("skuq.residuals.N_TREES", 20)
+    """Noise of regressors is learnt by five trees instead of 100: for tests of behaviour."""
+    monkeypatch.setattr("skuq.residuals.N_TREES", 5)
 
 
 @pytest.fixture
-def short_training(monkeypatch):
-    """Networks are trained for a quarter of their epochs, and noise is learnt by five trees."""
-    monkeypatch.setattr("skuq.residuals.N_TREES", 5)
+def short_training(monkeypatch, few_trees):
+    """Default networks are trained for a quarter of their epochs, and noise by few trees."""
     training = sys.modules[pytest.importorskip("skuq.networks").train.__module__]
     for name in ("CLASSIFIER", "REGRESSOR"):
         settings = getattr(training, name)
