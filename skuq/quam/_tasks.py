@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 # Displacement of predictions on a pool, in standard deviations of the target. Displaced predictions
 # lie near the ends of the target's range.
 _PULL = 2.0
-# Largest number of classes searched with n_targets="auto". There is one search for each of them,
-# and the cost of evaluating an input is proportional to the number of searches times the number of
-# all classes.
+# Largest number of classes that n_targets="auto" selects as targets of searches. Each selected
+# class needs a search of its own, and the cost of evaluating an input is proportional to the number
+# of searches times the number of all classes.
 MOST_TARGETS = 10
 
 
