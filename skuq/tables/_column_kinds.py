@@ -22,7 +22,7 @@ from skuq.tables._dates import ISO
 from skuq.tables._validation import TableError
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
-# pandas parses these texts as booleans only if the column has no other values.
+# Texts that pandas parses as booleans, but only if the column has no other values.
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEANS = {"True": True, "False": False}
 BITS = {"1": "True", "0": "False"}
