@@ -44,7 +44,7 @@ def as_bits(column: pd.Series) -> pd.Series:
 def uncategorised(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.CategoricalDtype):
         kind = column.cat.categories.dtype
-        # numpy's integers have no missing value.
+        # numpy's integers cannot represent missing values.
         return column.astype(object if is_integer_dtype(kind) else kind)
     return column
 
