@@ -462,7 +462,7 @@ class UADQNAlgorithm(QuantileDQN):
         scale = self.prior_scale or networks.scale_of_anchors
         pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
         pairs = zip(parameters, networks.anchors.parameters(), strict=True)
-        # Gradients, weights and anchors, without parameters that do not affect any output.
+        # Gradients, weights and anchors of all parameters that affect an output.
         pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]
         gradients, weights, anchors = (list(tensors) for tensors in zip(*pulled, strict=True))
         # Two in-place operations are faster than allocating the difference.
