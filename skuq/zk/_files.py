@@ -27,7 +27,7 @@ STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions
 REPORTED = "reported.json"  # file of an audit at level "predictions"
 VERSIONS = ("skuq", "ezkl")  # programs whose versions are recorded
-# Names of all files in each kind of folder, except the manifest. Files of chunks are numbered.
+# Files and subfolders of each kind of folder, except the manifest. Files of chunks are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
     "bins": {STATEMENT, CHUNKS},

@@ -130,8 +130,8 @@ class IntegerNetwork(NamedTuple):
 class IntegerPredictions(NamedTuple):
     """Predicted labels and confidences as integers, arrays of shape (n_samples,)."""
 
-    label: IntArray  # index of the most probable class; the first of equally probable classes
-    confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
+    label: IntArray  # index of the most probable class; the first such class in a tie
+    confidence: IntArray  # probability of this class in units of 2 ** -CONFIDENCE_BITS
 
     def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:
         """Select predictions by row."""
@@ -209,7 +209,7 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
     label = ordered.argmax(axis=1)
     below = ordered - ordered.max(axis=1, keepdims=True)
     shift = logit_shift(network.logit_bits, n_classes)
-    # Round half away from zero, as the proof system does in its witness.
+    # Halves are rounded away from zero, as in the witness that the proof system computes.
     quotient = _rounded(below + (REACH << shift), shift)
     exponent = np.maximum(quotient, 0) - REACH
     one = 1 << CONFIDENCE_BITS
