@@ -315,8 +315,8 @@ def _kept_models(
     kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
     """Run the searches; return the weights after the kept steps, ordered by search."""
-    # Allocate the results before the first step. Later, these small tensors would be placed between
-    # the large temporary tensors of the steps and fragment the memory.
+    # Allocate the results before the first step. If these small tensors were allocated later, they
+    # would lie between the large temporary tensors of the steps and fragment the memory.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
     sums = next(w.new_zeros(len(w)) for w in start.values())
     for step, loss in enumerate(steps):

@@ -16,7 +16,8 @@ from skuq.quam import _table_pools, _text_pools
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
-# Smallest number of inputs that are generated to replace generated inputs that are training inputs.
+# Generated inputs that equal a training input are replaced. At least this number of inputs is
+# generated as a replacement.
 _FEWEST_AGAIN = 100
 _MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]

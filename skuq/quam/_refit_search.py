@@ -179,8 +179,8 @@ def displaced_targets(
 ) -> list[NDArray[Any]]:
     """Targets of the pool in each search, (n_variants, n_pool): predictions moved by `pull`."""
     moved = pull * split_signs(problem, pool)
-    # Counts, prices and other targets may never be negative. Then, targets of the pool must not be
-    # negative either, because the learner's loss may raise an error for negative values.
+    # If the training targets are never negative, such as counts or prices, the targets of the pool
+    # must not be negative either: the learner's loss may raise an error for negative values.
     lowest = problem.y.min() / 10
     lowest = -np.inf if lowest < 0 else lowest
     return [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]

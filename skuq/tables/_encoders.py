@@ -17,7 +17,8 @@ from skuq.unusual_rows import MISSING_TEXT
 # Maximum number of indicators for a text column. If there are more categories, the rarest
 # categories share one indicator.
 MAX_CATEGORIES = 50
-# If a column has fewer numbers, every leaf of boosted trees contains rows with missing numbers.
+# If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
+# which the value is missing.
 FEW_NUMBERS = 20
 
 

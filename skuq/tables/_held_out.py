@@ -18,8 +18,7 @@ from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
-# Maximum number of rows held out for calibration. The number is also limited to a fifth of the
-# table.
+# Maximum number of rows held out for calibration, unless a fifth of the table is less.
 MAX_HELD_OUT = 2000
 # Equal rows count as duplicates only if at least this share of the rows are distinct ...
 FEWEST_DIFFERENT = 0.25
@@ -123,7 +122,7 @@ def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
             *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
         )
     # The first n_held rows of `order` contain at most half of the rows of each class that has two
-    # or more rows, so training rows of each class remain.
+    # or more rows. Thus, training rows of each of these classes remain.
     random = np.random.RandomState(random_state)
     order = proportional_order(y, random.permutation(len(y)), random)
     return Split(order[n_held:], order[:n_held])

@@ -42,7 +42,7 @@ KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of inputs withou
 # If there are more rows than this number, and learners were not compared, the learner is timed on a
 # subset.
 MANY = 20_000
-LONG = 60.0  # an estimated time is reported if it is longer, in seconds
+LONG = 60.0  # estimated times above this number of seconds are reported
 GIVEN = "the given "  # prefix of the name of a given estimator
 
 
