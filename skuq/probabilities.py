@@ -11,12 +11,15 @@ from skuq.base import IntArray
 from skuq.labels import as_text, codes_of, column_names, label_in_name, labels_of_columns
 from skuq.validation import as_array, check_same_length, checked_labels, floats
 
-ROW_SUM_TOLERANCE = 1e-4  # much more than the error of a float32 softmax of thousands of classes
-# In units of the spacing of floats below 1: 1/2 for rounding the probabilities, 1/2 for rounding
-# their sum, and 1 for a softmax computed in the same precision.
+# Far above the rounding error of row sums of a float32 softmax over thousands of classes.
+ROW_SUM_TOLERANCE = 1e-4
+# Largest rounding error of a row sum, in units of the spacing of floats below 1: 1/2 for rounding
+# the probabilities, 1/2 for rounding their sum, and 1 for a softmax computed in the same precision.
 _ROUNDING_OF_ROWS = 2
-_MOST_DECIMALS = 6  # with more, rounding is within the tolerance
-_LARGEST_ROUNDING = 0.05  # a row whose sum differs from 1 by more may lack a class
+# With more decimals than this number, the effect of rounding is within ROW_SUM_TOLERANCE.
+_MOST_DECIMALS = 6
+# If the sum of a row differs from 1 by more than this number, a class may be missing.
+_LARGEST_ROUNDING = 0.05
 
 
 class LabelledProbabilities(NamedTuple):
@@ -138,7 +141,8 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
     precision = float(np.finfo(proba.dtype).eps)
     for decimals in range(1, _MOST_DECIMALS + 1):
         scaled = proba * proba.dtype.type(10**decimals)
-        # If values have more decimals, the first 100 values usually show it.
+        # Test the first 100 values alone first: if values have more decimals, some of these 100
+        # usually have more, and the other values need no test.
         if all(
             bool((np.abs(part - np.round(part)) <= precision * 10**decimals).all())
             for part in (scaled[:100], scaled)
@@ -155,7 +159,8 @@ def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
     if decimals is None or decimals < 2:  # with one decimal, wrong sums differ from 1 by >= 0.1
         return ROW_SUM_TOLERANCE
     rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)
-    return max(ROW_SUM_TOLERANCE, rounding * (1 + 1e-6))  # sums themselves are rounded floats
+    # The factor covers the rounding error of the sum itself.
+    return max(ROW_SUM_TOLERANCE, rounding * (1 + 1e-6))
 
 
 def _row_sum_tolerance(values: Any, proba: NDArray[Any]) -> float:
@@ -171,7 +176,8 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
     proba = as_array(values)
     if proba.dtype.kind != "f":
         proba = floats(proba, "proba")
-    if proba.dtype.itemsize < 4:  # scores clip at the dtype's epsilon, which is large for float16
+    if proba.dtype.itemsize < 4:
+        # Scores clip probabilities at the epsilon of the dtype, which is too large for float16.
         proba = proba.astype(np.float32)
     if proba.ndim != 2:
         raise ValueError(

@@ -25,7 +25,7 @@ from skuq.features import encoded, feature_encoder
 from skuq.stored import stored
 from skuq.validation import as_pandas
 
-#: Quantile levels that represent a distribution.
+#: Levels of the quantiles that represent a predicted distribution.
 LEVELS: FloatArray = np.array(
     [0.005, 0.01, 0.025, *(np.arange(1, 20) / 20), 0.975, 0.99, 0.995], dtype=np.float64
 )
@@ -35,7 +35,7 @@ _MOST_COMPARED = 2000  # number of rows for selecting the hyperparameters of the
 _COMPARED_COVERAGE = 0.9
 _MOST_FEATURES = 50  # maximum number of features per split
 _AT_ONCE = 1000  # batch size
-_LEAST = 1e-6  # smallest variance, relative to the mean square of the residuals
+_LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
 
 
 @stored("residuals.forest")
@@ -86,7 +86,7 @@ class ResidualForest:
         forests = [some.forest(form, seed, n_jobs) for form in _FORMS]
         scores = [forest._out_of_bag_score() for forest in forests]
         best = min(range(len(scores)), key=scores.__getitem__)
-        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # forests[best] is fitted to all rows
+        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # the compared forests had all rows
             return forests[best]
         return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(
             _FORMS[best], seed, n_jobs
@@ -118,7 +118,7 @@ class ResidualForest:
         share = self._share_of_leaves()
         for part in gen_batches(len(found), _AT_ONCE):
             kept = ~self.in_bag[part]
-            kept[~kept.any(axis=1)] = True  # rows that are in the bag of every tree
+            kept[~kept.any(axis=1)] = True  # use all trees for rows that are in every tree's bag
             shares = _indicators(self.leaves[part], share.shape[0], kept) @ share
             own = np.arange(part.start, part.stop)
             shares = shares - csr_array(
@@ -137,7 +137,8 @@ class ResidualForest:
     def _quantiles(self, shares: csr_array, levels: FloatArray) -> FloatArray:
         """Weighted quantiles of the residuals; `shares` has shape (n_rows, n_training_rows)."""
         shares.sort_indices()
-        # One cumulative sum over the concatenated rows, to handle all rows with a single search.
+        # With a cumulative sum over all rows of `shares` together, one call of `searchsorted` finds
+        # the quantiles of all rows.
         running = np.concatenate([[0.0], np.cumsum(shares.data)])
         first, last = running[shares.indptr[:-1]], running[shares.indptr[1:]]
         targets = first[:, None] + np.outer(last - first, levels)
@@ -154,7 +155,8 @@ class _Form(NamedTuple):
     by_size: bool  # whether splits also reduce the variance of the absolute residuals
 
 
-# Large leaves suit homoscedastic noise; splits by absolute residuals suit heteroscedastic noise.
+# Large leaves are better for homoscedastic noise, and splits by absolute residuals for
+# heteroscedastic noise.
 _FORMS = [_Form(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
 
 
@@ -254,7 +256,7 @@ class RowNoise:
     def variance(self, inputs: Any, predicted: FloatArray) -> FloatArray:
         """Variance of the noise, (n_samples,), in squared units of the target."""
         variance = mean_and_variance(self.quantiles(inputs, predicted, LEVELS), LEVELS)[1]
-        # Identical residuals of all similar samples do not imply that the noise is 0.
+        # If the residuals of all similar samples are equal, the noise need not be 0.
         return np.maximum(variance, _LEAST * np.mean(self.forest.residuals**2))
 
     def limit(self, coverage: float) -> float:

@@ -11,9 +11,10 @@ from sklearn.utils.validation import _check_sample_weight
 from skuq.base import FloatArray
 from skuq.validation import finite, warn_user
 
-#: Range of plausible mean weights; outside it, weights are probably meant as proportions.
+#: Range of plausible mean weights. If the mean is outside this range, the weights are probably
+#: meant as proportions.
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
-#: Largest sum of weights; float64 represents integers exactly up to this number.
+#: Largest sum of weights. Up to this number, float64 represents all integers exactly.
 LARGEST_SUM = 2.0**53
 
 

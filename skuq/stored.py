@@ -40,9 +40,10 @@ from sklearn.base import BaseEstimator
 from skuq.extras import import_networks
 
 MARK = "skuq"  # dictionary key that holds the name of the serialised class
-CLASSES: dict[str, type] = {}  # keyed by their names in the format
+CLASSES: dict[str, type] = {}  # classes by their names in the file format
 _FIELDS: dict[type, tuple[str, Mapping[str, Any] | None]] = {}
-_MODULES: dict[str, str] = {}  # module that defines the class of each name, imported on demand
+# Module that defines the class, for each name in the file format; imported when it is needed.
+_MODULES: dict[str, str] = {}
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -85,7 +86,8 @@ def _fields(kind: Any) -> Mapping[str, Any]:
         return dict.fromkeys(kind._get_param_names(), Any) | dict(fields or {})
     if fields is not None:
         return fields
-    # Resolved late, because annotations may refer to names that are defined after the class.
+    # Evaluate the annotations only when they are needed, because they may refer to names that are
+    # defined after the class.
     hints = get_type_hints(kind)
     names = getattr(kind, "_fields", None) or [each.name for each in dataclasses.fields(kind)]
     return {name: hints[name] for name in names}

@@ -80,7 +80,7 @@ def _with_default_torch_modes(method: Callable[..., Any]) -> Callable[..., Any]:
         with ExitStack() as stack:
             if torch.get_default_device().type != "cpu":
                 stack.enter_context(torch.device("cpu"))
-            if not torch.is_grad_enabled():  # also disabled by inference mode
+            if not torch.is_grad_enabled():  # inference mode disables gradients, too
                 stack.enter_context(torch.inference_mode(False))
                 stack.enter_context(torch.enable_grad())
             return method(*args, **kwargs)
@@ -126,8 +126,8 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # Pickling a skorch net already moves its trained modules to the CPU; only its parameters remain
-    # to be moved.
+    # When a skorch net is pickled, it moves its trained modules to the CPU itself. Only the
+    # parameters of the net are moved here.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}

@@ -18,13 +18,18 @@ from skuq.stored import stored
 from skuq.validation import as_pandas
 
 MISSING_TEXT = "(missing)"  # category for missing text
-ALL_DIFFERENT = 50  # a longer text column without repetitions is treated as names, not categories
-ROUNDING = 1e-6  # relative tolerance
-FAR = 0.5  # distance from a range, relative to its width, beyond which a number is unsupported
+# If a text column has more rows than this number, and no text is repeated, the texts are treated as
+# names and not as categories.
+ALL_DIFFERENT = 50
+ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
+# A number is unsupported if its distance from the range, divided by the width of the range, is
+# above this number.
+FAR = 0.5
 SEPARATOR = "; "
 N_COLUMNS = 3
 ENCODED_AT_ONCE = 10_000  # rows
-SMALLEST_SHARE = 0.05  # smallest contribution to report, relative to the epistemic uncertainty
+# A contribution is reported if, divided by the epistemic uncertainty, it is at least this number.
+SMALLEST_SHARE = 0.05
 
 
 def as_table(X: Any) -> pd.DataFrame:
@@ -100,7 +105,8 @@ class TrainingValues:
             np.array([limits.get(name, np.nan) for name in X.columns])
             for limits in (self.lowest, self.highest)
         )
-        # Tolerance for values stored at different precision, such as float32.
+        # The tolerance allows for values that were stored at a different precision, such as
+        # float32.
         rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
         beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
         numbers = [name in self.lowest for name in X.columns]
@@ -130,7 +136,8 @@ def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) ->
 def reasons(
     X: pd.DataFrame,
     unsupported: pd.DataFrame,  # marks of X's shape; marked columns are listed first
-    contribution: FloatArray,  # decrease in epistemic uncertainty with typical values, X's shape
+    # decrease in epistemic uncertainty if a value is replaced by typical values, X's shape
+    contribution: FloatArray,
     epistemic: FloatArray,
 ) -> list[str]:
     """Up to three columns that contribute most to each row's uncertainty, with their values.
@@ -189,8 +196,9 @@ def explain_rows(
     of many columns, because encoding a few rows takes nearly as long as encoding many. The code of
     a row must not depend on the other rows.
     """
-    # Evaluate the original rows in a batch of the same size as the modified rows: outputs are then
-    # rounded alike, so a column without effect contributes exactly 0.
+    # The original rows are evaluated in a batch of the same size as the modified rows. The outputs
+    # of both batches then have the same rounding errors, and a column without effect contributes
+    # exactly 0.
     rows = np.repeat(np.arange(len(X)), len(typical))
     repeated = _repeated(X, rows, typical)
     values = np.tile(np.arange(len(typical)), len(X))

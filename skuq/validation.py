@@ -22,10 +22,11 @@ from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_contrib")
-#: Losses of a single prediction: "zero_one" for labels, "squared_error" and "absolute_error" for
-#: quantities.
+#: Losses of a single prediction: "zero_one" for classification, "squared_error" and
+#: "absolute_error" for regression.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
-MOST_BINS = 10_000  # the time of a scan grows with the number of runs of neighbouring bins
+# Maximum number of bins. The time of a scan grows with the number of ranges of neighbouring bins.
+MOST_BINS = 10_000
 
 
 def check_n_bins(n_bins: Any) -> None:
@@ -112,7 +113,7 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     """Convert to a one-dimensional array of numbers, booleans or strings."""
     array = as_array(values)
     _check_one_dimensional(array, name)
-    # Comparing fixed-width strings is faster than comparing the objects in a pandas column.
+    # Convert objects to strings of a fixed width, because these are compared faster.
     labels = np.array(array.tolist()) if array.dtype.kind in "OT" else array
     if labels.dtype.kind not in "biufU" or (array != array).any():
         raise ValueError(
@@ -124,7 +125,8 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
 
 def check_targets_are_classes(y: NDArray[Any]) -> None:
     """Raise ValueError for missing labels, and for targets that are not classes."""
-    if pd.isna(y).any():  # scikit-learn's function warns of a cast first, and does not name y
+    # scikit-learn's function would first warn of a cast, and its error would not name y.
+    if pd.isna(y).any():
         raise ValueError("Input y contains NaN. Drop the rows without a label.")
     check_classification_targets(y)
 
@@ -142,7 +144,7 @@ def as_array(values: Any) -> NDArray[Any]:
 def floats(values: ArrayLike, name: str) -> FloatArray:
     try:
         return np.asarray(as_array(values), np.float64)
-    except (TypeError, ValueError) as error:  # pandas.NA, or text
+    except (TypeError, ValueError) as error:  # the values contain pandas.NA or text
         raise ValueError(
             f"`{name}` must be finite, got values that are not numbers; drop missing values first "
             f"({error})."
@@ -261,7 +263,8 @@ def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, 
 
 def as_pandas(X: Any) -> Any:
     """Convert tables of other libraries, such as Polars, to DataFrames; return the rest as is."""
-    names = getattr(X, "column_names", None)  # pyarrow, where `columns` contains the values
+    # pyarrow has names in `column_names`; its attribute `columns` contains the values.
+    names = getattr(X, "column_names", None)
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X
     names = X.columns if names is None else names
@@ -275,7 +278,8 @@ def _as_column(values: Any) -> Any:
     array, dtype = np.asarray(values), values.dtype
     if str(dtype).startswith("Enum"):
         return pd.Categorical(array, dtype.categories.to_list())
-    if str(dtype).startswith("Categorical"):  # Polars may share categories between tables
+    # Polars may list categories of other tables, too, so pandas infers the categories.
+    if str(dtype).startswith("Categorical"):
         return pd.Categorical(array)
     zone = getattr(dtype, "time_zone", None)
     return pd.Series(array).dt.tz_localize("UTC").dt.tz_convert(zone) if zone else array

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
-# Wrappers that delegate to their parameter ``estimator``. They are named by module and class, so
-# the check need not import the modules, which would be slow.
+# Wrappers that delegate to their parameter ``estimator``, as pairs of module and class name. Names
+# avoid the import of the modules, which would be slow.
 _CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
 _FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
 _PIPELINE = ("sklearn.pipeline", "Pipeline")
@@ -30,7 +30,8 @@ _WRAPPERS = (
     ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
-# Classes that wrap a torch module: Python module, class, attribute with the wrapped torch module.
+# Classes that wrap a torch module: the Python module and the name of the class, and the attribute
+# that contains the wrapped torch module.
 _MODULES = (
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
     ("torch.nn", "DataParallel", "module"),
@@ -169,7 +170,8 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *_FIXED):
-        # An unfitted FixedThresholdClassifier can predict if it wraps a fitted model.
+        # `estimator_` is missing before `fit`. Even then, a FixedThresholdClassifier can predict if
+        # it wraps a fitted model.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
@@ -213,7 +215,8 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     except NotFittedError:
         from sklearn.preprocessing import FunctionTransformer  # slow import
 
-        # A pipeline checks whether its last step is fitted, which fails for stateless steps.
+        # A pipeline checks whether its last step is fitted. This check fails for a step that has no
+        # fitted attributes; therefore, a further step is appended.
         steps.append(("_unchanged", FunctionTransformer()))
     from sklearn.pipeline import Pipeline
 
@@ -244,7 +247,7 @@ def is_fitted(estimator: Any) -> bool:
         return bool(estimator.initialized_)
     if is_module(estimator):
         return True
-    if not hasattr(estimator, "fit"):  # such as a client of a remote model
+    if not hasattr(estimator, "fit"):  # for example, a client of a remote model
         return hasattr(estimator, "predict_proba")
     try:
         check_is_fitted(estimator)
@@ -252,7 +255,7 @@ def is_fitted(estimator: Any) -> bool:
         return hasattr(estimator, "classes_")
     except (NotFittedError, TypeError):
         return False
-    # Some estimators can predict unfitted, such as the prior of a Gaussian process.
+    # Some estimators can predict before `fit`. A Gaussian process, for example, predicts its prior.
     return get_tags(estimator).requires_fit or any(
         name.endswith("_") and not name.startswith("_") for name in vars(estimator)
     )

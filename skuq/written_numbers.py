@@ -22,10 +22,12 @@ from skuq.labels import as_text
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
 HAS_DIGIT = re.compile(r"\d")
-# A column with at most this many distinct numbers is categorical if any of its other texts repeats.
+# A column with at most this many distinct numbers is categorical if a text that is neither a number
+# nor a range of numbers occurs more than once.
 CATEGORIES = 20
-FEW = 0.05  # largest fraction of other texts among the non-missing cells of a column of numbers
-# Words for missing values in any column: the list in the documentation of pandas.
+# Largest fraction of texts that are not numbers among the non-missing cells of a column of numbers.
+FEW = 0.05
+# Words for missing values in any column, from the documentation of pandas.
 MISSING_WORDS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
     | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
@@ -48,8 +50,8 @@ WRITTEN = re.compile(
     rf"(?P<number>{DIGITS})(?:\s*{DASH}\s*(?P<end>{DIGITS}))?"
     rf"(?P<after>\s*{SIGN}[^\d()]*|\s[^\d()]*|[^\W\d_][^\d()]*|)(?P<close>\)?)"
 )
-# Patterns of numbers by decimal mark. The second alternative in the pattern for "." is Indian
-# grouping of digits, such as 12,34,567.
+# Patterns of numbers for each decimal mark. In the pattern for ".", the second alternative matches
+# numbers with the Indian grouping of digits, such as 12,34,567.
 STYLES = {
     ".": re.compile(
         rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d{{1,3}}(?:{SPACE}\d{{3}})+|\d+"
@@ -64,7 +66,7 @@ DIVIDERS = {
     mark: str.maketrans("", "", f" '\u2019\u00a0\u2009\u202f{other}")
     for mark, other in ((".", ","), (",", "."))
 }
-CODE = re.compile(r"0\d+")  # with a leading zero
+CODE = re.compile(r"0\d+")  # digits with a leading zero
 
 
 class Parts(NamedTuple):
@@ -175,7 +177,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     kinds = {mark: each.values_of(texts, parts)[1] for mark, each in formats.items()}
     right = {mark: int(counts[found == NUMBER].sum()) for mark, found in kinds.items()}
     mark: str | None = max(right, key=right.__getitem__)
-    if len({*right.values()}) == 1:  # the column is ambiguous
+    if len({*right.values()}) == 1:  # both decimal marks fit equally many cells
         mark = _decided([each.number for each in parts if each], bool(before or after), decimal)
     if mark is None:
         return None
@@ -184,7 +186,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
         return None
     numbers, others = kinds[mark] == NUMBER, kinds[mark] == OTHER
     if numbers.sum() <= CATEGORIES and (counts[others] > 1).any():
-        return None  # such as 0, 1, 2, 3+
+        return None  # the column has categories, such as 0, 1, 2 and 3+
     return formats[mark]
 
 

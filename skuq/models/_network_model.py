@@ -190,7 +190,8 @@ def private_copy(module: nn.Module) -> nn.Module:
         if isinstance(part, _EMBEDDINGS):
             part.register_forward_pre_hook(_as_ids)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    # numpy lacks bfloat16; searches would overflow in float16
+    # Half precision is converted to float32: numpy has no bfloat16, and values would overflow in
+    # searches in float16.
     return copy.float() if half else copy
 
 
@@ -253,8 +254,8 @@ def _fold_weights(module: nn.Module) -> None:
         if is_parametrized(layer):
             parametrised: Any = layer.parametrizations
             weights = {name: getattr(layer, name).detach() for name in parametrised}
-            # remove_parametrizations is not used, because it alters the layer's class, which the
-            # copies of the layer share.
+            # remove_parametrizations is not used: it alters the layer's class, and copies of the
+            # layer have the same class.
             layer.__class__ = type_before_parametrizations(layer)
             del layer._modules["parametrizations"]
             layer._load_state_dict_pre_hooks.clear()  # the hook of weight_norm cannot be pickled

@@ -312,7 +312,8 @@ def _learner(
     inputs = for_learner(estimator, X)
     model = _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
     if model.classes is not None and np.array_equal(model.classes, labels := np.unique(y)):
-        model = replace(model, classes=labels)  # in the user's dtype, which XGBoost may change
+        # Restore the dtype of the user's labels, which XGBoost may have changed.
+        model = replace(model, classes=labels)
     return model
 
 

@@ -19,11 +19,11 @@ from skuq.validation import warn_user
 T = TypeVar("T")
 Module = TypeVar("Module", bound=nn.Module)
 
-# For a network with fewer weights, computing a step on the CPU takes less time than launching it on
-# a GPU.
+# Number of weights of a network below which a step on the CPU takes less time than the launch of
+# this step on a GPU.
 SMALL_NETWORK = 2**15
-# Maximum size of a tensor on the CPU. Steps with larger tensors take three times as long, because
-# such tensors do not fit into the caches, and the allocator requests new pages in every step.
+# Maximum size of a tensor on the CPU. With larger tensors, a step takes three times as long,
+# because they do not fit into the caches, and the allocator requests new pages in each step.
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
@@ -235,7 +235,7 @@ class HeldOnDevice(ABC):
     The cached copy is not part of copies, pickles and saved files.
     """
 
-    __slots__ = ("_held",)  # not among the fields of a dataclass
+    __slots__ = ("_held",)  # a slot, so that dataclasses that inherit it have no such field
 
     @abstractmethod
     def _copy_to(self, device: torch.device) -> Any:

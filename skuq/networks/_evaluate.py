@@ -21,7 +21,7 @@ _AXES = {
 }
 _FEW = 1024  # number of inputs that a GPU evaluates at once without a memory estimate
 
-# torch counts the hooks of all modules, and does not lock the counter.
+# Lock for registering hooks: torch numbers the hooks of all modules with one unlocked counter.
 _REGISTERING = Lock()
 
 
@@ -119,8 +119,8 @@ def forward_hooks(
     """
     thread = get_ident()
 
-    # Another thread may read torch's list of hooks while this thread writes it, and then call the
-    # function below without the layer's named arguments.
+    # `other` has a default: a thread that reads torch's list of hooks while this thread writes it
+    # may call the function below without the layer's named arguments.
     def in_own_thread(layer: nn.Module, inputs: Any, other: Any = None) -> None:
         if get_ident() == thread:
             hook(layer, inputs, other)

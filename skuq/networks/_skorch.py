@@ -135,7 +135,7 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         if self.batch_size >= self.n_samples and not self.shuffle:
-            yield self.X, self.y  # without a copy
+            yield self.X, self.y  # the arrays themselves, not a copy
             return
         # The order is drawn on the CPU; batches are thus the same on all devices.
         draw = torch.randperm if self.shuffle else torch.arange

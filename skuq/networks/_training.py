@@ -254,8 +254,8 @@ def training_batches(
 
 # Weight decay acts as a Gaussian prior on the weights, which makes the posterior proper.
 CLASSIFIER = TrainingSettings(learning_rate=5e-3, max_epochs=100, batch_size=256, weight_decay=1e-4)
-# The learning rate decays, because training with a constant rate would end at a random point near
-# the optimum, and searches would then find models of smaller loss in every direction.
+# The learning rate decays: training with a constant rate would end at a random point near the
+# optimum, and searches from this point would find models with a smaller loss in every direction.
 REGRESSOR = TrainingSettings(
     learning_rate=1e-2, max_epochs=100, batch_size=64, weight_decay=1e-4, cosine=True
 )
@@ -309,8 +309,8 @@ def train_default_regressor(
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
     scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0
-    # If the variance is learned, the mean is learned more slowly: large variances reduce its
-    # gradient.
+    # If the variance is learned, the mean needs more epochs: large variances reduce the gradient of
+    # the mean.
     max_epochs = REGRESSOR.max_epochs * n_outputs
     network = train(
         partial(float64_mlp, X.shape[1], n_outputs),

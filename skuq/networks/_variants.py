@@ -29,7 +29,7 @@ _NORMS = (
 )
 
 # A network that begins with a linear layer and cannot be split is searched as a whole if it has
-# fewer weights than this, because a variant then takes at most 4 MiB.
+# fewer weights than this number. A variant of such a network takes at most 4 MiB.
 _FEW_WEIGHTS = 2**20
 
 #: Lock for calls of `functional_call`, which temporarily replaces the parameters of a module that
@@ -318,7 +318,8 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
         forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True),
     ):
         network(_some_rows(X))
-    # The network itself, if no layer was called: a ParameterList is never called.
+    # "" is the name of the network itself. It is returned if no such module was called, for example
+    # if all parameters are in a ParameterList, which is never called.
     return ran or [""]
 
 
@@ -428,9 +429,10 @@ def stacked_forward(
                 )
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
-                # Memory and device errors must not be hidden by the slow loop. torch has no
-                # specific error class for layers that cannot be batched. Therefore, any other error
-                # starts the loop, which either works or raises the actual error.
+                # Errors of the memory or the device are raised here, because the slow loop below
+                # could hide them. After any other error, the loop runs: torch has no specific error
+                # class for layers that cannot be batched. The loop works for such layers; if the
+                # error has a different cause, the loop raises it again.
                 if is_of_device(error):
                     raise
         n_models = len(next(iter(parameters.values())))
@@ -487,7 +489,8 @@ def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
     yield
 
 
-# Internals of torch.utils.checkpoint.checkpoint; users may have imported `checkpoint` itself.
+# Replacements for internals of torch.utils.checkpoint. Replacing the function `checkpoint` would
+# have no effect on modules that have already imported it.
 _CHECKPOINTS = {
     "CheckpointFunction": _Plain,
     "_checkpoint_without_reentrant_generator": _around_nothing,

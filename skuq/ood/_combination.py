@@ -113,7 +113,7 @@ class Combination:
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
-        if n_rows == 1:  # no cross-validation; the only held-out input counts as the most unusual
+        if n_rows == 1:  # cross-validation needs two rows; use the largest possible statistic
             return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
         fold = np.arange(n_rows) % _N_FOLDS
         held_out = np.empty(n_rows)
@@ -159,4 +159,5 @@ class Combination:
         if self.codes is not None:
             groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]
         limits = [conformal_limit(group, 1 - false_alarm_rate) for group in groups]
-        return (1 + 2e-6) * max(limits)  # exceeds the rounding tolerance of the p-values
+        # The factor is larger than the relative tolerance with which p-values compare scores.
+        return (1 + 2e-6) * max(limits)

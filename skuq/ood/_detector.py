@@ -55,8 +55,8 @@ from skuq.wrappers import is_module
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
 _BATCH_SIZE = 8192  # number of rows whose features are in memory at once
-# Held-out inputs are suspicious if the share of them that are copies of training inputs exceeds
-# this number plus twice the share of repeated training inputs.
+# A warning is raised if the share of held-out inputs that are copies of training inputs exceeds the
+# sum of this number and twice the share of training inputs that occur more than once.
 _FEWEST_COPIES = 0.05
 
 

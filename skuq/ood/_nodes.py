@@ -71,7 +71,7 @@ def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: boo
             f"{repeated[0]}. Pass each node once."
         )
     seen = getattr(estimator, "labelled_nodes_", ())
-    if seen is None:  # a copy of the estimator for another graph
+    if seen is None:  # `estimator` is a copy for a graph that differs from the training graph
         warn_user(
             "The estimator was trained on another graph, so it cannot be checked whether held-out "
             "nodes were used for training. If they were, the actual false alarm rate is higher "

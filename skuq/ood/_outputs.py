@@ -150,8 +150,8 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # The logits of the network are used only if the estimator predicts with this network
-            # alone. An ensemble does not.
+            # The logits of the network are used only if the predictions of the estimator are those
+            # of this single network. The predictions of an ensemble are not.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts

@@ -23,10 +23,12 @@ from skuq.unusual_rows import TrainingValues, as_table, number_columns
 
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
-_ROWS_PER_FEATURE = 5  # minimum for estimating a covariance
+_ROWS_PER_FEATURE = 5  # minimum number of rows per feature for estimating a covariance
 _FEWEST_DIRECTIONS = 32  # minimum number of features of embeddings
 _N_CHOICE = 2000  # maximum number of rows on which metrics are compared
-_SAME_LENGTH = 1e-2  # relative tolerance, for embeddings in half precision
+# Embeddings have equal lengths if the standard deviation of the lengths, divided by their mean, is
+# at most this number, which suffices for half precision.
+_SAME_LENGTH = 1e-2
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Score(ABC):
     """Base class of scores that are fitted to training rows."""
 
     name: ClassVar[str]
-    #: Surprises are averaged within a group, so its scores count as one score.
+    #: Name of the score's group. The surprises of a group's scores are averaged, so that the group
+    #: counts as one score.
     group: ClassVar[str]
 
     @classmethod
@@ -253,7 +256,7 @@ def automatic(training: Training) -> dict[str, Score]:
         made[Neighbors.name] = near = Neighbors.of(training)
         if isinstance(near.embed, Standardised):
             chosen = [kind for kind in chosen if kind in (Epistemic, Support)]
-        else:  # with many features, even ordinary inputs have some features out of range
+        else:  # with many features, even ordinary inputs have features outside the training range
             chosen = [kind for kind in chosen if kind is not Support]
     return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
 
@@ -286,7 +289,7 @@ class RelativeMahalanobis(Score):
     """
 
     name, group = "mahalanobis", "distance"
-    class_means: FloatArray  # whitened
+    class_means: FloatArray  # whitened by `of_classes`
     of_classes: Whitening
     of_all: Whitening
 
@@ -314,7 +317,7 @@ class RelativeMahalanobis(Score):
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
         own = self.of_classes([rows.features])
-        # |a - m|^2 - |a|^2 for all class means m.
+        # |own - m|^2 - |own|^2 for all class means m; |own|^2 is added below.
         to_class = (self.class_means**2).sum(1) - 2 * own @ self.class_means.T
         background = (self.of_all([rows.features]) ** 2).sum(axis=1)
         distance: FloatArray = (own**2).sum(axis=1) + to_class.min(axis=1) - background

@@ -152,7 +152,7 @@ class ReliabilityDisplay(Display):
             self.table.gap,
             f"gap (ECE = {self.error:.3g})",
             bottom=self.table.confidence,
-            color="none",  # an SVG hides hatching on a face of the same colour
+            color="none",  # in an SVG, a face of the hatching's colour would hide the hatching
             edgecolor=COLOURS[1],
             linewidth=0.8,
             hatch="///",
@@ -165,7 +165,7 @@ class ReliabilityDisplay(Display):
 
     def _plot_counts(self) -> None:
         share = self.table.count / self.table.count.sum()
-        # Round down, since 100% would mean all samples.
+        # Round down: a share such as 99.97% must not appear as 100%, which would mean all samples.
         highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
         self.count_ax_ = axes_below(self.ax_, share.max(), highest)
         self._plot_bars(self.count_ax_, share, "samples", color="0.6")
@@ -305,7 +305,8 @@ class CalibrationAuditDisplay(Display):
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
         bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
         for bar, significant in zip(bars, bins.significant, strict=True):
-            bar.set_zorder(bar.get_zorder() + significant)  # draw significant narrow bins on top
+            # Draw bins with a significant gap above the others, which could cover narrow bars.
+            bar.set_zorder(bar.get_zorder() + significant)
         self.count_ax_.set(xlabel="reported confidence", ylabel="samples")
 
 

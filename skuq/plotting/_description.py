@@ -9,8 +9,11 @@ import numpy as np
 
 MOST_POINTS = 12  # maximum number of points or bars of one name that are listed
 MOST_IMAGES = 80  # maximum number of images that are listed
-NAMING = ("FixedFormatter", "FuncFormatter", "StrCategoryFormatter")  # show names, not numbers
-NEAR = 0.05  # a place gets the name of a tick within this share of the distance between ticks
+# Tick formatters that show names instead of numbers.
+NAMING = ("FixedFormatter", "FuncFormatter", "StrCategoryFormatter")
+# A position is named after a tick if its distance from this tick, divided by the distance between
+# ticks, is at most this number.
+NEAR = 0.05
 
 
 def description(figure: Any) -> str:

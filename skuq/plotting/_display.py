@@ -129,7 +129,7 @@ def axes_below(ax: Axes, highest: float, label: str) -> Axes:
     """Add short axes with the same x axis below `ax`, for the number of samples per bin."""
     _make_room(ax)
     below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
-    ticks = {0: "0", highest: label}  # only the tick 0 if there are no samples
+    ticks = {0: "0", highest: label}  # one tick if `highest` is 0, because there are no samples
     below.set_yticks(list(ticks), list(ticks.values()))
     return below
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MISSED = 0.05  # probability that any group lies outside its bar by chance
-LOG_RATIO = 10.0  # axes are logarithmic if deviations or errors of groups differ by a larger factor
+# Axes are logarithmic if the standard deviations, or the errors, of the groups differ by more than
+# this factor.
+LOG_RATIO = 10.0
 BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 
 

@@ -26,8 +26,9 @@ from skuq.validation import check_same_length, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FAR = 4.0  # largest value on the axis, as a multiple of the MOST-quantile of the half widths
-MOST = 0.95  # level of this quantile
+# The axis ends at FAR times the quantile of the half widths at level MOST.
+FAR = 4.0
+MOST = 0.95
 WIDTH_DIGITS = 9  # number of decimals of relative widths; further decimals are rounding errors
 POINTS = 5.0  # width of a character along an axis, in points
 MISSED = 0.05  # probability that any of the confidence intervals misses the true coverage

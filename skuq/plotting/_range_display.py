@@ -19,7 +19,8 @@ _NAMES = {"linf": "maximum norm", "l2": "Euclidean norm", "l1": "sum of changes"
 _BAND: dict[str, Any] = {"label": "proven range", "step": "pre", "color": "#b1ddf4", "lw": 0}
 _HATCH: dict[str, Any] = {"hatch": "//", "facecolor": "none", "edgecolor": "0.6", "linewidth": 0}
 _STATUS = ("safe", "unsafe", "undecided")
-_STRIP = 0.04  # share of the range of radii
+# Width of the strip beyond the largest radius, divided by the range of the radii.
+_STRIP = 0.04
 
 
 class RangeDisplay(Display):
@@ -79,7 +80,8 @@ class RangeDisplay(Display):
             self.ax_.step(self.radii, attack[0], "--", where="post", linewidth=1.8, **line)
         end = self.radii[-1]
         if self.unsafe_radius < np.inf:
-            if self.unsafe_radius == end:  # larger regions contain the same counterexample
+            if self.unsafe_radius == end:
+                # Larger regions are unsafe, too: they contain the same counterexample.
                 end += _STRIP * (end - self.radii[0])
             label = f"{unsafe} from {_rounded(self.unsafe_radius, ROUND_CEILING)}"
             self.ax_.axvspan(self.unsafe_radius, end, zorder=1.5, label=label, **_HATCH)
@@ -113,7 +115,8 @@ class RangeDisplay(Display):
 
 def require_certificates(estimator: Any, method: str, owner: str) -> None:
     """Refuse an estimator without `certify` or `method`, such as a pipeline around a RobustGPC."""
-    # Check `certify` too, since other estimators have different methods of the same name.
+    # Check `certify` too: an estimator without it may have a method that is also named `method`,
+    # but returns something else.
     if not (hasattr(estimator, "certify") and hasattr(estimator, method)):
         raise TypeError(
             f"`estimator` must have the methods `certify` and `{method}`, as {owner} has; "

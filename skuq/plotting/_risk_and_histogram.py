@@ -178,7 +178,7 @@ class RiskCoverageDisplay(Display):
         if reference not in labels:  # one entry explains the dashed lines of all curves
             self.ax_.plot([], [], "--", color="0.4", linewidth=1, label=reference)
         colour = COLOURS[len(drawn) % len(COLOURS)]
-        # Below the first threshold, the expected risk equals the risk of the first tie block.
+        # At a coverage below that of the first tie block, the expected risk is the block's risk.
         coverage = np.concatenate([[0.0], self.curve.coverage])
         risk = np.concatenate([self.curve.risk[:1], self.curve.risk])
         area = f"AURC = {self.area:.3g}"
@@ -189,7 +189,8 @@ class RiskCoverageDisplay(Display):
         self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
-        # For error rates only: a loss of regression may be small because of the target's unit.
+        # NO_RISK applies to error rates only: regression losses may be small because of the unit of
+        # the target.
         least = NO_RISK if self.loss == "zero_one" else 0.0
         self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
@@ -313,6 +314,7 @@ def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
         return np.geomspace(low, positive.max(), N_BINS + 1), True
     low, high = values.min(), values.max()
     finest = 2 * N_BINS * np.spacing(np.abs(values).max())
-    if high - low < finest:  # values equal up to rounding; narrower bins are not possible
+    if high - low < finest:
+        # The values are equal up to rounding; floats between them are too few for the bins.
         low, high = low - max(0.5, finest), high + max(0.5, finest)
     return np.linspace(low, high, N_BINS + 1), False

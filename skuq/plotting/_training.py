@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 COLUMNS = ("step", "score", "falls", "epistemic", "aleatoric")
 PANEL, GAP = 1.9, 0.12  # height of a panel in inches; gap, as a share of this height
-LOG_RANGE = 30.0  # the axis is logarithmic if largest / smallest deviation is above this ratio
+# The axis is logarithmic if the largest standard deviation, divided by the smallest, is above this
+# ratio.
+LOG_RANGE = 30.0
 
 
 class AgentTrainingDisplay(Display):
@@ -143,8 +145,8 @@ class AgentTrainingDisplay(Display):
         return values.rolling(self.window, min_periods=1).mean()
 
     def _line_style(self) -> dict[str, Any]:
-        # A line through a single episode is invisible, so draw a marker. It lies on the edge of the
-        # axes, which would clip it.
+        # A line through a single episode is invisible, so draw a marker. The marker lies on the
+        # edge of the axes, so clipping is switched off.
         single: dict[str, Any] = {"marker": "o", "clip_on": False}
         return {"linewidth": 2, **(single if len(self.history) == 1 else {})}
 
@@ -156,7 +158,7 @@ class AgentTrainingDisplay(Display):
             ".",
             color="0.55",
             markersize=4,
-            # The more episodes, the more transparent the dots.
+            # With many episodes, dots are more transparent.
             alpha=float(np.clip(500 / len(score), 0.1, 0.7)),
             markeredgewidth=0,
             rasterized=True,

@@ -194,7 +194,8 @@ def _labels(y: ArrayLike, n_points: int) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.shape != (n_points,):
         raise ValueError(f"`y` must have shape ({n_points},), got {labels.shape}.")
-    missing = np.flatnonzero(pd.isna(np.asarray(y, object)))  # NaN would become "nan"
+    # Look for NaN in an array of objects: an array of strings would contain "nan" in its place.
+    missing = np.flatnonzero(pd.isna(np.asarray(y, object)))
     if len(missing):
         raise ValueError(
             f"`y` has a missing label in row {missing[0]}; remove such points, or omit `y`."

@@ -96,11 +96,12 @@ KEPT: dict[str, Any] = {
     "_found": NotRequired[Found],
 }
 
-_OUTPUTS_AT_ONCE = 2**22  # maximum number of outputs, over all models, for one chunk of inputs
+# Maximum number of outputs that all models together compute for one chunk of inputs.
+_OUTPUTS_AT_ONCE = 2**22
 _MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-# Smallest number of inputs on which `search_pool` searches. These are the new inputs and, in
-# addition, inputs from the pool of `fit`.
+# Smallest number of inputs on which `search_pool` searches. If there are fewer new inputs, inputs
+# from the pool of `fit` are added.
 _FEWEST = 1000
 # Limit on rows times coefficients of a logistic regression. Above it, a single refit takes seconds,
 # and a gradient search costs less than all refits together.
@@ -257,8 +258,9 @@ class QUAMBase(ModelMixin, ABC):
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
             return
         # Some models raise an error for unknown categories or for numbers outside the training
-        # range, and embedding layers for unknown ids. If the model fails on the full pool, try
-        # again without unknown categories, and then without numbers out of range, too.
+        # range; embedding layers raise an error for unknown ids. If the model fails on the full
+        # pool, try a pool without unknown categories, and then one that, in addition, has no
+        # numbers outside the training range.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -456,8 +458,8 @@ class QUAMBase(ModelMixin, ABC):
             # Losses that differ by less than two standard errors are indistinguishable.
             temperature = 2 * max(self._found.standard_error, 1e-6)
         else:
-            # The importance weights are likelihoods of one mini-batch, or of all samples if one
-            # mini-batch contains them all.
+            # The importance weights are likelihoods of one mini-batch, or of all samples if there
+            # are fewer samples than a mini-batch may contain.
             problem = self._point_problem
             search: Any = self.search_
             share = min(1, search.train_batch_size / len(problem.X))

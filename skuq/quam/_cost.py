@@ -19,7 +19,7 @@ T = TypeVar("T")
 # Constraint on the parameter `max_memory` of searches on a pool.
 MAX_MEMORY: list[Any] = [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})]
 LONG = 300.0  # duration, in seconds, above which a search raises a warning
-_SHARE = 0.5  # fraction of the free memory for "auto"
+_SHARE = 0.5  # fraction of the free memory that max_memory="auto" allows
 
 
 def searches_in_memory(

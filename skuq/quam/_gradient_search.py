@@ -371,7 +371,8 @@ class Descent:
         self, searched: Searched, objective: Objective, *, prior_precision: float, n_bytes: int
     ):
         self.searched, self.objective, self.n_bytes = searched, objective, n_bytes
-        self.weight_decay = prior_precision / searched.total_weight  # relative to the mean loss
+        # The penalty is added to the mean loss; `prior_precision` refers to the sum of the losses.
+        self.weight_decay = prior_precision / searched.total_weight
         parameters = [searched.module.get_parameter(name) for name in searched.scales]
         self.sizes = [parameter.numel() for parameter in parameters]
         scales = zip(parameters, searched.scales.values(), strict=True)
@@ -387,7 +388,7 @@ class Descent:
         """
         # In-place steps, because allocating large tensors in each step would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
-        moved = torch.zeros_like(initial)  # in units of the scales
+        moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
         adam = torch.optim.Adam([moved], fused=True)
         current = initial.clone()
         self._weights = current.detach().requires_grad_()
@@ -412,13 +413,13 @@ class Descent:
         shares = []
         for rows, samples, x in self._passes(attack.inputs(step), batch.X):
             outputs = self.outputs(self.weights(), x, shared_input=x.ndim == batch.X.ndim)
-            # One split replaces two slices, because autograd would zero-pad and add the gradients
-            # of slices.
+            # `split` instead of two slices: for slices, autograd would pad both gradients with
+            # zeros and add them.
             sizes = [_length(rows), _length(samples)]
             attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
             shares.append(excess.detach())
-            # The gradient of L_adv + c (L_train - L_ref), Lines 4 and 5, without computing the sum.
+            # Lines 4 and 5: compute the gradient of L_adv + c (L_train - L_ref), but not the sum.
             terms = {excess: c}
             if _length(rows):
                 terms[attack.losses(step, rows, attacked)] = attack.weight
@@ -529,7 +530,8 @@ def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> Ou
     """
     module = deepcopy(module)
     before = module(X.clone())
-    step = 1 + before[:, 0].abs().max()  # large compared with rounding in single precision
+    # Large enough for its effect to exceed rounding errors in single precision.
+    step = 1 + before[:, 0].abs().max()
     for name in reversed(parameters):
         bias = module.get_parameter(name)
         if name.rpartition(".")[2] != "bias" or bias.shape != before.shape[1:]:

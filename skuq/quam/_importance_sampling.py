@@ -116,8 +116,8 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # Measure the divergence from `centre` instead of the given model: a model that memorises
-        # its training samples diverges from all models found.
+        # Compute divergences from `centre`. If the given model has memorised its training samples,
+        # all models found diverge from the given model.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":
@@ -137,7 +137,8 @@ def plausible_range(
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
     fits = _in_rows(trajectories.excess_loss <= gamma)[..., None]
-    # Replacing each model outside gamma by a given model does not change the range.
+    # Models with an excess loss above gamma are replaced by a given model. The range contains the
+    # predictions of the given models anyway.
     proba = joined_models(given, xp.where(fits, found, given[:, :1]))
     lower, upper = (as_numpy(extreme(proba, 1)) for extreme in (xp.amin, xp.amax))
     return lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
@@ -161,8 +162,8 @@ def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
     """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
-    # Losses are relative to the best model, so that a low temperature cannot make all of them
-    # infinite.
+    # Subtract the loss of the best model before dividing by the temperature. Otherwise, the
+    # quotients of all models could overflow at a low temperature.
     return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 
@@ -186,7 +187,8 @@ def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True)
     together = ratio.mean(1)[:, None] if held_out else xp.ones_like(ratio[:, :1])
     searches = together * within / loss.shape[1]
     given = xp.ones_like(within[:, 0, :1])
-    weights = joined_models(given, _in_rows(searches))  # Eq. 6, equal halves
+    # Eq. 6 for a proposal with weight 1/2 on the given model and 1/2 on all searches together.
+    weights = joined_models(given, _in_rows(searches))
     return weights / weights.sum(1)[:, None]  # Eq. 4
 
 

@@ -125,7 +125,8 @@ class Untargeted(Objective):
         return 1
 
     def attack(self, outputs: Tensor) -> Tensor:
-        # `kl_divergence` is not used, because it clips at zero, which removes the gradient at zero.
+        # `kl_divergence` is not used: it clips negative values to zero, and clipped values have a
+        # gradient of zero.
         log_reference = self.log_reference[:, None]
         return (torch.exp(log_reference) * (log_softmax(outputs, -1) - log_reference)).sum(-1)
 

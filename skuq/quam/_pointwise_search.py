@@ -269,7 +269,7 @@ def _search(
             descent.outputs(weights, attack.own, shared_input=False)[:, 0],
         ]
         excess.append(descent.excess_of_each(weights, last) @ last.weight + descent.prior(weights))
-    # The first element belongs to the initial models.
+    # The first element of the lists belongs to the initial models and is omitted.
     shape = (len(points), -1, len(schedule.penalties))
     trajectories = torch.stack(outputs[1:], dim=1)  # (n_models, n_steps, n_outputs)
     return Trajectories(

@@ -42,7 +42,7 @@ _N_COMPARED = 4096
 # to make the models fit the training data.
 _SHARE_KEPT = 0.1
 _LARGE = 2**15  # number of weights above which a linear layer is searched in fewer, larger steps
-_MOST_BYTES_KEPT = 2**25  # for the models of one search
+_MOST_BYTES_KEPT = 2**25  # maximum memory for the kept models of one search
 # Memory of a step: number of copies of the weights (current, initial, gradients, optimiser's
 # state), and bytes for a forward pass.
 _WORKING_COPIES, _WORKING_BYTES = 10, 2**28
@@ -315,8 +315,8 @@ def _kept_models(
     kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
     """Run the searches; return the weights after the kept steps, ordered by search."""
-    # Allocate before the first step: small long-lived tensors between the large temporary tensors
-    # of the steps would fragment the memory.
+    # Allocate the results before the first step. If these small tensors were allocated later, they
+    # would lie between the large temporary tensors of the steps and fragment the memory.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
     sums = next(w.new_zeros(len(w)) for w in start.values())
     for step, loss in enumerate(steps):

@@ -16,7 +16,9 @@ from skuq.quam import _table_pools, _text_pools
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
-_FEWEST_AGAIN = 100  # smallest batch that is generated to replace training inputs
+# Generated inputs that equal a training input are replaced. At least this number of inputs is
+# generated as a replacement.
+_FEWEST_AGAIN = 100
 _MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 Maker = Callable[[Any, int, np.random.RandomState], Any]
 
@@ -251,7 +253,8 @@ class _Known:
 
     def __init__(self, X: Any):
         self.X = X
-        self.keys: dict[Any, NDArray[Any]] = {}  # keyed by dtype, which determines the bytes
+        # Keys of the training inputs for each dtype, because the bytes of an input depend on it.
+        self.keys: dict[Any, NDArray[Any]] = {}
 
     def hold(self, made: Any) -> NDArray[np.bool_]:
         """Boolean mask of the inputs that are training inputs, (n,)."""

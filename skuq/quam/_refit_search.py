@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 # Training samples that are held out from all models, to compare the models' losses: share of all
 # training samples, smallest number and largest number.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
-# Probabilities are clipped to this value: forests can predict 0 because of a few samples.
+# Lower limit of predicted probabilities. A forest can predict 0 on the basis of a few samples; its
+# loss would then be infinite.
 _LEAST_PROBABILITY = 1e-6
 # Number of random planes that divide the pool if the learner is linear (see `split_signs`).
 _N_SPLITS = 16
@@ -178,8 +179,8 @@ def displaced_targets(
 ) -> list[NDArray[Any]]:
     """Targets of the pool in each search, (n_variants, n_pool): predictions moved by `pull`."""
     moved = pull * split_signs(problem, pool)
-    # If targets are never negative, such as counts and prices, the learner's loss may raise an
-    # error for negative values.
+    # If the training targets are never negative, such as counts or prices, the targets of the pool
+    # must not be negative either: the learner's loss may raise an error for negative values.
     lowest = problem.y.min() / 10
     lowest = -np.inf if lowest < 0 else lowest
     return [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
@@ -222,8 +223,8 @@ def refit_on_pool(
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
     if look_at(learner).takes_weights:
-        # Convert class weights to sample weights first; otherwise, a refit would count the pool
-        # when balancing classes.
+        # Convert class weights to sample weights before the pool is added. Otherwise, balanced
+        # class weights would depend on the labels of the pool.
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
@@ -279,7 +280,8 @@ def _with_weight(
     """Yield training rows and the whole pool, whose weight is a share of the training weight."""
     joined = stacked_rows(X, pool)
     order = np.random.default_rng(seed).permutation(len(joined))
-    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # same order for all
+    # All refits use the same order of rows.
+    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)
     for targets in pool_targets:
         labels = np.concatenate([y, targets])[order]
         for share in shares:

@@ -20,8 +20,9 @@ from skuq.quam._regression_sampling import (
 )
 from skuq.quam._tasks import OutputBias
 
-# Initial displacement from the given model, in standard deviations of the noise. At the given
-# model, the divergence has its minimum, and its gradient is zero.
+# Initial displacement from the given model, in standard deviations of the noise. Without this
+# displacement, a search could not start: the given model minimises the divergence, whose gradient
+# is therefore zero there.
 START = 1e-2
 
 
@@ -58,7 +59,7 @@ class _TwoSided(Objective):
     @cached_property
     def sign(self) -> Tensor:
         """Direction of each search, (n_searches,)."""
-        # `new_tensor` would block on a copy to the device.
+        # `new_full` writes on the device; `new_tensor` would wait for a copy from the CPU.
         return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:

@@ -33,9 +33,10 @@ DIRECTIONS = (1, -1)  # the two searches of each point: upward, downward
 # Limit of log variances, which keeps quotients of variances finite.
 _MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # nodes of the quadrature
-# Mixture components below this weight are dropped; each changes the result by less than 1e-8.
+# Mixture components below this weight are dropped. Each of them changes the result by < 1e-8.
 _NEGLIGIBLE = 1e-10
-_PAIRS_AT_ONCE = 2**18  # number of pairs of mixture components in a batch, over all its points
+# Number of pairs of mixture components in a batch, summed over the points of the batch.
+_PAIRS_AT_ONCE = 2**18
 
 
 class Gaussians(NamedTuple):
@@ -53,8 +54,8 @@ def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
     xp, mean = array_namespace(outputs), outputs[..., 0]
     if noise_variance is not None:
         return Gaussians(mean, xp.full_like(mean, noise_variance))
-    # Gradients of quotients contain the cube of a variance, which overflows float32 (on MPS) above
-    # a log variance of 29.
+    # Gradients of quotients of variances contain the cube of a variance. In float32 (on MPS), this
+    # cube overflows if the log variance is above 29.
     limit = _MAX_LOG_VARIANCE if xp.finfo(outputs.dtype).bits == 64 else _MAX_LOG_VARIANCE / 4
     return Gaussians(mean, xp.exp(outputs[..., 1].clip(-limit, limit)))
 
@@ -230,8 +231,8 @@ def _information(mean: Any, scale: Any, weights: Any) -> Any:
     weights = weights / weights.sum(1)[:, None]
     with np.errstate(divide="ignore"):  # dropped components have weight 0
         log_weights = xp.log(weights)
-    # Density of component j at node y of component i, without the factor of sqrt(2 pi), which the
-    # density of component i below also omits.
+    # Log of the quotient of weight and standard deviation of component j. The factor of sqrt(2 pi)
+    # is omitted in the densities of the mixture and of component i below, because it cancels.
     log_factor = (log_weights - xp.log(scale))[:, None]
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
     total = xp.zeros_like(weights)

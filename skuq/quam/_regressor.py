@@ -157,7 +157,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         "attack": [StrOptions({"displacement", "divergence"})],
         "noise_cv": ["cv_object"],
     }
-    signed_uncertainty = True  # a differential entropy
+    signed_uncertainty = True  # a differential entropy can be negative
     _noise: RowNoise | None
 
     def __init__(
@@ -318,7 +318,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
             predicted = np.full(len(y), np.nan)
-            # Clones do not repeat the warning that a fitted model is retrained.
+            # Train clones, because `self.estimator` itself would raise the warning again that a
+            # fitted model is retrained.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -538,7 +539,7 @@ def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
     """Standard deviation of targets, where weights are numbers of samples."""
     n_samples = weight.sum()
     variance = np.cov(y, aweights=weight, ddof=0)
-    # Bessel's correction, with at least two samples.
+    # Bessel's correction; if there are fewer than two samples, its factor for two samples.
     return float(np.sqrt(variance * n_samples / max(n_samples - 1, n_samples / 2)))
 
 

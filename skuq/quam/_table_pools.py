@@ -16,11 +16,14 @@ from skuq.quam._text_pools import KINDS as TEXT_KINDS
 from skuq.quam._text_pools import TextMaker, is_text_column
 
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
-_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, bools, numbers
+# Results of `infer_dtype` for categories. Dates, booleans and numbers have different results.
+_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}
 _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
-_FEW = 3  # maximum number of altered columns in half of the rows: more would mask each other
-_SAME_NORM = 1e-3  # relative tolerance of equal norms, sufficient for half precision
-_ROUNDING = 1e-6  # relative tolerance of restored norms
+# Maximum number of altered columns in half of the rows. The effects of many altered columns could
+# mask each other.
+_FEW = 3
+_SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
+_ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
 _PASSES = 50  # iterations of scaling and clipping
 
 
@@ -73,7 +76,8 @@ def _numbers(X: Any) -> FloatArray:
     else:
         columns = np.full(X.shape, np.nan)
         for k in range(X.shape[1]):
-            column = X.iloc[:, k].infer_objects()  # on a copy, because it replaces None in texts
+            # `X` keeps its own column, because `infer_objects` replaces None in texts.
+            column = X.iloc[:, k].infer_objects()
             if is_numeric_dtype(column) and not is_bool_dtype(column):
                 columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
     columns[:, [len(np.unique(c[~np.isnan(c)])) <= 2 for c in columns.T]] = np.nan
@@ -124,7 +128,7 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
         return made
     low, high = columns.numbers.min(axis=0), columns.numbers.max(axis=0)
     rows = np.asarray(made, dtype=np.float64)
-    # `numbers` is NaN in columns with at most two values, which are not clipped.
+    # Columns with at most two values are not clipped; `numbers` contains NaN for these columns.
     low, high = (
         np.where(np.isnan(bound), end, bound) for bound, end in ((low, -np.inf), (high, np.inf))
     )
@@ -157,13 +161,13 @@ def _out_of_range(X: Any, columns: Columns, n: int, random: np.random.RandomStat
     low[numbers], high[numbers] = (f(known[:, numbers], axis=0) for f in (np.nanmin, np.nanmax))
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(numbers, made.shape, random)
-    # Outside the range, on either side, by 0.1 to 10 times the range's width.
+    # Values below or above the range, at a distance of 0.1 to 10 times the width of the range.
     distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
     far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
     if not isinstance(X, pd.DataFrame):
         if X.dtype.kind == "f":
             return np.where(chosen, far, made).astype(X.dtype)
-        whole = made.astype(np.int64)  # smaller dtypes would overflow
+        whole = made.astype(np.int64)  # values out of range could overflow smaller dtypes
         whole[chosen] = np.clip(np.rint(far[chosen]), -_LARGEST_WHOLE, _LARGEST_WHOLE)
         return whole
     for k in numbers:
@@ -209,5 +213,7 @@ KINDS: dict[str, TableMaker] = {
     "unseen": _unseen,
     **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
 }
-SEEN = tuple(kind for kind in KINDS if kind != "unseen")  # kinds with known categories only
-KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")  # and with values in range only
+# Kinds of rows that contain only categories of the training rows.
+SEEN = tuple(kind for kind in KINDS if kind != "unseen")
+# Kinds of rows that, in addition, contain only numbers within the range of the training rows.
+KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 # Displacement of predictions on a pool, in standard deviations of the target. Displaced predictions
 # lie near the ends of the target's range.
 _PULL = 2.0
-# Largest number of classes searched with n_targets="auto". There is one search for each of them,
-# and the cost of evaluating an input is proportional to the number of searches times the number of
-# all classes.
+# Largest number of classes that n_targets="auto" selects as targets of searches. Each selected
+# class needs a search of its own, and the cost of evaluating an input is proportional to the number
+# of searches times the number of all classes.
 MOST_TARGETS = 10
 
 
@@ -222,9 +222,9 @@ class Classification(Task):
     growth: ClassVar[float] = 10.0
 
     def first_penalty(self, total_weight: float) -> float:
-        # The penalty grows tenfold, to the number of samples. The search then minimises the
-        # negative log posterior of the training set plus one sample, the test point with the target
-        # class.
+        # The penalty grows tenfold, up to the number of samples. With this last penalty, the search
+        # minimises the negative log posterior for the training set and one further sample, namely
+        # the test point with the target class.
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
@@ -275,7 +275,7 @@ class Classification(Task):
     def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
         """Smallest and largest probability of each class over models within gamma."""
         given = log_softmax(outputs.reference)[:, None]
-        if outputs.centre is not None:  # a model with zero excess loss
+        if outputs.centre is not None:  # predictions of a model with an excess loss of zero
             given = joined_models(given, log_softmax(outputs.centre)[:, None])
         return plausible_range(given, outputs.models, gamma)
 
@@ -317,7 +317,7 @@ class Regression(Task):
             attack=self.attack,
             noise_variance=self.noise_variance,
             bias=self.bias,
-            limit=self.pull,  # inputs far from the data must not dominate
+            limit=self.pull,  # otherwise, inputs far from the data would dominate the objective
         )
 
     def point_objective(self, reference: Tensor) -> Objective:

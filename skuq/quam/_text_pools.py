@@ -113,8 +113,8 @@ def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     made = X[random.randint(len(X), size=n)]
     free = _free_tokens(made)
     place = np.arange(free.shape[1], dtype=float)
-    # Both sort the free tokens first: `places` in the order of their positions, `sources` in random
-    # order.
+    # `places` and `sources` both begin with the positions of the free tokens: `places` in
+    # increasing order, `sources` in random order.
     places = np.argsort(np.where(free, place, 2 * free.shape[1] + place), axis=1)
     keys = random.uniform(size=free.shape)
     sources = np.argsort(np.where(free, keys, 2 * free.shape[1] + place), axis=1)

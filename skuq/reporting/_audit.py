@@ -25,7 +25,7 @@ from skuq.reporting._report import MISSING, Report, cells, picture
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-POWER = 0.8  # probability of finding a detectable gap
+POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
@@ -178,7 +178,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
     """One dict per bin: finding, integer sums, and detectable gaps."""
     columns: dict[str, Any] = bins._asdict()
-    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # one value for all bins
+    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # not one value per bin
         columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
     lists = {name: _plain(values) for name, values in columns.items()}
@@ -230,7 +230,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     if search is None:
         return None
     alpha = auditor.settings_["region_alpha"]
-    # With weights, the power is that of an unweighted audit of the effective number of samples.
+    # A weighted audit has the power of an unweighted audit with `n_effective_` samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
     sizes = [

@@ -28,8 +28,12 @@ from skuq.reporting._phrases import (
 
 MOST_BINS = 3  # number of findings described in full; tables contain all findings
 MOST_GROUPS = 5
-MOST_NUMBERS = 20  # maximum number of groups from a numeric column; more suggest measurements
-MOST_SAMPLES = 1_000_000  # a bin that would need more samples is not called too small
+# Maximum number of groups from a numeric column. With more groups, the column probably contains
+# measurements.
+MOST_NUMBERS = 20
+# If a bin needs more samples than this number for a significant finding, it is not called too
+# small.
+MOST_SAMPLES = 1_000_000
 
 WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}
 VERBS: dict[Direction, str] = {"underconfident": "exceeds", "overconfident": "falls short of"}
@@ -67,7 +71,7 @@ def verdict(figures: Figures) -> str:
             where.append(f"in {tested} of groups")
         if in_regions:
             where.append(f"in {counted(len(in_regions), 'region')} of the inputs")
-        # Regions may have a different tolerance.
+        # Findings in regions refer to `region_alpha`, which may differ from `alpha`.
         name = "alpha" if found or found_in_groups else "region_alpha"
         return (
             f"Failed: {listed(where)} the reported confidence is significantly wrong by more than "
@@ -163,7 +167,7 @@ def meaning(figures: Figures) -> list[str]:
         "The audit does not cover inputs unlike those of the reference set, and it assumes that "
         "the model predicts for users in the same way as for the reference set."
     )
-    # The largest of k probabilities is at least 1 / k, so lower bins are always empty.
+    # The largest of k probabilities is at least 1 / k, so bins below 1 / k are always empty.
     least = 0.0 if figures["classes"] is None else 1 / len(figures["classes"])
     # If many confidences are equal, quantile edges coincide and bins have no width.
     empty = [

@@ -36,7 +36,7 @@ def bin_range(row: Row, *, joint: str = "to") -> str:
     '40% to 50%'
     """
     low, high = 100 * row["lower"], 100 * row["upper"]
-    # Quantile edges may be close together.
+    # Edges of bins with equal counts may be close together and then need more digits.
     digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
     return f"{low:.{digits}g}% {joint} {high:.{digits}g}%"
 
@@ -67,8 +67,8 @@ def bin_finding(row: Row) -> str:
     """
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
-        # A finding covers several bins, some of which may deviate little or in the opposite
-        # direction.
+        # A significant finding may cover several bins. The gap of this bin alone may be within the
+        # tolerance, or in the opposite direction.
         if row["within_alpha"] or (row["gap"] > 0) != too_low:
             return "with neighbours"
         return "too low" if too_low else "too high"

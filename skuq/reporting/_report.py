@@ -200,7 +200,8 @@ def _svg(figure: Any) -> bytes:
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Format a table: texts of ``head`` and ``rows``, and whether each column is ``numeric``."""
-    # Compare values, since some RangeIndexes are meaningful, such as 10, 20, 30.
+    # Omit an unnamed index only if its values are the row numbers. Another RangeIndex, such as 10,
+    # 20, 30, may have a meaning.
     if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)

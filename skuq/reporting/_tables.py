@@ -35,8 +35,8 @@ UNUSUAL = 0.05  # rows with a conformal p-value up to this are called unusual
 SHOWN_ROWS = 15
 SHOWN_CLASSES = 10
 SHOWN_GROUPS = 10
-FEWEST_OF_GROUP = 20  # minimum number of held-out rows
-FEWEST_FOR_AUDIT = 100  # minimum number of held-out rows
+FEWEST_OF_GROUP = 20  # minimum number of held-out rows in a group
+FEWEST_FOR_AUDIT = 100  # minimum number of held-out rows for an audit
 SHARE = "{:.1%}".format
 
 
@@ -213,7 +213,8 @@ def _audit_sentence(audit: CalibrationAuditor) -> str:
     ]
     largest = "of any size"
     if any(gap is not None for gap, _ in gaps):
-        # If no gap is detectable in a direction, use the largest possible gap in that direction.
+        # `gap` is None if no gap in its direction is detectable. Then use `most`, the largest
+        # possible gap in this direction.
         largest_gap = max(most if gap is None else gap for gap, most in gaps)
         largest = f"of up to {100 * largest_gap:.0f} percentage points"
     return (
@@ -287,7 +288,8 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
         ends = zip(first["lower"], first["upper"], strict=True)
         shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
         shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
-    shown["reasons"] = first["reasons"]  # an early position, which narrow screens show
+    # Narrow screens show only the first columns, so the reasons come early.
+    shown["reasons"] = first["reasons"]
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
     if regression:
         shown["std"] = first["std"].map(_number)
@@ -374,7 +376,8 @@ def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
     names = [
         s.name
         for s in scores
-        # Ignoring the correlation of the scores is conservative: more scores count as equal.
+        # The correlation of the two scores is ignored, which overestimates the standard error of
+        # their difference. This is conservative: more scores count as equal to the best one.
         if best.auroc - s.auroc <= np.hypot(error, _standard_error(s.auroc, n_wrong, n_right))
     ]
     if len(names) == 1:

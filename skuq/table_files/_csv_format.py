@@ -30,8 +30,9 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Of all single-byte encodings, only the Western European one is detected. Its non-ASCII letters
-# rarely follow each other: three in a row suggest Greek, Cyrillic or an Asian script.
+# Of all single-byte encodings, only the Western European one is detected. In Western European
+# texts, non-ASCII letters rarely follow each other; three successive ones suggest Greek, Cyrillic
+# or an Asian script.
 WESTERN = "cp1252"
 # Currency signs, quotation marks, dashes, a few symbols, and all letters except the Icelandic ones.
 WESTERN_CHARACTERS = set(
@@ -86,11 +87,11 @@ class Sniffed(NamedTuple):
     """Detected format and structure of a CSV file."""
 
     format: CsvFormat  # with every attribute set
-    mark: str  # decimal mark, if it was passed or detected; else empty
+    mark: str  # decimal mark; empty if it was neither passed nor detected
     header: list[str]
-    note: str  # sentence on an unusual format, or empty
-    codes: list[int]  # positions of columns of digits with leading zeros
-    n_skipped: int  # lines above the header
+    note: str  # sentence about an unusual format; empty if the format is usual
+    codes: list[int]  # positions of the columns with values such as 007, which may be codes
+    n_skipped: int  # number of lines above the header
 
 
 def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
@@ -206,7 +207,7 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
     """Detect the separator that splits every row into as many values as the header has names."""
     divided = {}
     for sep in SEPARATORS:
-        with suppress(csv.Error):  # quotation marks may be valid with a different separator
+        with suppress(csv.Error):  # raised if quotation marks are invalid with this separator
             rows = _rows(text, sep, is_cut)
             if len(rows[0]) > 1:
                 divided[sep] = rows
@@ -266,7 +267,8 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
             f"{path} has numbers with a comma, such as {commas[0]!r}, and with a point, such as "
             f"{points[0]!r}; state the decimal mark (`decimal`)."
         )
-    # Countries whose thousands separator is a point use semicolons between the values of CSV files.
+    # A point may separate thousands only if values are separated by semicolons, as in CSV files
+    # from countries with this thousands separator.
     mark, numbers = (",", commas) if commas else (".", points if sep == ";" else [])
     if numbers and all(GROUPED[mark].fullmatch(number) for number in numbers):
         raise _undecided(path, numbers[0])

@@ -24,7 +24,8 @@ MARK = "'"
 # Includes the byte order mark, which is whitespace except at the beginning of a file.
 BLANK = (*(chr(code) for code in range(0x3001) if chr(code).isspace()), "\ufeff")
 _START = rf"[{re.escape(''.join(BLANK))}]*[{re.escape(''.join(STARTS))}]"
-# The final dot requires a further character: a single sign is not a formula.
+# The dot at the end of the patterns matches a further character, since a sign alone is not a
+# formula.
 FORMULA = re.compile(rf"{MARK}*{_START}.", re.DOTALL)
 MARKED = re.compile(rf"{MARK}+{_START}.", re.DOTALL)
 # Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated as formulas.

@@ -35,7 +35,8 @@ CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
 UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()
-TextColumns = bool | Collection[str]  # columns in which "NA" and similar words are text
+# Columns in which words such as "NA" are text and not missing values; True means all columns.
+TextColumns = bool | Collection[str]
 COMPRESSED: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
@@ -295,7 +296,8 @@ class CsvFile(TableFile):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         with super()._errors(), warnings.catch_warnings():
-            # pandas would drop the surplus values of rows that are longer than the header.
+            # If a row has more values than the header has names, pandas only warns and drops the
+            # surplus values.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             try:
                 yield
@@ -368,7 +370,7 @@ def _errors(path: Path) -> Iterator[None]:
     except DAMAGED as error:
         reason = getattr(error, "strerror", None) or _one_line(error)
         raise TableFileError(f"{path} is damaged or cannot be read: {reason}") from error
-    except ValueError as error:  # includes the parsers' own error types
+    except ValueError as error:  # the error types of the parsers are subclasses of ValueError
         raise TableFileError(f"{path} cannot be read as {kind}: {_one_line(error)}") from error
 
 

@@ -156,7 +156,8 @@ def _csv(partial: Path, ending: str, raw_text: bool) -> Iterator[_Writer]:
                     n_marked = sum(new != old for new, old in zip(names, frame, strict=True))
                 frame, in_rows = safe_frame(frame.set_axis(names, axis=1))
                 n_marked += in_rows
-            # The csv module does not quote carriage returns, which readers treat as line ends.
+            # The csv module does not quote values with carriage returns, but programs that read the
+            # file treat a carriage return as the end of a line.
             quoting: Any = csv.QUOTE_NONNUMERIC if _has_returns(frame) else csv.QUOTE_MINIMAL
             frame.to_csv(stream, index=False, header=is_first, quoting=quoting)
             is_first = False

@@ -22,7 +22,7 @@ from skuq.tables._dates import ISO
 from skuq.tables._validation import TableError
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
-# pandas parses these texts as booleans only if the column has no other values.
+# Texts that pandas parses as booleans, but only if the column has no other values.
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEANS = {"True": True, "False": False}
 BITS = {"1": "True", "0": "False"}
@@ -44,7 +44,7 @@ def as_bits(column: pd.Series) -> pd.Series:
 def uncategorised(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.CategoricalDtype):
         kind = column.cat.categories.dtype
-        # numpy's integers have no missing value.
+        # numpy's integers cannot represent missing values.
         return column.astype(object if is_integer_dtype(kind) else kind)
     return column
 

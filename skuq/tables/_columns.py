@@ -47,8 +47,12 @@ from skuq.written_numbers import (
 EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
-NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
-DENSE = 2  # distinct integers are row numbers if their range is below DENSE times the row count
+# If the share of distinct values in a text column is larger than this number, the column contains
+# names or free text.
+NAMES = 0.9
+# If the values of a column are distinct integers, and their range is smaller than DENSE times the
+# number of rows, they are row numbers.
+DENSE = 2
 
 
 stored("tables.number-format")(NumberFormat)
@@ -61,7 +65,7 @@ class Cells(NamedTuple):
     rows: IntArray  # positions
     texts: list[str]  # contents
     held: str  # description of the contents, such as "a range" or "not a number"
-    read: bool  # whether a value is used nevertheless, as the midpoint of a range
+    read: bool  # whether they are replaced by a value, such as the midpoint of a range
 
 
 class Cleaned(NamedTuple):
@@ -102,7 +106,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
         # Whether to parse dates and numbers in text, and to drop uninformative columns.
         self.read_text = read_text
-        self.names = names  # original names by clean name, for `inverse_transform`
+        self.names = names  # original column names by clean name, for `inverse_transform`
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn the names and types of the columns."""
@@ -119,9 +123,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.kinds_: dict[str, str] = {}
         # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
-        # By text column: the texts that a file reader may convert to other values, keyed by the
-        # converted value as text. For example, a reader may convert 01067 to the number 1067; the
-        # key is then "1067".
+        # For each text column, the texts that a program may convert when it reads a file. The keys
+        # are the converted values as text. For example, a program may convert 01067 to the number
+        # 1067; the key is then "1067".
         self.spellings_: dict[str, dict[str, list[str]]] = {}
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread

@@ -33,8 +33,10 @@ from skuq.tables._validation import TableError, check_share, separator_hint
 LEVEL = 0.05  # significance level
 INTERVAL = 0.95  # confidence level of the intervals for differences
 N_RESAMPLES = 400
-FEWEST = 10  # smallest number of rows, overall and per subgroup
-MOST_VALUES = 20  # maximum number of distinct values of a column for subgroups by value
+FEWEST = 10  # minimum number of rows in the table and in each subgroup
+# Maximum number of subgroups by the values of a column. If a numeric column has more distinct
+# values, its subgroups are quarters.
+MOST_VALUES = 20
 MOST_NAMED = 5  # maximum number of subgroups named in a sentence
 QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 
@@ -297,7 +299,8 @@ def _measures_of_classes(a: _Outcome, b: _Outcome, truth: NDArray[Any]) -> pd.Da
 def _measures_of_quantities(a: _Outcome, b: _Outcome) -> pd.DataFrame:
     assert a.interval_score is not None
     assert b.interval_score is not None
-    # Coverage above the nominal level is not better: the interval score penalises wide intervals.
+    # The model with the higher coverage is not called better, because its intervals may only be
+    # wider; the interval score penalises wide intervals.
     covered = _mcnemar(a.hit, b.hit) | {"better": ""}
     return pd.DataFrame.from_dict(
         {
@@ -320,7 +323,8 @@ def _divisions(
         yield "true class", truth
     else:
         yield "prediction", _quarters(np.asarray(a.prediction + b.prediction, dtype=float))
-    # Add ranks, since the uncertainties of the two models may be on different scales.
+    # Add the ranks of the uncertainties, since the two models may estimate uncertainty on different
+    # scales.
     ranks = stats.rankdata(a.uncertainty) + stats.rankdata(b.uncertainty)
     yield "uncertainty", _quarters(ranks)
     for name, column in groups.items():

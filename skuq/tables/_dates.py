@@ -18,7 +18,8 @@ from skuq.tables._validation import TableError
 from skuq.written_numbers import CODE, DIGITS, FEW, SIGN, WORDS
 
 ISO = "ISO8601"
-PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")  # ending of a numeric column
+# End of the name of a numeric column that was made from a date column.
+PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 # Patterns of dates, and their possible formats. Dates with dots start with the day; for slashes
 # and hyphens the values decide whether the day or the month comes first.
 DAYS = {
@@ -47,7 +48,7 @@ FORMS = {
         for time, clock in TIMES.items()
     },
 }
-MONTH = r"([A-Za-z]{3})[a-z]*"  # month name; pandas' %b needs its first three letters
+MONTH = r"([A-Za-z]{3})[a-z]*"  # name of a month; pandas' %b needs the first three letters
 # Dates with two-digit years, times of day, and durations.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 ORDERS = {"%d": "the day first", "%m": "the month first"}
@@ -161,7 +162,7 @@ def unread_note(values: pd.Series) -> str | None:
             f"{values.iloc[0]!r}, but counts as text; to use it, write dates as 2020-12-31 and "
             "times as numbers."
         )
-    # Warn of 5kg and 1.200 EUR, but not of 12 or 12A.
+    # Warn of columns with values such as 5kg and 1.200 EUR, but not of values such as 12 or 12A.
     form = rf"{SIGN}?\s*[+-]?{DIGITS}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
     if not values.str.fullmatch(form).all() or values.str.fullmatch(r"[\d.]+").all():
         return None

@@ -14,8 +14,12 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.unusual_rows import MISSING_TEXT
 
-MAX_CATEGORIES = 50  # maximum per text column; rarer values share one indicator
-FEW_NUMBERS = 20  # with fewer in a column, all leaves of boosted trees have missing ones
+# Maximum number of indicators for a text column. If there are more categories, the rarest
+# categories share one indicator.
+MAX_CATEGORIES = 50
+# If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
+# which the value is missing.
+FEW_NUMBERS = 20
 
 
 def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
@@ -24,7 +28,7 @@ def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
     Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
     unseen categories; it is 0 in all training rows, so training does not determine its effect.
     """
-    # keep_empty_features: a column without training values is imputed with 0.
+    # keep_empty_features: fill a column with 0 if it has no values in the training rows.
     numeric = make_pipeline(
         SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
         StandardScaler(),

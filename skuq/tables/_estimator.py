@@ -27,13 +27,15 @@ def _may_classify(model: BaseEstimator) -> bool:
 class TableEstimator(UncertaintyMixin, BaseEstimator):
     """Interface of scikit-learn and skuq for a model whose inputs are tables."""
 
-    # `table` and `target` are this class's names for X and y, not metadata to be routed.
+    # The parameters `table` and `target` are X and y under different names. They are not metadata
+    # for scikit-learn's metadata routing.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__score: ClassVar[dict[str, str]] = {"table": UNUSED, "target": UNUSED}
 
-    # `predict` itself handles tables without rows: it returns its usual columns.
+    # These methods handle tables without rows themselves, because `predict` returns its usual
+    # columns for such tables.
     _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(
         ("predict", "predict_interval", "predict_uncertainty")
     )

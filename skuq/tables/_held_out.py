@@ -18,7 +18,7 @@ from skuq.tables import _notes as notes
 from skuq.tables._encoders import as_codes
 from skuq.tables._validation import TableError
 
-# Maximum number of rows held out for calibration, in addition to the limit of a fifth of the table.
+# Maximum number of rows held out for calibration, unless a fifth of the table is less.
 MAX_HELD_OUT = 2000
 # Equal rows count as duplicates only if at least this share of the rows are distinct ...
 FEWEST_DIFFERENT = 0.25
@@ -26,10 +26,13 @@ FEWEST_DIFFERENT = 0.25
 # independent.
 OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
-SURE = 0.05  # suspicious log loss, as a share of the log loss of the class frequencies
+# A log loss is suspiciously low if, divided by the log loss of predicting the class frequencies, it
+# is at most this number.
+SURE = 0.05
 MOST_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 
-WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")  # pandas stores ids as floats if some are missing
+# A whole number. It may end in ".0", because pandas stores integers as floats if some are missing.
+WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")
 
 Hashes = NDArray[np.uint64]
 
@@ -118,8 +121,8 @@ def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
         return Split(
             *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
         )
-    # At most half of each class with two rows or more is among the first n_held rows of `order`,
-    # so these classes keep training rows.
+    # The first n_held rows of `order` contain at most half of the rows of each class that has two
+    # or more rows. Thus, training rows of each of these classes remain.
     random = np.random.RandomState(random_state)
     order = proportional_order(y, random.permutation(len(y)), random)
     return Split(order[n_held:], order[:n_held])

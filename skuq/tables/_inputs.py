@@ -22,7 +22,7 @@ def as_frame(table: Any, which: str) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         return table
     if _is_table(table):
-        # Check first: pyarrow cannot look up a column name that occurs twice.
+        # Check the names before the conversion: pyarrow cannot look up a name that occurs twice.
         names = getattr(table, "column_names", table.columns)
         check_names(pd.DataFrame(columns=list(names)), which)
         frame: pd.DataFrame = as_pandas(table)
@@ -61,7 +61,8 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
             f"The target values are also the column {name!r} of the {which}; pass this name "
             "instead of the values, or remove the column."
         )
-    name = name if name not in table else TARGET  # a Series derived from a column keeps its name
+    # A Series that was computed from a column of the table still has the name of this column.
+    name = name if name not in table else TARGET
     if name in table:
         raise TableError(
             f"The {which} has a column {name!r} whose values differ from the target's; rename it."

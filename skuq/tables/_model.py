@@ -417,7 +417,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         X, unscored, cells = self._rows(table)
         if unscored and (strict or has_too_many_unread(unscored, cells, len(table))):
             refuse_unread_rows(unscored, cells, NEW, len(table))
-        if X.empty:  # score any row, to obtain the columns of the results
+        if X.empty:  # score a training row instead, to obtain the columns of the results
             X = self._typical_rows.head(1)
         scored, outputs, disagreement = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
@@ -692,7 +692,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         if self.quantities_ is not None:
             lower, upper = self.quantities_.interval(outputs, coverage, limit)
             return {"lower": lower, "upper": upper}
-        names = [str(label) for label in pd.Index(self.classes_)]  # same text as in written files
+        # `pd.Index` makes the texts of the labels equal to those in written files.
+        names = [str(label) for label in pd.Index(self.classes_)]
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 

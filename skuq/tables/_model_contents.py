@@ -28,15 +28,15 @@ from skuq.stored import MARK
 from skuq.tables._model_trees import is_damaged
 from skuq.tables._validation import TableError
 
-# The only allowed value of each attribute, and the reason to refuse other values. Attributes are
-# named without leading and trailing underscores, which fitted attributes have.
+# For each attribute, its only allowed value and the reason to refuse other values. The names omit
+# the leading and trailing underscores of fitted attributes.
 ALLOWED = {
     "in_fit": (False, "which skips the checks of input rows"),
     "input": ("content", "which reads the files named in the table"),
     "memory": (None, "which writes a cache and loads pickles from it"),
     "preprocessor": (None, "which passes on rows that are not checked"),
 }
-# Largest numbers of iterations, processes or columns.
+# Largest allowed values of attributes that are numbers of iterations, processes or columns.
 LARGEST = {
     "max_doc_update_iter": 100_000,
     "max_iter": 100_000,
@@ -61,15 +61,17 @@ UNLIMITED = re.compile(
     r"|max_(depth|features|leaf_nodes|samples|fun)|min_\w+|subsample|batch_size|cache_size"
     r"|n_samples\w*|stop_words_id|t"
 )
-LARGEST_POLYNOMIAL = 10**6  # terms
-LARGEST_MODEL = 10**7  # objects; an object with several references counts several times
-LARGEST_EXPANSION = 100  # bytes in memory per byte of the file
-LARGEST_SCHEMA = 2**26  # bytes of JSON; objects made from it need about twenty times as much memory
-SMALL_MODEL = 2**28  # bytes; smaller models may exceed LARGEST_EXPANSION
-# Limit on the number of characters of a pattern, and on the number of ways to match its parts, not
-# counting unbounded repetitions.
+LARGEST_POLYNOMIAL = 10**6  # maximum number of terms
+LARGEST_MODEL = 10**7  # maximum number of objects, counted once per reference
+LARGEST_EXPANSION = 100  # maximum number of bytes in memory for each byte of the file
+# Maximum number of bytes of JSON. The objects made from it need about twenty times as many bytes.
+LARGEST_SCHEMA = 2**26
+# A model with at most this number of bytes in memory may exceed LARGEST_EXPANSION.
+SMALL_MODEL = 2**28
+# Maximum number of characters of a pattern. It is also the maximum number of ways to match the
+# parts of a pattern, unbounded repetitions not counted.
 LARGEST_PATTERN = 1_000
-UNBOUNDED = 64  # a part that may repeat this often or more counts as an unbounded repetition
+UNBOUNDED = 64  # a repetition counts as unbounded if its maximum is at least this number
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN", "CATEGORY"}
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 
@@ -194,7 +196,8 @@ class _Contents:
                 value.check_format(full_check=True)
             except ValueError as error:
                 raise _Refused(f"An array{_within(steps)} is damaged: {error}") from error
-        # Trees of gradient boosting do not check their rows; other estimators check them.
+        # The trees of gradient boosting do not check the number of columns of their input; other
+        # estimators do.
         has_trees = name.startswith("GradientBoosting") or {"tree_", "_predictors"} & {*attributes}
         passed = width if has_trees else None
         return sum(self.visit(part, steps, passed) for part in attributes.values())
@@ -220,14 +223,16 @@ def _problem(name: str, value: Any, attributes: dict[str, Any], default: float) 
     if name in ALLOWED:
         allowed, reason = ALLOWED[name]
         return "" if type(value) is type(allowed) and value == allowed else reason
-    # Arrays under other names may contain class labels, which are integers of any size.
+    # Arrays are checked only under the names in LARGEST: other arrays may contain class labels,
+    # which may be arbitrarily large integers.
     largest = _largest(value, of_arrays=name in LARGEST)
     limit = LARGEST.get(name, math.inf if UNLIMITED.fullmatch(name) else default)
     if largest > limit:
         return f"more than {limit:,}"
     if name in ("degree", "max_degree") and "interaction_only" in attributes:
         width = attributes.get("n_features_in_", 1)
-        n_terms = math.comb(width + largest, min(width, largest, 20))  # comb(40, 20) > the limit
+        # The minimum with 20 limits the computation; comb(40, 20) is above the limit.
+        n_terms = math.comb(width + largest, min(width, largest, 20))
         if n_terms > LARGEST_POLYNOMIAL:
             return f"which makes more than {LARGEST_POLYNOMIAL:,} columns"
     if name.endswith("pattern") and value is not None:

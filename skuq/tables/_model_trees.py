@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.dummy import DummyClassifier
 
-N_WORDS = 8  # 32-bit words of a bitset for 256 categories
+N_WORDS = 8  # number of 32-bit words in a bitset for 256 categories
 
 
 def is_damaged(value: Any, width: int) -> bool:
@@ -85,7 +85,7 @@ def _has_columns(model: Any) -> bool:
         return True
     if isinstance(start, str):
         return start == "zero" and model.n_trees_per_iteration_ == n_columns
-    # The sums start from the predictions of `init_` and keep their shape.
+    # The predictions of the trees are added to those of `init_`, whose shape the sum keeps.
     return (
         type(start) is DummyClassifier
         and model._loss.is_multiclass

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
-# A column as a whole counts as new if a table has at least FEWEST_ROWS rows, and more than the
-# share NEARLY_ALL of them have new values in this column.
+# A column as a whole counts as new if a table has at least FEWEST_ROWS rows, and if the share of
+# rows with a new value in this column is above NEARLY_ALL.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, accuracy, calibration and coverage look "
@@ -183,7 +183,8 @@ def guessing_note(model: TableModel) -> str:
         A sentence, or "" if the model is better.
     """
     loss, guessing = model.measured_loss()
-    # If all held-out targets are equal, as with a single row, the constant has a loss of 0.
+    # If all held-out targets are equal, such as the target of a single row, a constant prediction
+    # has a loss of 0.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:
@@ -230,7 +231,7 @@ def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
             f"rows of some classes: {_shares(weak, 'accuracy')}."
         )
     covered = measured["coverage"].to_numpy()
-    if np.isnan(covered).any():  # too few held-out rows
+    if np.isnan(covered).any():  # there are too few held-out rows to measure the coverage
         return notes
     limit = clopper_pearson(np.rint(covered * rows), rows, tail)[1]
     missed = measured[(limit < coverage) & (1 - covered > 2 * (1 - coverage))]

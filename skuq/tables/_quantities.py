@@ -68,7 +68,8 @@ class Quantities:
             std = estimator.predict_model_std(inputs)
         else:
             own = predict_uncertainty(estimator, inputs)
-            # Only the variance of a regressor with quantiles has a known unit, that of the target.
+            # The epistemic uncertainty of a regressor with quantiles is a variance in squared units
+            # of the target. The unit for other regressors is unknown.
             std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
         noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
         together = widened(noise, noise[:, _MEDIAN], LEVELS, std)

@@ -26,9 +26,10 @@ from skuq.tables._validation import TableError
 
 FORMAT = 10  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
-# Types that skops does not trust but that cannot run code: parts of trees (arrays, which can crash
-# the process at worst if they are forged), bound `transform` methods of pipelines, column
-# selectors, and (in scikit-learn 1.6) lists of column names.
+# Types that cannot run code, although skops does not trust them:
+# - parts of trees, which are arrays: forged arrays can crash the process, but do nothing worse
+# - bound `transform` methods of pipelines
+# - column selectors, and (in scikit-learn 1.6) lists of column names
 HARMLESS = frozenset(
     {
         "numpy.dtype",

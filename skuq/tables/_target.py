@@ -16,7 +16,9 @@ from skuq.tables._validation import TableError, place, separator_hint
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
-OFTEN = 10  # with at least this many rows per distinct integer, a regression is doubtful
+# If the number of rows, divided by the number of distinct integers, is at least this number, it is
+# doubtful whether the task is a regression.
+OFTEN = 10
 
 
 def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
@@ -99,7 +101,7 @@ def target_values(
     regression: bool,
     which: str,
     *,
-    known: NDArray[Any] | None = None,  # training targets; other classes are refused
+    known: NDArray[Any] | None = None,  # training targets; classes not among them are refused
 ) -> NDArray[Any]:
     """Return the checked target of each row: floats for regression, else class labels."""
     column = frame[target].infer_objects()
@@ -111,8 +113,8 @@ def target_values(
         return labels
     # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
-    # For texts without a match, ignore leading zeros (007 then equals 7) and the case of booleans,
-    # provided that the text then matches exactly one class.
+    # If a text matches no class, compare it without leading zeros (007 equals 7) and, for booleans,
+    # without case. Use this second match only if it is unique.
     forms = [_form(text) for text in meaning]
     alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]

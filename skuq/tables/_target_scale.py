@@ -13,7 +13,8 @@ from skuq.stored import stored
 
 SKEWED = 1.0  # smallest skewness for which other scales are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
-# The minimum or maximum is a bound if at least this share and number of rows have that value.
+# The smallest or largest target is a bound if many rows have this value: at least this share of the
+# rows, and at least this number of rows.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
 NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
 
@@ -70,7 +71,8 @@ class TargetScale:
     def inverse(self, z: FloatArray) -> FloatArray:
         """Transform values back to units of the target, clipped to its bounds."""
         if self.power != 1:
-            # Clip to the training range plus its width at each end: powers extrapolate badly.
+            # Powers extrapolate badly. Therefore, clip to the training range, extended by its width
+            # on each side.
             ends = self.transformed(np.array([self.smallest, self.largest]))
             z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
             z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)

@@ -39,8 +39,10 @@ MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of inputs without new categories
-MANY = 20_000  # with more rows, a learner that was not compared is timed on a subset
-LONG = 60.0  # seconds; longer estimated times are reported
+# If there are more rows than this number, and learners were not compared, the learner is timed on a
+# subset.
+MANY = 20_000
+LONG = 60.0  # estimated times above this number of seconds are reported
 GIVEN = "the given "  # prefix of the name of a given estimator
 
 
@@ -55,7 +57,7 @@ class Learner(NamedTuple):
 def _boosting(regression: bool, y: NDArray[Any], seed: int) -> Any:
     fewest = len(y) if regression else np.unique(y, return_counts=True)[1].min()
     stops = len(y) >= ENOUGH_TO_STOP and fewest >= 10
-    if regression:  # needs many more iterations than classification
+    if regression:  # regression needs many more iterations than classification
         return HistGradientBoostingRegressor(
             learning_rate=0.05,
             max_iter=1500 if stops else 150,
@@ -132,7 +134,8 @@ class Folds:
     numbers: Sequence[str]
     regression: bool
     seed: int
-    parts: list[tuple[NDArray[Any], NDArray[Any]]]  # (training, test) rows; empty if too few
+    # (training rows, test rows) of each fold; empty if there are too few rows
+    parts: list[tuple[NDArray[Any], NDArray[Any]]]
 
     @classmethod
     def of(
@@ -295,7 +298,7 @@ def check_fitted(estimator: Any, row: pd.DataFrame) -> None:
             f"{type(estimator).__name__} is not fitted. Fit it before you save or pass it; inside "
             "a FrozenEstimator it stays fitted when it is cloned, as in cross-validation."
         ) from error
-    except Exception:  # reported when all rows are predicted
+    except Exception:  # the error is reported later, when all rows are predicted
         return
 
 
@@ -349,7 +352,7 @@ class Training:
     def tell(self, step: int, text: str) -> None:
         """Report the start of one of three steps."""
         if self.progress is not None:
-            skipped = 0 if self.estimator == "auto" else 1  # no comparison of learners
+            skipped = 0 if self.estimator == "auto" else 1  # skip the comparison of learners
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def run(self, X: pd.DataFrame, y: NDArray[Any]) -> Trained:

@@ -12,7 +12,8 @@ from skuq.tables._validation import TOO_LARGE, TableError, place
 from skuq.unusual_rows import SEPARATOR
 from skuq.written_numbers import FEW, other_mark
 
-TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" instead of missing
+# Columns of text, which contain "" for unscored rows.
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")
 
 
 def unread_rows(cells: Sequence[Cells], table: pd.DataFrame) -> dict[int, str]:
@@ -91,7 +92,7 @@ def with_unscored(scored: pd.DataFrame, rows: Mapping[int, str], n_rows: int) ->
     """Insert unscored rows into the results; unscored rows contain only their reasons."""
     if not rows:
         return scored
-    if is_integer_dtype(scored["prediction"]):  # numpy's integers have no missing value
+    if is_integer_dtype(scored["prediction"]):  # numpy's integers cannot represent missing values
         scored = scored.astype({"prediction": "Int64"})
     elif is_bool_dtype(scored["prediction"]):
         scored = scored.astype({"prediction": "boolean"})

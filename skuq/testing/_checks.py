@@ -73,7 +73,7 @@ def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) ->
     """The total is the sum of the aleatoric and epistemic parts, to a relative error of 1e-8."""
     estimator = fit(estimator_orig, data.X, data.y)
     total, *parts = estimator.predict_uncertainty(data.few()).parts
-    measured = ~np.isnan(parts)  # if only one part is estimated, the total equals it
+    measured = ~np.isnan(parts)  # if only one part is estimated, the total equals this part
     added, scale = np.nansum(parts, axis=0), np.nansum(np.abs(parts), axis=0)
     gap = np.where(measured.any(axis=0), np.abs(total - added), 0.0)
     require(np.all(gap <= 1e-8 * scale), f"total and sum differ by up to {gap.max()}.")
@@ -148,7 +148,8 @@ def check_global_random_state(estimator_orig: Any, data: Data) -> None:
     kept = [stream.get() for stream in streams]
     try:
         for stream in streams:
-            stream.draw()  # reseeding is noticed only if the state is not freshly seeded
+            # Reseeding would leave a freshly seeded state as it is, and thus remain unnoticed.
+            stream.draw()
         for action in ("fit", "predict_uncertainty"):
             before = [content(stream.get()) for stream in streams]
             if action == "fit":
@@ -238,7 +239,7 @@ def check_search(estimator_orig: Any, data: Data) -> None:
         estimator,
         grid,
         scoring=partial(_mean_certainty, data.few()),
-        cv=[(rows, rows[:1])],  # one split; the scorer uses the prediction rows
+        cv=[(rows, rows[:1])],  # a single split; the scorer ignores the test row and uses `few()`
         error_score="raise",
     )
     fit_on_copies(search, data.X, data.y)

@@ -113,7 +113,8 @@ def global_streams() -> Iterator[Stream]:
     yield Stream("random", random.getstate, random.setstate, random.random)
     legacy = np.random  # the check is about this global state
     yield Stream("numpy.random", legacy.get_state, legacy.set_state, legacy.random_sample)
-    torch = sys.modules.get("torch")  # None if never imported: its generator is then unused
+    # If torch was not imported, its generator was not used.
+    torch = sys.modules.get("torch")
     if torch is not None:
         yield Stream(
             "torch",

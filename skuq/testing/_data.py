@@ -12,7 +12,8 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import _num_samples
 
-N_PREDICTED = 12  # number of rows to predict in most checks; few, as predictions may be expensive
+# Number of rows to predict in most checks. It is small, because predictions may be expensive.
+N_PREDICTED = 12
 N_LARGE_BATCH = 40  # number of rows to predict in the check of batches
 
 Fit = Callable[[Any, Any, Any], Any]

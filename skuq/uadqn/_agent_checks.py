@@ -14,7 +14,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from skuq.uadqn._finite import FiniteExperience
 from skuq.validation import warn_user
 
-# Algorithms by the names of their policies; a saved agent stores its policy but not its algorithm.
+# Name of the algorithm for the name of each policy: a saved agent contains its policy, but not the
+# name of its algorithm.
 _ALGORITHM_OF = {
     "MlpPolicy": "QuantileDQN",
     "BootstrappedPolicy": "BootstrappedDQN",
@@ -22,7 +23,8 @@ _ALGORITHM_OF = {
     "DQNPolicy": "DQN",
     "QRDQNPolicy": "QRDQN",
 }
-_ATTRIBUTES = {"n_envs", "num_timesteps"}  # can be set by `load`, but not by constructors
+# Attributes that the arguments of `load`, but not those of the constructors, can set.
+_ATTRIBUTES = {"n_envs", "num_timesteps"}
 
 
 class UnsuitablePolicyError(ValueError):
@@ -58,7 +60,7 @@ class CheckedAgent(FiniteExperience):
                 named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
                 names |= {each.name for each in parameters if each.kind in named}
                 if all(each.kind is not Parameter.VAR_KEYWORD for each in parameters):
-                    break  # nothing is passed on to the next class
+                    break  # without **kwargs, this constructor passes no further arguments on
         return names - {"self", "policy", "env", "_init_setup_model"}
 
     def _setup_model(self) -> None:

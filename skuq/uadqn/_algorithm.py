@@ -139,7 +139,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
                 parameter.grad = None
             batch = self.replay_buffer.sample(batch_size, self._vec_normalize_env)
             chosen, targets = self._predictions(batch), self._targets(batch)
-            # Compute only the gradient, because the loss itself is needed only when it is logged.
+            # Compute the gradient without the loss, whose value is needed only in the log.
             levels = self.quantile_net.levels
             slope = quantile_loss_gradient(chosen, targets, levels) / batch_size  # of Eq. 1
             torch.autograd.backward(chosen, slope)
@@ -199,7 +199,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
 
 def chosen_device(algorithm: Any, device: str | torch.device) -> torch.device:
     """Resolve a ``device`` parameter; "auto" depends on the size of the value network."""
-    if isinstance(algorithm, QuantileDQN):  # several networks are stacked
+    if isinstance(algorithm, QuantileDQN):  # the value network is the first of several networks
         weights = [p.detach()[:1] for p in algorithm.quantile_net.trained()]
         return resolve_device(device, nn.ParameterList(weights))
     return resolve_device(device, algorithm.q_net)
@@ -387,7 +387,7 @@ class UADQNAlgorithm(QuantileDQN):
         )
         self.noise_scale, self.prior_scale = noise_scale, prior_scale
         # Quantiles of the most recent actions, (n_members, n_envs, n_quantiles), and the share of
-        # exploratory actions. `decision` computes the variances only when it is read.
+        # exploratory actions. The property `decision` computes variances from these quantiles.
         self._decided: tuple[np.ndarray, float] | None = None
 
     @classmethod
@@ -428,8 +428,8 @@ class UADQNAlgorithm(QuantileDQN):
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # This also applies before the first update: untrained networks explore, too, and uniformly
-        # random actions would ignore risk.
+        # Actions are chosen in this way even before the first update. Untrained networks explore,
+        # too, whereas uniformly random actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
         quantiles = self._quantiles_of(obs_as_tensor(self._last_obs, self.device))
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
@@ -462,7 +462,7 @@ class UADQNAlgorithm(QuantileDQN):
         scale = self.prior_scale or networks.scale_of_anchors
         pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
         pairs = zip(parameters, networks.anchors.parameters(), strict=True)
-        # Gradients, weights and anchors, without parameters that do not affect any output.
+        # Gradients, weights and anchors of all parameters that affect an output.
         pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]
         gradients, weights, anchors = (list(tensors) for tensors in zip(*pulled, strict=True))
         # Two in-place operations are faster than allocating the difference.

@@ -131,7 +131,7 @@ class DQNAlgorithm(CheckedAgent, DQN):
             "learning_starts": 5_000,
             "train_freq": 1,
             "target_update_interval": 1_000,
-            "exploration_fraction": 0.02,  # 100,000 of 5 million steps
+            "exploration_fraction": 0.02,  # epsilon decreases in 100,000 of 5 million steps
             "exploration_final_eps": 0.03,
             "max_grad_norm": float("inf"),
         }
@@ -150,7 +150,8 @@ class HeadsNetwork(QNetwork):
         super().__init__(**options)
         self.n_members = n_members
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
-        # Replaces the single head; outputs have shape (n_members, n_samples, n_actions).
+        # Replace the single head of the base class by n_members heads. Outputs have shape
+        # (n_members, n_samples, n_actions).
         self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
         draw_biases(self.q_net, relative_spread=AGENT_BIASES)
 
@@ -304,13 +305,14 @@ class BootstrappedDQN(DQNAlgorithm):
             loss = smooth_l1_loss(chosen, targets, reduction="none").mean(1).sum()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            # Osband et al. divide the gradient of the shared layers by the number of heads. Adam is
-            # invariant to such a constant factor.
+            # Osband et al. divide the gradient of the shared layers by the number of heads. This is
+            # not necessary here, because a constant factor does not change the steps of Adam.
             if np.isfinite(self.max_grad_norm):
                 torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             optimizer.step()
         self._n_updates += gradient_steps
-        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:  # reading the loss blocks a GPU
+        # Log the loss rarely, because reading its value has to wait for the GPU.
+        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:
             self.logger.record("train/loss", loss.item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
@@ -351,7 +353,7 @@ class BootstrappedDQN(DQNAlgorithm):
         self.heads[dones] = self._draw_heads(int(dones.sum()))
 
 
-# Agents by their names in commands and run configurations.
+# Algorithms by the names that stand for them in commands and in the configurations of runs.
 METHODS: dict[str, type[OffPolicyAlgorithm]] = {
     "uadqn": UADQNAlgorithm,
     "qrdqn": QuantileDQN,

@@ -98,9 +98,9 @@ class TrainingHistory(BaseCallback):
         self.left_at: Any = None  # last observation when training ended
 
     def _on_training_start(self) -> None:
-        last = self.model._last_obs  # a different object if the environments were reset
+        last = self.model._last_obs  # not the object in `left_at` if the environments were reset
         if self.model.num_timesteps == 0 or (self.left_at is not None and last is not self.left_at):
-            self.running = None  # episodes start anew
+            self.running = None  # new episodes begin
         self.left_at = None
 
     def _on_training_end(self) -> None:
@@ -176,8 +176,9 @@ def save_checkpoint(
     folder: str | Path, algorithm: Any, history: TrainingHistory, env_name: str
 ) -> Path:
     """Save a checkpoint from which training can be resumed; call it between two steps."""
-    # The checkpoint is "step-NNN" in `folder`; it replaces a checkpoint of the same step. Older
-    # checkpoints are removed when the new checkpoint is complete, and kept if it cannot be written.
+    # The checkpoint is the folder "step-NNN" in `folder`. It replaces a checkpoint of the same
+    # step. Checkpoints of other steps are removed when the new checkpoint is complete. If the new
+    # checkpoint cannot be written, they are kept.
     name = type(algorithm).__name__
     if ALGORITHMS.get(name) is not type(algorithm):
         raise CheckpointError(f"Checkpoints do not support {name}, only {', '.join(ALGORITHMS)}.")
@@ -407,8 +408,8 @@ class ExactCheckpointCallback(BaseCallback):
         self.saved = self.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        # Unlike in `_on_step`, the last step is now in the replay buffer, and the networks were
-        # trained on it.
+        # Save here and not in `_on_step`: only now is the last step in the replay buffer, and the
+        # training after this step is complete.
         if self.num_timesteps - self.saved >= self.save_freq:
             self.save()
 
@@ -423,7 +424,7 @@ class ExactCheckpointCallback(BaseCallback):
 
 def random_states() -> dict[str, Any]:
     """Return the states of Python's, numpy's and torch's global generators."""
-    # Skip CUDA if it is not initialised: reading the states would initialise it.
+    # Omit CUDA's states if CUDA is not initialised, because reading them would initialise it.
     opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
@@ -451,7 +452,7 @@ def random_states_kept() -> Iterator[None]:
     with _GENERATORS:
         states = random_states()
         cudnn = torch.backends.cudnn
-        flags = cudnn.deterministic, cudnn.benchmark  # changed by seeding for a GPU
+        flags = cudnn.deterministic, cudnn.benchmark  # changed when an agent on a GPU is seeded
         try:
             yield
         finally:

@@ -19,14 +19,15 @@ Space = spaces.Space[Any]
 EnvLike = str | Env | Callable[[], Env]
 
 MAX_ENVS = 256  # maximum number of environments that are stepped together
-MAX_STEPS = 27_000  # limit for episodes without a limit of their own: half an hour of Atari
-# Bound on observations and rewards. Networks compute in float32, with a maximum of 3e38; a variance
-# is in squared units of the return, which is a sum of many rewards.
+# Maximum number of steps of an episode if the environment sets no limit: half an hour of Atari.
+MAX_STEPS = 27_000
+# Bound on observations and rewards. A return is a sum of many rewards, and a variance is in squared
+# units of the return. Networks compute variances in float32, whose maximum is 3e38.
 LARGEST = 1e18
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
-# The colours also differ in lightness, for readers with colour blindness.
+# The colours differ in lightness, too, so that viewers with colour blindness can distinguish them.
 _COLOURS = {
     "ground": (238, 238, 232),
     "ledge": (244, 203, 148),
@@ -239,8 +240,9 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that resets episodes with given seeds, one after the other."""
 
     # In the first round, episode i is reset with the i-th seed. In later rounds, the seed is
-    # derived from the i-th seed and the number of the round. If the seeds were repeated, the agent
-    # would see the same random events again, and would learn that they are certain.
+    # derived from the i-th seed and the number of the round. If the seeds were repeated, the random
+    # events of an episode would be repeated in each round, and the agent would learn that these
+    # events are certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):
         super().__init__(env)
@@ -264,7 +266,7 @@ class Played(NamedTuple):
 
     score: float = 0.0  # undiscounted return
     steps: int = 0
-    falls: int | None = None  # steps with a true info["fell"]; None if it is not reported
+    falls: int | None = None  # number of steps with a true info["fell"]; None without this entry
     ended: bool = False  # False if the episode was truncated at `max_steps`
 
 
@@ -423,8 +425,8 @@ def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LA
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This runs at every step; one pass without a temporary array is fast. NaN is detected, too,
-        # because a comparison with NaN is False.
+        # This test runs in every step; `vdot` is fast, because it passes over the array once and
+        # creates no temporary array. NaN fails the test, because a comparison with NaN is False.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= largest**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= largest))

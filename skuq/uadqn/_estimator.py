@@ -34,7 +34,7 @@ from skuq.validation import warn_user
 
 SAVED = "uadqn.pkl"  # file that `UADQN.save` adds to the zip archive of the algorithm
 BATCH = 4096  # maximum number of observations per forward pass
-# Parameters of `UADQN` that the algorithm has under the same name.
+# Parameters of `UADQN` that are passed to the algorithm under the same name.
 PASSED_ON = (
     "epistemic_factor",
     "aleatoric_factor",
@@ -46,8 +46,8 @@ PASSED_ON = (
 # Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
 OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
 OWN["seed"] = "random_state"
-_MOVING = Lock()  # threads that predict with the same agent move it to its device one at a time
-# Values for short runs; the paper's values suit runs of millions of steps.
+_MOVING = Lock()  # only one thread at a time may move an agent to its device for prediction
+# Defaults for short runs. The values in the paper are meant for runs of millions of steps.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
 
 
@@ -155,7 +155,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     (10, 4, 50)
     """
 
-    # Networks accept empty batches; estimates for zero rows need no special case.
+    # Networks accept empty batches, so these methods need no special case for zero rows.
     _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(("predict", "predict_uncertainty"))
 
     _parameter_constraints: dict[str, list[Any]] = {

@@ -16,8 +16,9 @@ from skuq.files import atomic_path
 from skuq.uadqn._envs import Env, make_env
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, quantile_variance
 
-SIDE = 320  # pixels of a frame's longer side: larger frames are resized to it
-MAX_FRAMES = 1_000  # limit on frames, which stay in memory until the GIF is written
+SIDE = 320  # maximum number of pixels of a frame's longer side; larger frames are reduced to it
+# Maximum number of frames. All frames are kept in memory until the GIF is written.
+MAX_FRAMES = 1_000
 LINE = 22  # height in pixels of a text line below the frame
 # Colours for the channels of a grid. They can be told apart with all common forms of colour
 # blindness, and are lighter than the background.
@@ -78,7 +79,8 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
             outputs = algorithm.q_net(tensor)[..., action].cpu().double().numpy()
         _check_one_observation(outputs.shape[-1])
         values = outputs[..., 0]
-        spread = values.std(ddof=1) if values.ndim else np.nan  # over heads
+        # Standard deviation over the heads.
+        spread = values.std(ddof=1) if values.ndim else np.nan
         return ActionEstimate(float(values.mean()), epistemic=float(spread))
     of_observations = algorithm.predict_quantiles(observation)
     _check_one_observation(of_observations.shape[1])
@@ -255,7 +257,7 @@ class Film:
         """
         estimates = [shot.estimate for shot in self._shots if shot.estimate is not None]
         spreads = np.array([(t.epistemic, t.aleatoric) for t in estimates])
-        # All bars share one scale, to be comparable over time and with each other.
+        # All bars have the same scale, so that they can be compared with each other and over time.
         largest = float(spreads[np.isfinite(spreads)].max(initial=0)) or 1.0
         known = np.isfinite(spreads).any(axis=0)
         frames = self._frames(largest, known)

@@ -36,7 +36,8 @@ class FiniteExperience(OffPolicyAlgorithm):
     def _store_transition(
         self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
     ) -> None:
-        if self._vec_normalize_env is not None:  # it clips infinite values
+        # Check the original values, because VecNormalize clips infinite values.
+        if self._vec_normalize_env is not None:
             original = self._vec_normalize_env.get_original_obs()
             self._check_arrived("observation", original, LARGEST_FLOAT)
             self._check_arrived("reward", self._vec_normalize_env.get_original_reward())

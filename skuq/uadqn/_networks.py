@@ -63,15 +63,15 @@ class StackedConv2d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_members, out_channels))
         cells = torch.arange(math.prod(image_shape)).view(image_shape)
         patches = cells.unfold(0, kernel_size, 1).unfold(1, kernel_size, 1)
-        # Positions of the patches' elements in the flattened image, (h' * w' * in * k * k).
-        # Copying by index is faster than copying through the strides of `unfold`.
+        # For each element of each patch, its position in the flattened image; the shape is
+        # (h' * w' * in * k * k). Copying by position is faster than copying with `unfold`.
         self.register_buffer("patches", patches.flatten(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
         n_members = self.weight.shape[0]
-        # The product of patches and filters has the memory layout of the next layer's input. With a
-        # convolution, the result and its gradient would have to be copied.
+        # The product of patches and filters has the memory layout that the next layer needs. The
+        # result of a convolution, and the gradient of this result, would have to be copied.
         patches = images.flatten(1).index_select(1, self.patches)
         rows = patches.view(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
         filters = self.weight.flatten(2).transpose(1, 2)
@@ -103,9 +103,9 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# Standard deviation of agents' biases, relative to that of the weights. If it were 0, the networks
-# would agree where observations are zero. If it were 1, exploration would last too long on the
-# windy cliff.
+# For the networks of agents, the standard deviation of the initial biases, divided by the standard
+# deviation of the weights. With 0, all networks would agree where observations are zero. With 1,
+# exploration would take too long on the windy cliff.
 AGENT_BIASES = 0.1
 
 
@@ -119,8 +119,9 @@ def draw_biases(
     """
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
-    # which would look like certainty. All kinks of ReLU networks would lie at the input 0, where
-    # they receive no gradient, and the anchors would keep the kinks there.
+    # and the epistemic uncertainty would be 0 there. In addition, all kinks of ReLU networks would
+    # lie at the input 0. At this input, the kinks have no gradient that could move them, and the
+    # anchors would hold them there.
     parameters = dict(module.named_parameters())
     for name, bias in parameters.items():
         weight = parameters.get(name.removesuffix("bias") + "weight")
@@ -145,7 +146,7 @@ class QuantileNetworks(nn.Module):
         self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
             # If there are more inputs than units, orthogonal initialisation divides the gain among
-            # the inputs. Inputs that are constant in training must not count.
+            # the inputs. Only the inputs that vary in training should share the gain.
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
@@ -154,7 +155,7 @@ class QuantileNetworks(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n_samples, n_features) to (n_samples, n_members, n_quantiles)."""
         outputs: Tensor = self.networks(inputs)
-        return outputs.transpose(0, 1)  # skorch and batched evaluation expect samples first
+        return outputs.transpose(0, 1)  # skorch and `evaluate` need the samples on the first axis
 
 
 class AnchoredLoss(nn.Module):

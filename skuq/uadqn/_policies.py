@@ -41,7 +41,7 @@ Discrete: TypeAlias = "spaces.Discrete[Any]"  # generic only since gymnasium 1.3
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
 MIN_GRID = 3  # minimum height and width in cells for `GridCNN`
 MIN_IMAGE = 36  # minimum height and width in pixels for `NatureCNN` of stable-baselines3
-# Layers that differ between training and evaluation mode.
+# Layers whose outputs differ between the training mode and the evaluation mode.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 PRIOR_GAIN = 3.0  # initialisation gain of auxiliary networks
 
@@ -104,7 +104,7 @@ class DictExtractor(CombinedExtractor):
         for name, part in observation_space.items():
             is_image = is_image_space(part, normalized_image=normalized_image)
             if is_image and not is_large_enough(part):
-                part = spaces.flatten_space(part)  # vectors are not treated as images
+                part = spaces.flatten_space(part)  # as a vector, it is not treated as an image
             parts[name] = part
         super().__init__(spaces.Dict(parts), cnn_output_dim, normalized_image)
 
@@ -117,7 +117,7 @@ class _StackedGridCNN(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         maps: Tensor = self.convolution(observations)
-        # ReLU in place and before the view: after the view, the gradient would be copied.
+        # Apply ReLU in place and before `view`. After `view`, autograd would copy the gradient.
         return maps.relu_().view(len(maps), len(observations), -1)
 
 
@@ -139,8 +139,8 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # The tuple hides the template from `parameters()`, because its own parameters are never
-        # used.
+        # In a tuple, the template is not a submodule, so `parameters()` omits its parameters. They
+        # are never used.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:
@@ -159,9 +159,10 @@ def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
 ) -> tuple[nn.Module, int]:
     """Build feature extractors for several networks as one module; return module and width."""
-    # Outputs have shape (n_members, n_samples, features), or (n_samples, features) if the extractor
-    # has no trainable weights; the networks then share features. Frozen weights are kept as set by
-    # `make`; trainable weights of linear and convolutional layers are initialised again.
+    # Outputs have shape (n_members, n_samples, features). If the extractor has no trainable
+    # weights, all networks use the same features, of shape (n_samples, features). Frozen weights
+    # keep the values that `make` has set; trainable weights of linear and convolutional layers are
+    # initialised again.
     first = make()
     if any(isinstance(module, MODAL) for module in first.modules()):
         raise ValueError(
@@ -223,7 +224,7 @@ def checked_setting(name: str, value: Any) -> Any:
         check_estimate(value)
     else:
         check_number(name, value)
-        if not 0 <= value < np.inf:  # also raises for NaN
+        if not 0 <= value < np.inf:  # true for NaN, too
             raise ValueError(f"{name} must be non-negative and finite, got {value}.")
     return value
 
@@ -419,7 +420,7 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
         for name, gain in (("init_gain", init_gain), ("prior_gain", prior_gain)):
             check_number(name, gain)
-            if not 0 < gain < np.inf:  # also raises for NaN
+            if not 0 < gain < np.inf:  # true for NaN, too
                 raise ValueError(f"{name} must be positive and finite, got {gain}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)
         net_arch = checked_arch(net_arch, extractor, activation_fn)
@@ -529,9 +530,10 @@ class MultiInputPolicy(MlpPolicy):
 
 def policy_for(observation_space: spaces.Space[Any]) -> str:
     """Return the name of the policy for an observation space."""
-    # As in stable-baselines3, images are uint8 arrays from 0 to 255. A three-dimensional array of
-    # float or bool counts as a grid (height, width, channels) only if it is smaller than an image
-    # on each side and has no more channels than cells on either side. Other arrays are flattened.
+    # As in stable-baselines3, images are uint8 arrays with values from 0 to 255. A
+    # three-dimensional array of float or bool counts as a grid (height, width, channels) if two
+    # conditions hold: its height and its width are smaller than those of an image, and the number
+    # of channels exceeds neither the height nor the width. All other arrays are flattened.
     if isinstance(observation_space, spaces.Dict):
         return "MultiInputPolicy"
     if is_image_space(observation_space):

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
-# Above this number of targets, a binary search is faster than comparing all pairs of quantile and
-# target. With fewer targets, the unpredictable branches of the search cost more.
+# Above this number of targets, a binary search for each quantile is faster than comparing each
+# quantile with each target. With fewer targets, a search is slower, because its branches cannot be
+# predicted.
 MANY_TARGETS = 100
 
 
@@ -117,7 +118,8 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
 
 def _slope(share_below: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
     """Compute the gradient of Eq. 1 from the share of targets below each quantile."""
-    # The second term is NaN for non-finite targets, which comparisons would not reveal.
+    # The last term makes the gradient NaN if a target is not finite. The first term alone would
+    # hide such targets, because it is computed by comparisons.
     return share_below - levels + (0 * targets).sum(-1, keepdim=True)
 
 
@@ -125,7 +127,7 @@ def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
     """Compute the share of targets below each quantile."""
     n_targets, quantiles = targets.shape[-1], quantiles.detach()
     if n_targets <= MANY_TARGETS:
-        # Write comparisons as floats, because summing booleans is slower.
+        # Store the results of the comparisons as floats, because a sum of booleans is slower.
         pairs = quantiles.new_empty(*quantiles.shape, n_targets)
         return torch.gt(quantiles[..., None], targets[:, None], out=pairs).sum(-1) / n_targets
     rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()
@@ -262,8 +264,8 @@ def aleatoric_variance(quantiles: Array) -> Array:
     1.0
     """
     n_members = _n_members(quantiles)
-    # Eq. 7, averaged over pairs: n^2 times the variance of the mean is the sum of all
-    # covariances, including the n variances.
+    # Eq. 7, averaged over the pairs of the n networks. The sum of all covariances between networks,
+    # including the n variances, is n^2 times the variance of the mean.
     of_mean = quantile_variance(quantiles.mean(0))
     own = quantile_variance(quantiles).mean(0)
     return (n_members * of_mean - own) / (n_members - 1)

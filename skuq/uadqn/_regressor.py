@@ -24,12 +24,13 @@ from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
 from skuq.validation import checked_widths, refuse_ineffective
 
-# The networks' inputs have standard deviation INPUT_SCALE / (number of varying features). Samples
-# with more features are further apart; only a smoother function can be learned from them.
+# Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
+# features). With more features, samples lie further apart, so that only a smoother function can be
+# learned from them.
 INPUT_SCALE = 2.0
 
-# Bounds on the data. Variances have the magnitude of squared values, and for inputs far from the
-# data they are several orders of magnitude larger.
+# Bounds on absolute values in the data. Variances have the magnitude of squared values. For inputs
+# far from the training data, variances are several orders of magnitude larger.
 LARGEST, SMALLEST = 1e150, 1e-150
 
 
@@ -339,8 +340,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             optimizer=partial(torch.optim.Adam, fused=True),
-            # With a constant learning rate, each network would end at a random point near its
-            # optimum, and this noise would count as epistemic variance.
+            # With a constant learning rate, the training of each network would end at a random
+            # point near its optimum. The variance of these points would add to the epistemic
+            # variance.
             cosine=True,
             device=device,
             verbose=self.verbose,
@@ -389,10 +391,11 @@ def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple
     _check_largest(values, name)
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
-    # Squares of small deviations would underflow; rescaling by a power of 2 is exact.
+    # Rescale the deviations, because squares of small deviations would underflow. A power of 2 as
+    # the unit avoids rounding errors.
     unit = np.ldexp(1.0, np.frexp(np.abs(deviation).max(axis=0))[1])
     spread = unit * np.sqrt(np.average((deviation / unit) ** 2, axis=0, weights=weight))
-    # A smaller standard deviation is only the rounding error of the mean.
+    # A standard deviation below this threshold is only the rounding error of the mean.
     varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
     return np.where(varies, mean, values[0]), np.where(varies, spread, 0.0)
 

@@ -13,7 +13,7 @@ from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._checkpoint import installed_versions
 
 CONFIG = "config.json"
-LOCK = ".lock"  # held by the process that trains
+LOCK = ".lock"  # file that the training process locks
 
 N_SEEDS = 2**32  # numpy accepts seeds from 0 to N_SEEDS - 1
 

@@ -131,7 +131,8 @@ def train_run(
     if is_finished(folder, config, trust=trust):
         return Outcome(config.steps, config.steps, None)
     with _locked(folder):
-        if is_finished(folder, config, trust=trust):  # by a process that just released the lock
+        # The process that held the lock before may have finished the run.
+        if is_finished(folder, config, trust=trust):
             return Outcome(config.steps, config.steps, None)
         return _train(folder, config, checkpoint_every, device, callbacks)
 
@@ -174,11 +175,11 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Check while the lock is held, because no other process uses the folder then.
+        # Look at the folder before the lock is released, while no other process can use it.
         refused = is_new and all(path.name == LOCK for path in folder.iterdir())
         removed = refused and _removed(folder)
         lock.release()
-        if refused and not removed:  # Windows cannot remove open files
+        if refused and not removed:  # Windows cannot remove the lock file while it is open
             _removed(folder)
 
 
@@ -203,8 +204,8 @@ def _train(
         begun_at = algorithm.num_timesteps
         remove_partials(folder)
         remove_partials(folder / CHECKPOINTS)
-        # Remove the agent first: a folder must never have a configuration with more steps than its
-        # finished agent.
+        # Remove the finished agent before the configuration is written: the number of steps in the
+        # configuration must never exceed that of a finished agent in the same folder.
         (folder / AGENT).unlink(missing_ok=True)
         write_config(folder, config)
         if begun_at < config.steps:
@@ -273,7 +274,7 @@ def _new_algorithm(config: RunConfig, device: str) -> Any:
         refused.callback(env.close)
         unsaved = f"Environment {config.env!r} cannot be pickled, so no checkpoint can be saved"
         with _refusing(unsaved):
-            cloudpickle.dumps(env)  # fail before training, not at the first checkpoint
+            cloudpickle.dumps(env)  # raise errors before training, not at the first checkpoint
         with _refusing(f"The agent for {config.env!r} cannot be created"):
             policy = policy_for(env.observation_space)
             algorithm = METHODS[config.method](
@@ -461,7 +462,8 @@ def train_seeds(
 
 
 def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[SeedOutcome]:
-    # Dispatch runs one at a time; in a batch, a run would wait for another run in the same process.
+    # Send runs to the processes one at a time. In a batch, a run would wait for the other runs of
+    # the batch, which the same process trains.
     parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     try:
         yield from parallel(jobs)
@@ -478,7 +480,8 @@ def _train_seed(
     trust: bool,
     spec: EnvSpec | None,
 ) -> SeedOutcome:
-    if spec is not None:  # worker processes are reused: replace an earlier registration
+    # A worker process may still have an earlier registration of this name; replace it.
+    if spec is not None:
         gym.registry[spec.id] = spec
     options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "device": device}
     outcome = train_run(folder, config, trust=trust, **options)

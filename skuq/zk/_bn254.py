@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-P = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47  # field of coordinates
+P = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47  # order of the base field
 ORDER = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001  # order of G1 and G2
 ATE_LOOP = 6 * 4965661367192848881**2  # trace of Frobenius, minus 1
 
 Fp2 = tuple[int, int]
 G1 = tuple[int, int]
 G2 = tuple[Fp2, Fp2]
-Jacobian = tuple[int, int, int]  # (X / Z², Y / Z³); Z = 0 is the point at infinity
-Fp12 = list[Fp2]  # polynomial in w of degree 5, with w⁶ = 9 + u
+# (X, Y, Z) is the point (X / Z², Y / Z³), or the point at infinity if Z = 0.
+Jacobian = tuple[int, int, int]
+Fp12 = list[Fp2]  # coefficients of a polynomial in w of degree 5, where w⁶ = 9 + u
 
 INFINITY: Jacobian = (1, 1, 0)
 G1_GENERATOR: G1 = (1, 2)
@@ -193,7 +194,7 @@ def _mul12(a: Fp12, b: Fp12) -> Fp12:
             for j, (b0, b1) in enumerate(b):
                 real[i + j] += a0 * b0 - a1 * b1
                 imaginary[i + j] += a0 * b1 + a1 * b0
-    for k in range(10, 5, -1):  # w⁶ = 9 + u
+    for k in range(10, 5, -1):  # replace w⁶ by 9 + u
         real[k - 6] += 9 * real[k] - imaginary[k]
         imaginary[k - 6] += real[k] + 9 * imaginary[k]
     return [(real[k] % P, imaginary[k] % P) for k in range(6)]
@@ -266,7 +267,7 @@ def _miller(point: G1, twisted: G2) -> Fp12:
 
     for bit in bin(ATE_LOOP)[3:]:
         slope = _slope(running, running)
-        assert slope is not None  # the order is prime, and larger than `ATE_LOOP`
+        assert slope is not None  # because the order is prime and larger than `ATE_LOOP`
         value = _mul12(_mul12(value, value), line(running, slope))
         running = _chord(running, running, slope)
         if bit == "1":

@@ -15,9 +15,9 @@ from skuq.zk._results import VerifiedAudit
 from skuq.zk._revocations import check_not_revoked
 from skuq.zk._signatures import check_dates, read_key, read_signed, write_signed
 
-MAX_PLACE = 200  # characters
-# Objections to reference strings that are not trusted by default. To accept a certificate
-# nevertheless, its reader must overrule the objection.
+MAX_PLACE = 200  # maximum number of characters
+# Objections to reference strings that are not trusted by default. A reader accepts a certificate
+# with such a reference string only by overruling the objection explicitly.
 UNTRUSTED: dict[Trust, str] = {
     "supplied": "The certified audit used a reference string that is NOT the public ceremony's: "
     "whoever generated this string could have forged the audit. If you trust the auditor to know "
@@ -93,7 +93,8 @@ def certify(
         raise FileExistsError(
             f"{out} exists already, and a certificate is never replaced; choose a new file."
         )
-    # The statement may contain free text of the provider, which is not signed.
+    # Sign these entries only, because other entries of the statement may contain free text that the
+    # provider has written.
     settings = ("commitment_digest", "reference_digest", "alpha", "n_bins", "confidence_level")
     n = audit.statement["n_samples"]
     sizes, regions = [n], None

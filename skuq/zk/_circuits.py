@@ -157,8 +157,8 @@ def _ordered_logits(
     for k, (layer, width) in enumerate(zip(parts, shape.widths[:-1], strict=False)):
         if k:
             value = graph.add(value, graph.op("Abs", value))
-        # Append a column of ones for the bias. The concatenated lists are flat; otherwise the proof
-        # system would split off the column again.
+        # Append a column of ones for the bias. Flat lists are concatenated; if matrices were
+        # concatenated, the proof system would split off the column again.
         flat = graph.reshape(graph.op("Transpose", value, perm=[1, 0]), 1, width * n)
         beside = graph.reshape(graph.op("Concat", flat, ones, axis=1), width + 1, n)
         value = graph.op("MatMul", graph.op("Transpose", beside, perm=[1, 0]), layer)
@@ -181,7 +181,7 @@ def _confidence(graph: Graph, shape: Architecture, ordered: str, largest: str) -
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = logit_shift(shape.logit_bits, shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), CONFIDENCE_BITS)
-    # With the finer unit, the proof system divides only once.
+    # With a unit that is finer by CONFIDENCE_BITS, the proof system divides only once.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.add(below, reach))
     base = graph.operator_parameter(EXP_BASE)
@@ -230,9 +230,9 @@ def _sums(
     limits = graph.rescale_unit(graph.public("edges", 1, shape.n_bins), CONFIDENCE_BITS)
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
-    # 1 where one class has the largest logit, more where several classes have it. A cheating
-    # prover could choose weights that do not represent integers, so that logits are equal in the
-    # field and a row counts as correct for any label.
+    # `n_largest` is 1 if one class has the largest logit, and more if several classes have this
+    # logit. It detects a cheating prover, who could choose weights that do not represent integers.
+    # Logits could then be equal in the field, and a row would count as correct for any label.
     n_largest = graph.add(graph.total(is_largest, 1), graph.public("others", 1, 1))
     reaches = graph.op("Sign", graph.op("Sub", graph.add(confidence, confidence), limits))
     n_largest = graph.rescale_unit(n_largest, CONFIDENCE_BITS)
@@ -267,7 +267,7 @@ def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
     last = graph.public("last", 1, 1)
     correct = graph.op("Mul", graph.add(count, signs), scale)
     gap = graph.op("Abs", graph.op("Sub", correct, graph.add(confidence, confidence)))
-    size = graph.op("Mul", graph.add(count, count), scale)  # four times n, scaled
+    size = graph.op("Mul", graph.add(count, count), scale)  # four times n, multiplied by the scale
     tolerated = graph.op("MatMul", alphas, size)  # (N_ALPHAS, n_bins)
     excess = graph.op("Relu", graph.op("Sub", graph.op("Mul", gap, thousand), tolerated))
     allowed = graph.op("Mul", graph.op("Mul", size, scale), chance)
@@ -300,7 +300,7 @@ class Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
-        self.inputs: dict[str, tuple[int, ...]] = {}  # public inputs with shapes, in order
+        self.inputs: dict[str, tuple[int, ...]] = {}  # shapes of the public inputs, in their order
 
     def public(self, name: str, *shape: int) -> str:
         """Add a public integer input."""

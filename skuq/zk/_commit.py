@@ -50,12 +50,13 @@ from skuq.zk._reference_string import check_form, commitment_point, needed_strin
 from skuq.zk._verifier import make_keys
 
 SALT_BITS = 24  # integers of this size are exact in single precision
-REVEALED_BITS = 254  # per proof: one evaluation of a polynomial
-# Below this number of data rows per proof, more blocks of columns are added. The blocks of a proof
-# share tables, the quotient and the opening. A proof of a single prediction has only one block.
+REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial
+# If a proof covers fewer data rows than this number, further blocks of columns are added. The
+# blocks of a proof share its tables, its quotient and its opening. A proof of a single prediction
+# has only one block.
 MANY_ROWS = 16
-AUDIT_COLUMNS = MAX_COLUMNS  # gives the most data rows per second
-SINGLE = 2  # rows of an attestation; the layout of a single row would need more room
+AUDIT_COLUMNS = MAX_COLUMNS  # with this number, audits prove the most data rows per second
+SINGLE = 2  # rows in the circuit of an attestation; the layout of one row would need more room
 
 
 def commit(
@@ -147,7 +148,7 @@ def commit(
     if private.exists() or (public.exists() and any(public.iterdir())):
         raise FileExistsError(f"{out} is not empty; choose a different folder.")
     if isinstance(X, pd.DataFrame):
-        X = X.astype(np.float64)  # columns may have several dtypes, such as numbers and booleans
+        X = X.astype(np.float64)  # convert columns of different dtypes, such as int64 and bool
     network, names = dense_network(estimator), _columns(estimator, X)
     check_classes(network.classes.tolist())
     check_folded(estimator, network, X)
@@ -321,7 +322,7 @@ def _with_pads(
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
         if needed <= shape.n_pads:
             break
-        shape = shape._replace(n_pads=needed)  # pads take room, so fewer rows fit
+        shape = shape._replace(n_pads=needed)  # the pads take room, so fewer data rows fit
         fits = shape.n_committed <= _room(shape)
         fitting = _rows_per_proof(shape, blocks) if fits else {"padded_bins": 0}
     return shape, fitting
@@ -374,7 +375,7 @@ def _circuit_rows(folder: Path, circuit: str, shape: Architecture, n: int) -> in
     """Number of circuit rows that `n` data rows need."""
     shape = shape._replace(rows_per_proof={circuit: n})
     model = folder / "size.onnx"
-    rng = np.random.default_rng(0)  # random, because equal constants would be merged
+    rng = np.random.default_rng(0)  # the proof system would merge equal constants
     constants = [rng.integers(-99, 100, size=size) for size in shape.shapes]
     model.write_bytes(build(circuit, shape, constants))
     return int(backend.describe(model, folder / "size.settings", circuit, shape)["num_rows"])

@@ -32,14 +32,16 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_bas
 VERSION = "23.0.5"  # version for which the soundness of the circuits was examined
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
-# Largest value in the circuit "verdict", whose squares of sums exceed the values in other circuits.
+# Largest value in the circuit "verdict". This circuit squares sums, so its values exceed those in
+# the other circuits.
 VERDICT_VALUE = (1 << 108) - 1
 BLINDING_ROWS = 10
 # Errors of the proof system for proofs that are too short, and for proofs that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
-UNUSABLE_ROWS = 6  # last rows of the column of constants; each contains a 1
-OWN_FOLDER = "EZKL_REPO_PATH"  # environment variable: folder of look-up tables, read unchecked
+UNUSABLE_ROWS = 6  # number of rows at the end of the column of constants that contain a 1
+# Environment variable with the folder of look-up tables, which the proof system does not check.
+OWN_FOLDER = "EZKL_REPO_PATH"
 THREADS = "RAYON_NUM_THREADS"  # environment variable: threads of the proof system
 _SILENCE = threading.RLock()  # serialises redirection of the process's output
 
@@ -73,7 +75,7 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "input_visibility": "public",
         "output_visibility": "public",
         "param_visibility": "polycommit",
-        # Integers are not rescaled; only values in units finer than this scale are divided.
+        # Integers are not rescaled. Values are divided only if their unit is finer than this scale.
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,
@@ -84,7 +86,7 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         # The verifier chooses the inputs and compares the outputs; neither needs a range check.
         "ignore_range_check_inputs_outputs": True,
         "logrows": shape.log_rows,
-        # The batched check of matrix products (Freivalds) returns unconstrained cells: unsound.
+        # The batched check of matrix products (Freivalds) is unsound: its cells are unconstrained.
         "disable_freivalds": True,
     }
 
@@ -98,8 +100,8 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     with _quiet():
         _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), arguments)
     found: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
-    # Sort the entries: their order comes from a hash table, differs between runs and would change
-    # the verifying key.
+    # Sort the entries, because the verifying key depends on their order. Their original order is
+    # that of a hash table, which differs between runs.
     found["required_range_checks"].sort()
     found["required_lookups"].sort(key=str)
     cells = _not_laid_out(circuit, shape, arguments.decomp_legs)
@@ -140,8 +142,8 @@ def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequenc
     with _quiet():
         _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
     data = circuit.read_bytes()
-    # In this order: the numbers; their shape, scale 0 and visibility 3; an empty float32 tensor;
-    # the flag.
+    # A constant is stored as: the numbers; their shape, scale 0 and visibility 3; an empty float32
+    # tensor; the flag.
     constant = _u64(len(numbers)) + b"".join(_field_bytes(v) for v in numbers)
     constant += _u64(2) + _u64(1) + _u64(len(numbers)) + b"\1" + bytes(4) + b"\1\3" + bytes(3)
     constant += _u64(0) + _u64(1) + _u64(0) + bytes(2)
@@ -187,7 +189,8 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
         return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        start = key.find(name(size - 1)) - 32 * (size - 1)  # the last row is not bound
+        # The last row is not bound and thus has its own name.
+        start = key.find(name(size - 1)) - 32 * (size - 1)
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
     tied = found[:4] == size.to_bytes(4, "big") and all(

@@ -24,20 +24,20 @@ FORMAT = 6  # format of all files; files in other formats are rejected
 MANIFEST = "manifest.json"  # file in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
-VERDICT, VERDICTS = "verdict.json", "verdicts"  # on all samples, and on regions
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions
 REPORTED = "reported.json"  # file of an audit at level "predictions"
 VERSIONS = ("skuq", "ezkl")  # programs whose versions are recorded
-# Complete contents of each kind of folder, besides the manifest; chunk files are numbered.
+# Files and subfolders of each kind of folder, except the manifest. Files of chunks are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
     "bins": {STATEMENT, CHUNKS},
     "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
-MAX_JSON = 1 << 20  # bytes of a parsed file, except reported predictions
-MAX_BYTES = 64 << 20  # bytes of reported predictions, and of a reference string
+MAX_JSON = 1 << 20  # maximum number of bytes of a parsed file, except reported predictions
+MAX_BYTES = 64 << 20  # maximum number of bytes of reported predictions, and of a reference string
 LARGE = (REFERENCE_STRING, REPORTED)
-MAX_CHUNKS = 8000  # maximum per audit; a manifest with more entries would be too large
+MAX_CHUNKS = 8000  # maximum for an audit; the manifest would be too large with more entries
 MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
 
 

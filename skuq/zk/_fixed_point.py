@@ -17,12 +17,12 @@ from skuq.base import BoolArray, IntArray
 # one proves the sums of a chunk of rows under a one-time pad, the other proves the verdict on the
 # sums of all chunks.
 CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
-# Maximum number of columns in a block; with four, constraints have a higher degree.
+# Maximum number of columns in a block. With four columns, constraints would have a higher degree.
 MAX_COLUMNS = 3
-# Maximum number of blocks of columns; rows that exceed one block continue in the next.
+# Maximum number of blocks of columns. If a block has too few rows, the next block continues it.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
-MAX_BINS = 1000  # limits the size of the circuit that a provider can make a verifier build
+MAX_BINS = 1000  # otherwise, a provider could make a verifier build a very large circuit
 CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
 N_ALPHAS = 3  # thresholds of a verdict: alpha - tolerance, alpha, alpha + tolerance
@@ -32,32 +32,33 @@ ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
 REACH = 12 << LOGIT_BITS  # differences of logits are clipped at minus this value
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
-# Maximum number of bits that are rounded off a logit before exp. With more bits, as a network of
-# many layers would need, the quotient would be ambiguous in the field. With still more, the unit
-# would be too small for single precision.
+# Maximum number of binary digits of a logit that are rounded off before exp. With more digits, as a
+# network of many layers would need, the quotient would be ambiguous in the field. With still more
+# digits, the unit would be too small for single precision.
 MAX_SHIFT = 60
 LARGEST_EXACT = (1 << 51) - 1  # integers up to this size and their sums are exact doubles
-# The circuit accepts a quotient rounded either way: a prover may shift each logit by one unit,
-# and hence a confidence p by p (1 - p) times two units.
+# The circuit accepts a quotient that is rounded up or down. Thus, a prover may shift each logit by
+# one unit, and a confidence p by p (1 - p) times two units.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
 # The proof system interprets the argument of its table of powers in units of
 # 2 ** -CONFIDENCE_BITS, but the argument is in units of 2 ** -LOGIT_BITS. The base, in single
-# precision, corrects for this.
+# precision, corrects for this difference.
 EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 
 
 class Architecture(NamedTuple):
     """Public architecture, which determines the verifying keys."""
 
-    widths: tuple[int, ...]  # integers per input row, neurons of each hidden layer, classes
-    logit_bits: int  # binary digits of the logits after the point
+    # numbers of integers in an input row, of neurons in each hidden layer, and of classes
+    widths: tuple[int, ...]
+    logit_bits: int  # number of binary digits of the logits after the point
     digits: int  # number of digits that represent every number in the circuit
     n_salts: int  # committed random numbers besides the weights
     n_pads: int  # number of row chunks whose sums can have a one-time pad, for level "verdict"
     n_bins: int  # maximum number of confidence bins
     log_rows: int  # base-2 logarithm of the number of rows of the circuits
     rows_per_proof: dict[str, int]  # data rows that one proof of each circuit covers
-    columns: dict[str, int] = {}  # columns of each circuit; default `MAX_COLUMNS`
+    columns: dict[str, int] = {}  # number of columns of each circuit; `MAX_COLUMNS` if not listed
 
     @property
     def circuits(self) -> tuple[str, ...]:
@@ -92,7 +93,8 @@ class Architecture(NamedTuple):
     @property
     def n_committed(self) -> int:
         """Number of committed integers."""
-        return sum(math.prod(shape) for shape in self.shapes)  # numpy integers could overflow
+        # `math.prod` returns Python integers; numpy integers could overflow.
+        return sum(math.prod(shape) for shape in self.shapes)
 
     def columns_of(self, circuit: str) -> int:
         """Number of columns in a block of a circuit."""
@@ -108,7 +110,7 @@ class IntegerNetwork(NamedTuple):
 
     weights: list[IntArray]  # (n_in, n_out) each, multiples of 2 ** -weight_bits
     biases: list[IntArray]  # (n_out,) each, in units of the sums of the layer
-    input_bits: int  # binary digits of inputs after the point
+    input_bits: int  # number of binary digits of inputs after the point
     weight_bits: int
 
     @property
@@ -128,8 +130,8 @@ class IntegerNetwork(NamedTuple):
 class IntegerPredictions(NamedTuple):
     """Predicted labels and confidences as integers, arrays of shape (n_samples,)."""
 
-    label: IntArray  # index of the most probable class; the first of equally probable classes
-    confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
+    label: IntArray  # index of the most probable class; the first such class in a tie
+    confidence: IntArray  # probability of this class in units of 2 ** -CONFIDENCE_BITS
 
     def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:
         """Select predictions by row."""
@@ -207,7 +209,7 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
     label = ordered.argmax(axis=1)
     below = ordered - ordered.max(axis=1, keepdims=True)
     shift = logit_shift(network.logit_bits, n_classes)
-    # Round half away from zero, as the proof system does in its witness.
+    # Halves are rounded away from zero, as in the witness that the proof system computes.
     quotient = _rounded(below + (REACH << shift), shift)
     exponent = np.maximum(quotient, 0) - REACH
     one = 1 << CONFIDENCE_BITS

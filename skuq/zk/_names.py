@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from skuq.base import IntArray
 from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
 
-MAX_NAME = 200  # characters
-# Invisible code points: Default_Ignorable_Code_Point of the Unicode Character Database
-# (DerivedCoreProperties.txt, unchanged since version 6), which the standard library lacks.
+MAX_NAME = 200  # maximum number of characters
+# Invisible code points: those with the property Default_Ignorable_Code_Point in the Unicode
+# Character Database (DerivedCoreProperties.txt, unchanged since version 6). The standard library
+# does not contain this property.
 IGNORABLE = (
     (0x00AD, 0x00AD),
     (0x034F, 0x034F),
@@ -40,15 +41,16 @@ IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
-# More invisible code points, which this property does not list: blanks of Braille, of musical
-# notation, of Egyptian hieroglyphs and of the Khitan script.
+# Further invisible code points, without the property Default_Ignorable_Code_Point: the blanks of
+# Braille, of musical notation, of Egyptian hieroglyphs and of the Khitan script.
 BLANK = (
     (0x2800, 0x2800),
     (0x1D159, 0x1D159),
     (0x13441, 0x13446),
     (0x16FE4, 0x16FE4),
 )
-# First words of the names of characters that may be mixed in a single text.
+# Characters of these scripts may be mixed in one text. A script is identified by the first word of
+# the Unicode names of its characters.
 EAST_ASIAN = (
     "CJK",
     "HIRAGANA",
@@ -59,8 +61,9 @@ EAST_ASIAN = (
     "BOPOMOFO",
 )
 UNITS = "\u03bc\u03a9"  # micro and ohm, which occur in units next to other scripts
-# Letters that lose their dot under a combining mark, until a dot above restores it (Soft_Dotted of
-# PropList.txt, in NFKC), and dotless letters, which a dot above turns into letters with a dot.
+# DOTTED contains two kinds of letters. The first kind loses its dot under a combining mark, and
+# DOT, a combining dot above, restores it (Soft_Dotted of PropList.txt, in NFKC). The second kind
+# has no dot, and DOT turns it into a letter with a dot.
 DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
 # Characters that look like an ASCII character: dashes and minus, quotes, a click letter, script g.
 ALIKE = {

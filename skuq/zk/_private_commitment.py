@@ -47,8 +47,8 @@ PARAMETERS: dict[Kind, str] = {
     "attestations": "n_attestations",
     "pads": "verdict_samples",
 }
-LONGEST_WAIT = 10.0  # seconds, for the lock of another process
-STATE_HOME = "XDG_STATE_HOME"  # environment variable: folder of the second copy
+LONGEST_WAIT = 10.0  # maximum time, in seconds, to wait until another process releases the lock
+STATE_HOME = "XDG_STATE_HOME"  # environment variable with the folder of the second copy
 ROLLED_BACK = (
     "More proofs or pads of this commitment were used than its ledger states: the private folder "
     "is an older copy. Proofs from it would disclose weights. Restore the newest copy, or commit "
@@ -63,7 +63,7 @@ class Prover:
     def __init__(
         self,
         committed: Commitment,
-        timeout: float = 600.0,  # seconds per proof
+        timeout: float = 600.0,  # maximum time for one proof, in seconds
         n_jobs: int | None = None,
     ):
         self.committed = committed
@@ -126,7 +126,8 @@ class Prover:
         compiled, key, proving_key = (
             self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
         )
-        # A folder per call: simultaneous calls would overwrite each other's witness.
+        # Each call has its own folder, because simultaneous calls would overwrite each other's
+        # witness in a common folder.
         with tempfile.TemporaryDirectory(dir=self.private) as temporary:
             witness = Path(temporary) / "witness"
             outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
@@ -211,7 +212,7 @@ class Ledger:
     def _check_against(self, counts: dict[Kind, int]) -> None:
         try:
             second = _counts(self._second)
-        except VerificationError:  # no second copy: first use, or another machine
+        except VerificationError:  # there is no second copy before the first use on a machine
             return
         if any(second[kind] > counts[kind] for kind in KINDS):
             raise RuntimeError(ROLLED_BACK)

@@ -55,7 +55,7 @@ from skuq.zk._verdicts import (
     verdict_inputs,
 )
 
-AUDITS = "audits"  # subfolder of the private folder: state of each audit
+AUDITS = "audits"  # subfolder of the private folder, with the state of each audit
 
 
 class Bundle(NamedTuple):
@@ -362,7 +362,7 @@ def _prove_predictions(
     size = run.committed.shape.rows_of("predictions")
     chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
     run.begin(-(-len(chosen) // size))
-    run.file(REPORTED, dict)  # exists already
+    run.file(REPORTED, dict)  # the file exists already; it is only copied
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])
         for start in range(0, len(chosen), size)

@@ -45,8 +45,8 @@ from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
 LARGEST_INTEGER = 2.0**62  # largest encoded input; encoded inputs have 64 bits
-BUDGETS = ("n_proofs", "n_attestations")  # maximum numbers of proofs
-MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more proofs would not fit
+BUDGETS = ("n_proofs", "n_attestations")  # entries that limit the numbers of proofs
+MAX_PROOFS = 2 ** max(LOG_ROWS)  # the salt for more proofs would not fit into a circuit
 AGREEMENT = ("maximum", "mean", "argmax")
 ENTRIES: dict[str, type] = {
     "format": int,
@@ -247,8 +247,8 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     if shape.digits > digits_of(LARGEST_EXACT, shape.log_rows):
         raise ValueError("the architecture is malformed (its numbers have too many digits)")
     # Limit the size, or a provider could make a verifier build a huge key. The committed numbers
-    # must also fit into one column: each column has its own commitment, and the verifier compares
-    # only one.
+    # must also fit into one column, because each column has its own commitment, and the verifier
+    # compares the commitment to a single column.
     room = 2**shape.log_rows - backend.BLINDING_ROWS
     if max(shape.n_committed, max(shape.rows_per_proof.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")
@@ -258,8 +258,8 @@ def _architecture(record: dict[str, Any]) -> Architecture:
 class Encoding(NamedTuple):
     """Public encoding of inputs as integers."""
 
-    columns: tuple[Column, ...]  # one per input column
-    bits: int  # binary digits of a scaled number after the point
+    columns: tuple[Column, ...]  # encoding of each input column
+    bits: int  # number of binary digits of a scaled number after the point
     names: tuple[str, ...] | None = None  # column names, if the provider's data had any
 
     @property

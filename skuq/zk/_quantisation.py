@@ -33,10 +33,11 @@ SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
     "skuq.networks.MLP and skuq.networks.TabularNet"
 )
-# Features are accepted up to this many standard deviations from the mean, or up to twice the
-# largest deviation in the calibration data if this is more.
+# A feature may differ from its mean by this many standard deviations or, if this is more, by twice
+# the largest difference in the calibration data.
 SATURATION = 8.0
-MAX_FOLDING_ERROR = 1e-4  # maximum error of a probability; errors in single precision are smaller
+# Maximum error of a probability after layers were merged; rounding errors are smaller.
+MAX_FOLDING_ERROR = 1e-4
 
 
 def fit_fixed_point(
@@ -90,7 +91,7 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
             columns.append(Column(levels))
             continue
         mean = float(values[:, j].mean())
-        # Rounding errors can give equal values a nonzero standard deviation.
+        # `ptp` detects equal values; due to rounding, their standard deviation may not be zero.
         spread = values[:, j].std() if np.ptp(values[:, j]) else 1.0
         scale = float(f"{spread:.3g}")
         center = round(mean, 2 - math.floor(math.log10(min(scale, abs(mean) or scale))))
@@ -124,16 +125,17 @@ def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int)
 class Agreement(NamedTuple):
     """Differences between the integer model and the committed model."""
 
-    maximum: float  # difference of confidence on the calibration data
+    maximum: float  # maximum difference between confidences on the calibration data
     mean: float
-    argmax: float  # fraction of rows with the same most probable class
+    argmax: float  # fraction of rows for which both models predict the same class
 
 
 def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
-    # Compare probabilities of the class that the integer model predicts: a tie that rounding breaks
-    # in a different way is not an error.
+    # Compare the probabilities that both models assign to the class predicted by the integer model.
+    # If two classes are equally probable, rounding may change the predicted class, but this does
+    # not count as an error of the confidence.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
     return Agreement(
@@ -164,7 +166,7 @@ def _indicators(x: FloatArray, levels: int) -> FloatArray:
 
 def _single(values: FloatArray) -> IntArray:
     """Round to integers that are exact in single precision, as stored in ONNX."""
-    # Clipped weights fail later, because circuits cannot hold so many bits.
+    # Clipped weights are refused later, because so many bits do not fit into a circuit.
     return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
 
 
@@ -179,8 +181,9 @@ class DenseNetwork(NamedTuple):
 
     weights: list[FloatArray]  # (n_in, n_out) of each layer
     biases: list[FloatArray]  # (n_out,) of each layer
-    # Per input column: 0 if it is numeric, else the number of known category codes. A categorical
-    # column becomes levels + 1 indicators, of which the last represents all other values.
+    # For each input column, 0 if the column is numeric, else the number of known category codes. A
+    # categorical column becomes levels + 1 indicators, of which the last represents all unknown
+    # values.
     levels: tuple[int, ...]
     classes: NDArray[Any]  # labels in the order of the logits
 
@@ -254,7 +257,8 @@ class _Folded:
     def __init__(self) -> None:
         self._steps: list[tuple[FloatArray, FloatArray]] = []
         self._open = False  # whether the next affine map is merged with the previous map
-        self._ended = False  # after a LogSoftmax, which does not change probabilities
+        # Whether there was a LogSoftmax. It does not change the probabilities, and must come last.
+        self._ended = False
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
         """Append a module; return the levels of its input columns if the module defines them."""

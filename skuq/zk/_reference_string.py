@@ -47,8 +47,9 @@ REFERENCE_STRINGS: dict[Trust, str] = {
     "supplied": "NOT the public ceremony's string: trusted because you supplied it",
     "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
 }
-# "Perpetual powers of tau" for BN254, by the logarithm of the size. File names are
-# perpetual-powers-of-tau-raw-<logarithm>; ezkl compares its downloads with the same SHA-256.
+# SHA-256 of the files of "perpetual powers of tau" for BN254, by the base-2 logarithm of the number
+# of powers. File names are perpetual-powers-of-tau-raw-<logarithm>; ezkl compares its downloads
+# with the same SHA-256.
 CEREMONY = {
     13: "d5d94bb25bdc024f649213593027d861042ee807cafd94b49b54f1663f8f267d",
     14: "c09129f064c08ecb07ea3689a2247dcc177de6837e7d2f5f946e30453abbccef",
@@ -164,7 +165,8 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
     """
     points = lagrange_points(srs, shape.log_rows)
     scalars = [int(value) for part in constants for value in part.ravel()]
-    # Negate points instead of scalars: negative scalars modulo the order are long and slow.
+    # For a negative scalar, negate the point instead. Modulo the order, a negative scalar would
+    # have many digits, which makes the multiplication slow.
     used = [
         (x, y if scalar >= 0 else P - y)
         for scalar, (x, y) in zip(scalars, points[: len(scalars)], strict=True)

@@ -17,7 +17,7 @@ from skuq.zk._files import FORMAT, VerificationError, read_json, write_json
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
 ROUNDING = 1e-9  # rounding error of squared gaps
-MOST_DIGITS = 17  # of a threshold; enough to represent every double uniquely
+MOST_DIGITS = 17  # maximum number of digits of a threshold; 17 digits identify every double
 Tree = Sequence[Any] | None  # [column, threshold, tree below, tree above], or None for a leaf
 
 
@@ -233,7 +233,7 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     if int(n_groups) != n_groups or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer of at least 1, got {n_groups}.")
-    # Round the level: both parties must obtain the same number.
+    # Round the level, so that prover and verifier obtain the same number.
     return round(1 - (1 - confidence_level) / n_groups, 12)
 
 

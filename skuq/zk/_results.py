@@ -16,7 +16,7 @@ from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._regions import Regions, group_confidence_level
 from skuq.zk._statements import AuditStatement
 
-POWER = 0.8  # probability of detecting the smallest reported gap, as in `BinAudit`
+POWER = 0.8  # probability with which a reported detectable gap is detected, as in `BinAudit`
 DETECTABLE = ("detectable_underconfidence", "detectable_overconfidence")
 COULD_NOT_FAIL = (
     "This audit could not have failed, whatever the true labels were: use more reference samples, "
@@ -26,7 +26,7 @@ NO_REGIONS = (
     "No region was audited: an underconfident group can be balanced in its bins by an "
     "overconfident one."
 )
-ADDED = ("count", "correct", "confidence")  # sums that are added up over regions
+ADDED = ("count", "correct", "confidence")  # entries that are summed over the regions
 SAME = ("commitment_digest", "level", "alpha", "n_bins", "confidence_level", "regions")
 
 

@@ -57,7 +57,7 @@ ENTRIES: dict[Name, dict[str, type | tuple[type, ...]]] = {
 }
 COMMON: dict[str, type] = {"kind": str, "format": int, "issued": str, "expires": str}
 TIME = "%Y-%m-%dT%H:%M:%SZ"  # UTC
-LONGEST = 36500  # maximum days of validity
+LONGEST = 36500  # maximum number of days for which a record is valid
 
 
 def signed_text(name: Name, record: Mapping[str, Any]) -> bytes:

@@ -112,7 +112,7 @@ def sample_size(false_share: float, error: float) -> int:
     for name, value in (("false_share", false_share), ("error", error)):
         if not 0 < value < 1:
             raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
-    most = float(sys.maxsize // 2)  # for shares so small that the quotient is infinite
+    most = float(sys.maxsize // 2)  # replaces an infinite quotient if `false_share` is tiny
     return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
 
 

@@ -132,7 +132,7 @@ class VerdictStatement(AuditStatement):
             return f"alpha={self.alpha}, not a multiple of 0.001,"
         valid = all(type(pad) is int and 0 <= pad < committed.shape.n_pads for pad in self.pads)
         least = -(-self.n_samples // max(1, committed.shape.rows_of("padded_bins")))
-        # Each region except one may add a chunk that is not full.
+        # Regions have separate chunks, so each region except one may need an additional chunk.
         most = least + max(0, self.n_audits - 2)
         if not valid or not least <= len(set(self.pads)) == len(self.pads) <= most:
             return "the list of pads"
@@ -145,7 +145,8 @@ class SpotCheckStatement(AuditStatement):
 
     reported_digest: str  # SHA-256 of the reported predictions
     nonce: str  # the auditor's random number, which selects the rows to prove
-    n_proven: int  # number of proven rows in each region; smaller regions are proven completely
+    # number of proven rows in each region; a region with fewer rows is proven completely
+    n_proven: int
 
     def impossible(self, committed: Commitment) -> str | None:
         """Description of the first impossible value; None if all values are possible."""
@@ -161,7 +162,7 @@ class AttestationStatement(Statement):
 
     x: tuple[float, ...]  # the input
     label: int  # index of the predicted class
-    confidence: int  # its probability in units of 2 ** -CONFIDENCE_BITS
+    confidence: int  # probability of this class in units of 2 ** -CONFIDENCE_BITS
     nonce: str  # the client's text
     number: int  # number of this attestation, starting at 1
 
@@ -363,7 +364,7 @@ def prediction_outputs(
     """Outputs of a chunk of predictions, or of an attestation, from labels and confidences."""
     filled = np.minimum(np.arange(shape.rows_of(circuit)), len(found.label) - 1)
     n_classes = shape.widths[-1]
-    # Sum of c * (1 if c is the label, else -1) over all class numbers c.
+    # Twice the label minus the sum of all class numbers, as computed in the circuit.
     labels = 2 * found.label[filled] - n_classes * (n_classes - 1) // 2
     return [int(v) for v in np.stack([found.confidence[filled], labels], axis=1).ravel()]
 

@@ -12,7 +12,7 @@ from skuq.zk._files import VERDICT, VERDICTS
 from skuq.zk._fixed_point import N_ALPHAS, ROUNDING, Architecture
 from skuq.zk._statements import AuditStatement, ReferenceData, VerdictStatement
 
-VERDICT_PART = "verdict"  # part for all samples; for a region, its number is appended
+VERDICT_PART = "verdict"  # name of the part on all samples; a region's number is appended to it
 
 
 def verdict_inputs(
@@ -84,7 +84,8 @@ def too_few_to_fail(
     """
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING
-    # For each bin: the larger of the gaps in these two cases, minimised over all mean confidences.
+    # For each bin, the larger of the two gaps if all predictions are correct and if none is. The
+    # mean confidence within the bin is chosen such that this larger gap is smallest.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
     if (gap <= 0).any():
         return "This audit might pass whatever the true labels are: use a smaller alpha."

@@ -42,7 +42,7 @@ from skuq.zk._statements import (
 )
 
 INTEGER = re.compile("0|-?[1-9][0-9]*")
-OUTPUT_BITS = 128  # upper limit for any output
+OUTPUT_BITS = 128  # maximum number of bits of an output
 
 
 def make_keys(
@@ -95,8 +95,8 @@ def verifying_key(
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     shape, constants = commitment.shape, sample_constants(commitment.shape)
-    # Name in the cache: a hash of everything that the key depends on. It includes the version of
-    # skuq, to prevent the reuse of a key that an older version built for a different circuit.
+    # The key's name in the cache is a hash of everything on which the key depends. This includes
+    # the version of skuq, because a different version may have built a key for a different circuit.
     name = digest(
         {
             "circuit": digest(build(circuit, shape, constants)),
@@ -135,7 +135,8 @@ class Verifier:
 
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
-        self._keys = None if keys is None else Path(keys)  # None: build keys in temporary folders
+        # If this folder is None, keys are built in temporary folders.
+        self._keys = None if keys is None else Path(keys)
         self._lengths: dict[str, int] = {}  # size of the proofs of each circuit, in bytes
 
     def verify(
