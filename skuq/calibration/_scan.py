@@ -23,13 +23,14 @@ from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for many bins
-# Mirage makes confidence too low, so the test for underconfidence receives most of the error.
+# Mirage makes confidence too low, so the test for underconfidence receives most of the permitted
+# error probability.
 SHARES = {1: 0.8, -1: 0.2}
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
-# The seed is fixed: the sums of an audit must determine its verdict.
+# The seed is fixed, so that the verdict of an audit depends only on its sums.
 SEED = 20250
-ROUNDING = 1e-9  # relative; rounding differences between runs with equal evidence are smaller
+ROUNDING = 1e-9  # relative tolerance; evidence of equal runs differs less, by rounding alone
 PRECISION = 40  # bisection steps in the search for a gap
 MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number of samples
 
