@@ -239,7 +239,7 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
     share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounded sums of weights may exceed 1
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = n * (xlogy(share, share / edge) + xlogy(1 - share, (1 - share) / (1 - edge)))
-    # A simulated accuracy at the edge must not count as beyond it because of rounding.
+    # Rounding must not put a simulated accuracy that equals the edge beyond the edge.
     beyond = sign * (share - edge) > 1e-12
     return np.where(beyond & (n > 0), evidence, 0.0)
 
@@ -394,7 +394,7 @@ def detectable_gap(
     count, confidence = np.broadcast_arrays(np.asarray(count), confidence)
     least = _least_significant(count, confidence + alpha, threshold)
     possible = (count > 0) & (least <= count)
-    # P(K >= k | p) = power is solved by a quantile of the beta distribution.
+    # The p that solves P(K >= k | p) = power is a quantile of the beta distribution.
     with np.errstate(invalid="ignore"):
         accuracy = beta.ppf(power, least, count - least + 1)
     return np.where(possible, accuracy - confidence, np.nan)

@@ -35,7 +35,9 @@ from skuq.evidential._network_outputs import Layer, read_layer
 
 Ids = NDArray[np.integer]
 
-N_PATHS, FARTHEST = 64, 16  # test graph of `receptive_field`: number of paths, most hops
+# Size of the test graph of `receptive_field`: number of paths, and number of hops from the middle
+# of a path to each end.
+N_PATHS, FARTHEST = 64, 16
 
 _COUNT = Interval(Integral, 1, None, closed="left")
 
