@@ -324,8 +324,9 @@ class CovarianceParts(NamedTuple):
 class Deviations(NamedTuple):
     """Standard deviations of the Taylor terms of ``k(c + t, .)``, per latent function."""
 
-    # s is the posterior deviation, and t is the square root of prior minus posterior variance. For
-    # a2 and rho, the prior deviations s2 and r (`_prior_deviations`) are upper bounds on both.
+    # s denotes the posterior standard deviation, and t the square root of the difference between
+    # prior and posterior variance. For a2 and rho, the prior standard deviations s2 and r
+    # (`_prior_deviations`) are upper bounds on both s and t.
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box
@@ -375,7 +376,7 @@ def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentMo
     """Remainder of covariances (b, k), given s0, t0, s1, t1 summed over both functions (Eq. 11)."""
     s0, t0, s1, t1 = sums
     s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
-    if model.kernel.order == 1:  # the prior part of the polynomial is not constant
+    if model.kernel.order == 1:  # at first order, the prior's part of the polynomial varies
         t0, t1 = s0, s1
     total = torch.minimum(s1, t1) * s2 + s2**2
     total = total + (torch.minimum(s0 + s1, t0 + t1) + 2 * s2) * r + r**2
