@@ -139,9 +139,9 @@ class JointPosterior:
     """Posterior of latent functions with explicit matrices R for whitened rows ``T r(x)``."""
 
     # With inducing points, the entries of a row r(x) are almost linearly dependent functions, and
-    # ``r' R r`` would lose all digits to cancellation. The entries of a whitened row are orthonormal
-    # functions. The matrices R for whitened rows have entries of at most 1, and nothing cancels
-    # (Eq. 30 of the proofs page of the user guide).
+    # ``r' R r`` would lose all digits to cancellation. The entries of a whitened row are
+    # orthonormal functions. The matrices R for whitened rows have entries of at most 1, and nothing
+    # cancels (Eq. 30 of the proofs page of the user guide).
 
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
