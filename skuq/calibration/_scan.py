@@ -30,7 +30,7 @@ Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
 # The seed is fixed, so that the verdict of an audit depends only on its sums.
 SEED = 20250
-ROUNDING = 1e-9  # relative tolerance; evidence of equal runs differs less, by rounding alone
+ROUNDING = 1e-9  # relative tolerance; rounding changes evidence by less than this
 PRECISION = 40  # bisection steps in the search for a gap
 MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number of samples
 
