@@ -442,7 +442,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` rejects other objects
-            with suppress(AttributeError):  # raised if the estimator wraps a client of a server
+            with suppress(AttributeError):  # raised for a wrapped client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 

@@ -77,7 +77,7 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
     """
-    eigenvalues = eigenvalues.double().clamp_min(0)  # some are negative due to rounding
+    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may make eigenvalues negative
     low, high = map(math.log, _PRECISION_BOUNDS)
     log_precision = 0.0
     for _ in range(60):  # each step at least halves the error

@@ -259,7 +259,7 @@ def bin_edges(
         inner = np.partition(confidence, rank)[rank]
     else:
         order = np.argsort(confidence)
-        below = np.cumsum(weight[order]) * n_bins  # includes the sample itself
+        below = np.cumsum(weight[order]) * n_bins  # includes the weight of the sample itself
         reached = steps[1:-1] * (below[-1] / n_bins) * (1 + sum_rounding(len(weight)))
         first = np.searchsorted(below, reached, side="right")
         inner = confidence[order[first.clip(max=len(order) - 1)]]
