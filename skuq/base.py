@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-_STAMP = "_skuq_version"  # key of the version in pickles
+_STAMP = "_skuq_version"  # key under which pickles store the version of skuq
 
 _N_SHOWN = 10  # number of rows of a result that a notebook shows
 

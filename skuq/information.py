@@ -71,7 +71,8 @@ def _expectation(log_p: Any, values: Any) -> Any:
 
 def _weighted(weights: Any, values: Any) -> Any:
     """Products of weights and values, where ``0 * inf`` is 0."""
-    # Mask before the product: gradients of entries masked after the product would be infinite.
+    # Entries are masked before the product. If they were masked after the product, their gradients
+    # would be infinite.
     return weights * array_namespace(weights).where(weights > 0, values, 0 * weights)
 
 
@@ -333,7 +334,8 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
     """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
-    # sum_ij w_i w_j CE(p_i, p_j) is linear in p_i and in log p_j: the means of both suffice.
+    # sum_ij w_i w_j CE(p_i, p_j) is linear in p_i and in log p_j, so the mean of the probabilities
+    # and the mean of the log-probabilities suffice.
     mean = (weights[..., None] * xp.exp(log_proba)).sum(-2)
     mean_log = _weighted(weights[..., None], log_proba).sum(-2)
     total = _weighted(mean, -mean_log).sum(-1)

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-TEXT = "could not convert string to float"  # of NumPy, which does not name the column
-NOT_FINITE = re.compile(r"Input (?:(\w+) )?contains (NaN|infinity)")  # of scikit-learn and skuq
-MOST_COLUMNS = 5  # listed by name
+# Start of NumPy's message, which does not name the column.
+TEXT = "could not convert string to float"
+# Start of a message from scikit-learn or skuq.
+NOT_FINITE = re.compile(r"Input (?:(\w+) )?contains (NaN|infinity)")
+MOST_COLUMNS = 5  # maximum number of columns that a message lists by name
 ADDED = "_message_before_place"  # attribute of an error whose message has been extended
 
 
@@ -47,7 +49,7 @@ def name_places(method: Callable[..., Any]) -> Callable[..., Any]:
 def _place(message: str, inputs: dict[str, Any], explained: bool) -> str:
     """Describe the place of the values that a message is about; empty if it is unknown."""
     if message.startswith(TEXT):
-        # An error that ends in a sentence or has a note names the text already.
+        # A message that ends with a full stop, or an error with a note, already names the text.
         return "" if message.endswith(".") or explained else f". {_place_of_text(**inputs)}"
     if found := NOT_FINITE.match(message):
         name = found[1] or "X"
@@ -66,7 +68,7 @@ def _place_of_numbers(name: str, values: Any, missing: bool) -> str:
             places.append(f"{column!r} ({first})" if len(columns) > 1 else first)
     kind = "Missing" if missing else "Infinite or too large"
     where = f"in these columns of `{name}`" if len(columns) > 1 else f"in `{name}`"
-    # A line of its own, since scikit-learn's advice fills several lines.
+    # The place starts a new line, because scikit-learn's advice fills several lines.
     return f"\n{kind} values are {where}: {_listed(places)}." if places else ""
 
 

@@ -113,7 +113,7 @@ def _contents(path: Path) -> Iterator[bytes]:
                 for name in archive.namelist()[:MAX_MEMBERS]:
                     yield from _member(archive, name)
             return
-        # zlib and gzip, which joblib uses.
+        # Decompress zlib and gzip, which joblib uses.
         yield zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(content, MAX_BYTES)
 
 

@@ -20,10 +20,10 @@ def available_memory() -> int:
         limit = int((group / "memory.max").read_text(encoding="utf-8"))
         lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
         stat = dict(line.split() for line in lines)
-        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # freeable
+        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # the system can free it
         used = int((group / "memory.current").read_text(encoding="utf-8"))
         found.append(limit - used + cached)
-    except (OSError, ValueError):  # not in a container, or "max" (no limit)
+    except (OSError, ValueError):  # not in a container, or the limit is "max": no limit
         pass
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]

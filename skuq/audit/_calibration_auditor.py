@@ -367,7 +367,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
                 "with; use CalibrationAuditor(model).fit(X_ref, y_ref)."
             )
         X = as_rows(self.estimator, X)
-        if len(getattr(X, "shape", "xy")) > 1:  # the model itself raises an error for a single row
+        # A 1-D array, which is a single row, is not checked: the model raises an error for it.
+        if len(getattr(X, "shape", "xy")) > 1:
             validate_data(self, X, reset=False, skip_check_array=True)
         return proba_of_classes(self.estimator_.predict_proba(X), self.classes_)
 
@@ -440,8 +441,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if hasattr(self.estimator, "__sklearn_tags__"):  # for other objects, `fit` raises an error
-            with suppress(AttributeError):  # raised by a wrapped client of a served model
+        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` rejects other objects
+            with suppress(AttributeError):  # raised for a wrapped client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
-_MOST_COUNTED = 2**33  # number of samples whose summed confidences fit into an int64
+_MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"

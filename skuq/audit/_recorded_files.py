@@ -71,12 +71,13 @@ class _Columns(NamedTuple):
     proba: list[str]
     groups: list[str]
     classes: list[str]
-    are_given: bool  # whether classes are given; if so, labels are compared as text: 01 is not 1
+    are_given: bool  # whether the caller passed `classes`; labels are then text: 01 is not 1
     weight: str | None
 
     @property
     def kinds(self) -> dict[str, Any]:
-        # The name of a group depends on all values of its column, not only on those of one chunk.
+        # Group columns are read as text, because the name of a group depends on the values of the
+        # whole column, not only on those in one chunk.
         return dict.fromkeys(self.groups, str) | {self.label: str if self.are_given else "category"}
 
 
@@ -232,7 +233,7 @@ def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame
     wanted = list(dict.fromkeys(names))
     chunks = [chunk[wanted] for table in tables for chunk in table.chunks()]
     mixed = [name for name in wanted if len({*map(_kind, (c[name] for c in chunks))} - {""}) > 1]
-    if mixed:  # a value such as 1 would be a number in one chunk and text in another
+    if mixed:  # read as text: otherwise, 1 would be a number in one chunk and text in another
         kinds = dict.fromkeys(mixed, str)
         chunks = [chunk[wanted] for table in tables for chunk in table.chunks(dtype=kinds)]
     frame = pd.concat(chunks, ignore_index=True)
@@ -266,7 +267,7 @@ class _FileParts(NamedTuple):
     parts: Parts  # sums over all rows and over each group
     kept: TopLabelPredictions
     weight: NDArray[Any] | None  # weights of the kept rows
-    n_weighed: int  # rows with nonzero weight
+    n_weighed: int  # number of rows with nonzero weight
     note: str  # remark on rows whose probabilities do not sum to 1
 
 
@@ -318,7 +319,7 @@ def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSu
     for name in dict.fromkeys(column for column, _ in sums):
         written = [value for column, value in sums if column == name and value is not None]
         for value, read in zip(written, table.values_of(written), strict=True):
-            # A word for missing values in a column of numbers forms a separate group here.
+            # In a column of numbers, a word for missing values, such as NA, forms a separate group.
             texts[name, value] = as_text(read if read == read else value)
     return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 
@@ -328,7 +329,7 @@ class _LabelCodes:
 
     def __init__(self, table: TableFile, columns: _Columns) -> None:
         self._table, self._label, self._classes = table, columns.label, columns.classes
-        self._meaning: dict[Any, str | None] = {}  # label of each text so far; None for missing
+        self._meaning: dict[Any, str | None] = {}  # label of each text read so far; None: missing
 
     def codes(self, column: pd.Series, start: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Positions in the list of classes, shape (n_rows,)."""

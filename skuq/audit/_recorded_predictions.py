@@ -173,7 +173,8 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     import pandas as pd
 
     check_labels_known(column)
-    if isinstance(column.dtype, pd.CategoricalDtype):  # a categorical column has its own sort order
+    # `factorize` sorts a categorical column in the order of its categories, not by value.
+    if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]

@@ -142,7 +142,8 @@ def _transform(
         return algorithms.sgld.build(log_posterior, **common)
     if method != "sghmc":
         raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
-    # The library's default momenta have temperature 1 and would move the chains out of their mode.
+    # By default, the library draws momenta at temperature 1, which would move each chain out of the
+    # mode in which it starts.
     momenta = {
         name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
         for name, value in models.items()

@@ -59,7 +59,8 @@ def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     n_classes, width = p.shape[-1], phi.shape[1]
     crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
     total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
-    # 1 - p as the sum of the other classes: this is accurate even if p is close to 1.
+    # Compute 1 - p as the sum of the probabilities of the other classes. This sum is accurate even
+    # if p is close to 1.
     others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
     own = (weight[:, None] * p * others).mT[..., None] * phi
     total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
@@ -76,13 +77,13 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
     """
-    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may make some negative
+    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may make eigenvalues negative
     low, high = map(math.log, _PRECISION_BOUNDS)
     log_precision = 0.0
     for _ in range(60):  # each step at least halves the error
         # gamma, the number of well-determined parameters: Eq. 3.91 (Bishop)
         gamma = float((eigenvalues / (eigenvalues + math.exp(log_precision))).sum())
-        # At the maximum, the precision is gamma / squared_norm: Eq. 3.92 (Bishop)
+        # At the maximum of the evidence, the precision is gamma / squared_norm: Eq. 3.92 (Bishop)
         target = math.log(max(gamma, 1e-300)) - math.log(max(squared_norm, 1e-300))
         log_precision = min(max((log_precision + target) / 2, low), high)
     return math.exp(log_precision)

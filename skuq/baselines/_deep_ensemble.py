@@ -210,7 +210,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         members = [on_its_device(member, device) for member in self.members_]
 
         def sample(X: Any) -> Tensor:
-            inputs: dict[Any, Any] = {}  # members may share them
+            inputs: dict[Any, Any] = {}  # shared by members with equal transform and dtype
             log_proba = []
             for member in members:
                 form = id(member.transform), getattr(member, "dtype", None)
@@ -304,8 +304,8 @@ def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
 
 
 def _reseeded(estimator: Any, seed: int) -> Any:
-    if not hasattr(estimator, "get_params"):
-        return estimator  # it cannot be trained; `fit_model` raises the error
+    if not hasattr(estimator, "get_params"):  # cannot be trained; `fit_model` raises an error
+        return estimator
     copy = clone(estimator)
     names = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
     return copy.set_params(**dict.fromkeys(names, seed))

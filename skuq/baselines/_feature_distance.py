@@ -199,7 +199,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
                 f"`n_neighbors` is {self.n_neighbors}, but there are only {n_samples:.6g} training "
                 "samples; all of them are used."
             )
-        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows weigh least
+        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows have the least weights
         return min(1 + int(np.searchsorted(fewest, self.n_neighbors)), len(weight))
 
     def _search_among(self, features: Features, n_neighbors: int) -> None:

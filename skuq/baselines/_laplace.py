@@ -213,7 +213,8 @@ def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[T
     shift = logits[0] - matrix @ outputs[0]
     if torch.allclose(outputs @ matrix.mT + shift, logits, rtol=1e-4, atol=1e-5):
         return matrix, shift
-    # A tail such as log-softmax does not change the probabilities.
+    # A tail such as log-softmax does not change the probabilities: the outputs themselves are then
+    # logits.
     if outputs.shape == logits.shape and torch.allclose(
         outputs.softmax(-1), logits.softmax(-1), atol=1e-5
     ):

@@ -176,7 +176,7 @@ class MaskedNetworks:
     def __init__(self, model: NetworkModel, n_samples: int, seed: int):
         self._masked = replace(model, module=deepcopy(model.module))
         self._seeds = np.random.RandomState(seed).randint(2**31 - 1, size=n_samples)
-        self._masks: list[Tensor] | None = None  # for each call of a dropout module, in order
+        self._masks: list[Tensor] | None = None  # one item per call of a dropout module, in order
         self._calls: list[tuple[Any, Tensor]] = []  # dropout modules and their outputs
         self._current: Iterator[Tensor] | None = None
         for module in _dropout_modules(self._masked.module):

@@ -131,7 +131,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             losses = self.model_.losses(data.inputs, data.codes, self.device)
             loss = float(np.average(losses, weights=data.weight))
             warn_if_worse_than_guessing(loss, data.codes, self.model_.classes, data.weight)
-        self.__dict__.pop("classes_", None)  # counts as not fitted until the method is set up
+        # Without `classes_`, the estimator counts as not fitted until the method is set up.
+        self.__dict__.pop("classes_", None)
         if isinstance(self.model_, LearnerModel):
             look_at(self._given).refuse_device(self.device)
         else:

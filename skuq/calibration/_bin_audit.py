@@ -25,7 +25,7 @@ from skuq.calibration._scan import (
     scan_bins,
 )
 
-N_SIMULATIONS = 2000  # simulated or resampled calibration errors
+N_SIMULATIONS = 2000  # number of simulated calibration errors, and of bootstrap replicates
 
 
 class BinAudit(NamedTuple):
@@ -294,8 +294,8 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The simulated accuracy has the variance that belongs to the bin's effective number of
-    # predictions.
+    # The variance of the simulated accuracy corresponds to the effective number of predictions in
+    # the bin.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 

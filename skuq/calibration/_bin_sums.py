@@ -21,10 +21,10 @@ from skuq.sample_weights import sum_rounding
 from skuq.validation import check_n_bins
 
 Strategy = Literal["uniform", "quantile"]
-Sums = NDArray[Any]  # int64 and exact; float64 with fractional weights
+Sums = NDArray[Any]  # exact int64, or float64 if there are fractional weights
 
 SCALE = 10**9  # decimal, so that a recorded 0.7 lies exactly on the edge between two bins
-CHUNK = 2**18  # rows; limits memory, and keeps float64 sums of integers below 2**53
+CHUNK = 2**18  # number of rows; limits memory, and keeps float64 sums of integers below 2**53
 
 
 class TopLabelPredictions(NamedTuple):
@@ -249,15 +249,17 @@ def bin_edges(
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     steps = np.arange(n_bins + 1)
     if strategy == "uniform":
-        # Line 13. Rounded up: bin b contains exactly the values with floor(value * n_bins) = b.
+        # Line 13. Edges are rounded up, so that bin b contains exactly the values with
+        # floor(value * n_bins) = b.
         return -(-steps * SCALE // n_bins)
     if weight is None:
-        # Order statistics at rank floor(b n / n_bins). Integer arithmetic avoids rounded levels.
+        # Inner edges are the order statistics with ranks floor(b n / n_bins). Integer arithmetic
+        # avoids rounding errors in the quantile levels b / n_bins.
         rank = steps[1:-1] * len(confidence) // n_bins
         inner = np.partition(confidence, rank)[rank]
     else:
         order = np.argsort(confidence)
-        below = np.cumsum(weight[order]) * n_bins  # inclusive
+        below = np.cumsum(weight[order]) * n_bins  # includes the weight of the sample itself
         reached = steps[1:-1] * (below[-1] / n_bins) * (1 + sum_rounding(len(weight)))
         first = np.searchsorted(below, reached, side="right")
         inner = confidence[order[first.clip(max=len(order) - 1)]]

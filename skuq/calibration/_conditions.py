@@ -28,8 +28,10 @@ MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # maximum for a searched table
 MAX_SAMPLES = 50_000  # maximum for a searched table
 MAX_CELLS = 5_000_000  # maximum for a searched table; limits memory for wide tables
-DIGITS = range(6, 17)  # significant digits of a limit; the fewest that separate two values
-NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # names that pandas infers
+# Numbers of significant digits of a limit. The smallest one that separates two values is used.
+DIGITS = range(6, 17)
+# Names that pandas' `infer_dtype` returns for columns of numbers.
+NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
 
 RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
 
@@ -101,7 +103,7 @@ def conditions_of(X: Any) -> Conditions:
     part: Any = _table(table[rows].toarray()) if issparse(table) else table
     part = part if len(part) == len(rows) else part.iloc[rows]
     cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, table.shape[1])), 1, MAX_CUTS))
-    shared = part.columns.duplicated(keep=False)  # these are identified by position
+    shared = part.columns.duplicated(keep=False)  # columns of equal name are given by position
     made = [
         (name if isinstance(name, str) and not shared[k] else k, rule, mask)
         for k, name in enumerate(part.columns)
@@ -159,7 +161,8 @@ def _column_conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, Bool
     real = is_numeric_dtype(column) and not is_bool_dtype(column) and column.dtype.kind != "c"
     if real or (column.dtype == object and infer_dtype(column, skipna=True) in NUMBERS):
         numbers = column.to_numpy(np.float64, na_value=np.nan)
-        # Large integers are identifiers; neighbouring identifiers may be equal as floats.
+        # Integers above MAX_INTEGER are treated as identifiers: if they were converted to floats,
+        # neighbouring integers could become equal.
         if column.dtype.kind == "f" or not (np.abs(numbers) > MAX_INTEGER).any():
             yield from _intervals(numbers, cuts)
             return

@@ -124,7 +124,7 @@ def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> Float
         and len(scores) >= min_samples
         and np.isfinite(scores).all()
     ):
-        return scores  # `check_array` takes longer than the rest of the function
+        return scores  # skips `check_array`, which takes longer than the rest of the function
     checked: Any = check_array(
         scores,
         dtype=np.float64,

@@ -23,9 +23,11 @@ from skuq.calibration._scan import (
 )
 
 MAX_SIMULATIONS = 500
-WORK = 5 * 10**6  # samples times simulations; with more than 10,000 samples, fewer simulations
-LEAST = 10  # samples of a region
-MOST_PAIRED = 400  # conditions on the inputs; if there are more, pairs are not formed
+# Maximum of the number of samples times the number of simulations. It reduces the number of
+# simulations for more than 10,000 samples.
+WORK = 5 * 10**6
+LEAST = 10  # minimum number of samples in a region
+MOST_PAIRED = 400  # largest number of conditions on the inputs for which pairs are formed
 MOST_FINDINGS = 5
 TOLERANCE_PRECISION = 5e-3
 FIRST_GUESS = 0.1  # initial alpha of regions
@@ -358,9 +360,10 @@ def _evidence(
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
     # Probabilities are capped at 1, so the mean of the capped probabilities of a region may differ
-    # from its mean confidence by less than alpha. Simulated labels are tested against this mean.
-    # Observed labels are tested against the region's mean confidence plus alpha, capped at 1. This
-    # loses some evidence, but ensures that every finding deviates by more than alpha.
+    # from its mean confidence by less than alpha. Simulated labels are tested against the mean of
+    # the capped probabilities. Observed labels are tested against the region's mean confidence plus
+    # alpha, capped at 1. The second test loses some evidence, but ensures that every finding
+    # deviates by more than alpha.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, alpha, sign)
     # Rescale weights so that a region's sum is its effective number of samples.
@@ -407,7 +410,8 @@ def _raise_to_largest(
     sign: int,
 ) -> None:
     """Update the maxima in place with the evidence of more regions; arrays (n_regions, n_sets)."""
-    # KL(a || e) is at most (a - e)**2 / (e (1 - e)), so only few regions require a logarithm.
+    # KL(a || e) is at most (a - e)**2 / (e (1 - e)). The divergence itself, with its logarithms, is
+    # computed only for the few regions in which this bound exceeds the largest evidence so far.
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))
     most = (right - expected[:, None].astype(np.float32)) / width[:, None].astype(np.float32)
@@ -443,7 +447,7 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
         name, rule = samples.rules[k]
         conditions[name] = _intersection(conditions[name], rule) if name in conditions else rule
     reported = conditions.pop(CONFIDENCE, (None, None))
-    if not isinstance(reported, tuple):  # a single value of confidence
+    if not isinstance(reported, tuple):  # one value of the confidence, not an interval
         reported = (reported, reported)
     return Region(
         conditions,

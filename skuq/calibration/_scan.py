@@ -23,13 +23,14 @@ from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for many bins
-# Mirage makes confidence too low, so the test for underconfidence receives most of the error.
+# Mirage makes confidence too low, so the test for underconfidence receives most of the permitted
+# error probability.
 SHARES = {1: 0.8, -1: 0.2}
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
-# The seed is fixed: the sums of an audit must determine its verdict.
+# The seed is fixed, so that the verdict of an audit depends only on its sums.
 SEED = 20250
-ROUNDING = 1e-9  # relative; rounding differences between runs with equal evidence are smaller
+ROUNDING = 1e-9  # relative tolerance; rounding changes evidence by less than this
 PRECISION = 40  # bisection steps in the search for a gap
 MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number of samples
 
@@ -257,7 +258,7 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
     share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounded sums of weights may exceed 1
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = n * (xlogy(share, share / edge) + xlogy(1 - share, (1 - share) / (1 - edge)))
-    # A simulated accuracy at the edge must not count as beyond it because of rounding.
+    # Rounding must not put a simulated accuracy that equals the edge beyond the edge.
     beyond = sign * (share - edge) > 1e-12
     return np.where(beyond & (n > 0), evidence, 0.0)
 
@@ -412,7 +413,7 @@ def detectable_gap(
     count, confidence = np.broadcast_arrays(np.asarray(count), confidence)
     least = _least_significant(count, confidence + alpha, threshold)
     possible = (count > 0) & (least <= count)
-    # P(K >= k | p) = power is solved by a quantile of the beta distribution.
+    # The p that solves P(K >= k | p) = power is a quantile of the beta distribution.
     with np.errstate(invalid="ignore"):
         accuracy = beta.ppf(power, least, count - least + 1)
     return np.where(possible, accuracy - confidence, np.nan)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60  # maximum number of reference sets that are searched for regions
-N_SIMULATIONS = 200  # number of simulations per reference set and tolerance
+N_SIMULATIONS = 200  # number of simulations for each pair of a reference set and a tolerance
 
 
 class AlphaStudy(NamedTuple):

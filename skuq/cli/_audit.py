@@ -272,7 +272,8 @@ def _write(
             page = audit_report(auditor, notes=notes)
     else:
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
-    verdict = page.data["verdict"]  # the headline must name options, not parameters
+    # The headline must name options of the command line, not parameters of Python.
+    verdict = page.data["verdict"]
     page.summary = verdict["headline"] = as_options(verdict["headline"])
     with refusing_writes():
         if report is not None:

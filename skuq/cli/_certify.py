@@ -148,7 +148,8 @@ def certify(
     gpc.set_params(verbose=int(not quiet))  # progress bar for the certificates only
     about = _about(gpc, len(X), bounds)
     request = {"max_radius": max_radius, "norm": norm, "features": free}
-    request["precision"] = min(0.01, 0.01 / max_radius)  # at most 0.01 standard deviations
+    # Radii are precise to 0.01 standard deviations: `precision` is relative to `max_radius`.
+    request["precision"] = min(0.01, 0.01 / max_radius)
     request["max_regions"] = max_regions
     table = Columns(names, X, X_new)
     rows = certified(gpc, scaler, table, request, bounds == "data")

@@ -73,7 +73,7 @@ def compare(
         first, second = (TableModel.load(folder, trust=trust) for folder in (a, b))
         table.require([first.target_, *columns])
         frame = table.read(**_kinds([first, second]))
-        # The comparison is valid even if the rows contain new values.
+        # The comparison is valid even if the rows contain values that were absent from training.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NewValuesWarning)
             found = compare_models(first, second, frame, coverage=coverage, groups=columns)

@@ -31,7 +31,7 @@ from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
 from skuq.table_files import write_table
 
-_HELD_OUT = 300  # inputs for the calibration of detectors, excluded from training
+_HELD_OUT = 300  # number of inputs excluded from training, with which detectors are calibrated
 
 
 class DigitsDemoResult(NamedTuple):
@@ -48,7 +48,7 @@ class DigitsDemoResult(NamedTuple):
 def run_digits_demo(
     *,
     n_test: int = 100,
-    n_ood: int = 25,  # inputs of each of four kinds
+    n_ood: int = 25,  # number of OOD inputs of each kind; there are four kinds
     n_jobs: int | None = -1,
     random_state: int = 0,
     verbose: int = 0,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CsvOptions = tuple[str | None, str | None, str | None]  # fields of `CsvFormat`
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names of a character that is hard to type in a shell
+SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names for the tab, which is hard to type in a shell
 WRITABLE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -124,7 +124,8 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_format(
         *args: Any, sep: str | None, decimal: str | None, encoding: str | None, **options: Any
     ) -> Any:
-        # A plain tuple, because `CsvFormat` would import pandas, which is too slow for a help page.
+        # Pass a plain tuple: an instance of `CsvFormat` would require the import of pandas, which
+        # is too slow for a help page.
         csv_format = (SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
         return command(*args, csv_format=csv_format, **options)
 

@@ -257,7 +257,7 @@ def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool]) -> NoRetur
     """Exit with the code of the verdict that `passes` returns."""
     try:
         passed = passes()
-    except SystemExit as error:  # its code is not a verdict
+    except SystemExit as error:  # the exit code of this exception is not a verdict
         raise RuntimeError(
             f"The command ended before its verdict, with exit code {error.code!r}."
         ) from error

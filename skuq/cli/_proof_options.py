@@ -370,7 +370,7 @@ def _converted(value: Any, kind: str) -> Any:
         return bool(value) if value in (False, True) else None
     if kind == "U":
         return str(value)
-    if isinstance(value, bool):  # a subclass of int in Python, but not a number here
+    if isinstance(value, bool):  # bool is a subclass of int, but is not treated as a number here
         return None
     try:
         number = float(value)

@@ -235,7 +235,7 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
     gap = sums.accuracy - sums.mean_confidence
     significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
-    low = high = np.full(len(gap), np.nan)  # only tests have limits
+    low = high = np.full(len(gap), np.nan)  # limits of the gap are known only from a test
     if found.result is not None:
         bins = found.result.bins
         within, significant, direction = bins.within_alpha, bins.significant, bins.direction

@@ -340,7 +340,8 @@ def _read(
     used = [name for name in train.columns if name not in drop]
     train.require([*used, *keep_words])
     names = [*keep_words] if id_column is None else [*keep_words, id_column]
-    # Codes with leading zeros are text, except for a user's model, which was fitted on numbers.
+    # Columns of codes with leading zeros are read as text, unless the user passed a fitted model,
+    # because it was fitted on numbers.
     texts = {*names} if given else {*names, *train.codes}
     if task == "regression":
         texts.discard(target)
@@ -378,7 +379,8 @@ def _scored(
     from skuq.tables import NewValuesWarning, coverage_notes, table_notes
 
     kinds = columns_as_text(model)
-    has_truth = model.target_ in table.columns  # the target is copied, since an audit needs it
+    # The target is copied to the output, because an audit of the output needs it.
+    has_truth = model.target_ in table.columns
     if has_truth:
         kinds[model.target_] = str
     names = [] if model.id_ is None else [model.id_]

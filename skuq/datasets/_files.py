@@ -164,7 +164,7 @@ def _texts(arrays: Arrays, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         not len(wrong),
         f"codes of {column!r} must be from -1 to {len(levels) - 1}, got {wrong[:3].tolist()}",
     )
-    return np.array([*levels, None], dtype=object)[codes]  # index -1 is None
+    return np.array([*levels, None], dtype=object)[codes]  # code -1 selects the last item, None
 
 
 class DigitsWithOOD(NamedTuple):

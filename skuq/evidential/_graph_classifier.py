@@ -144,7 +144,7 @@ class NodeClassifierMixin(NodeScoreMixin):
 class NodeModel(NetworkModel):
     """A trained graph network whose inputs are node ids."""
 
-    graph: NodeGraph  # argument of the module
+    graph: NodeGraph  # the module is called with this graph
     at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ class LoopedEdges:
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
     source: Tensor  # (n_edges,), int32: positions of the sources among the nodes that are read
-    degree: Tensor  # (n_read,), float32: in-degree of the nodes that are read, in the whole graph
+    degree: Tensor  # (n_read,), float32: in-degrees, in the whole graph, of the nodes that are read
     own: slice  # positions of the targets among the nodes that are read
 
     @classmethod
@@ -203,14 +203,16 @@ class GraphAttention(nn.Module):
         self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
         self.attention = nn.ParameterDict(
             {
-                "attn_l": torch.empty(1, n_heads, n_outputs),  # scores the source of an edge
-                "attn_r": torch.empty(1, n_heads, n_outputs),  # scores the target
+                # weights of the source's features, and of the target's, in the score of an edge
+                "attn_l": torch.empty(1, n_heads, n_outputs),
+                "attn_r": torch.empty(1, n_heads, n_outputs),
                 "bias": torch.zeros(n_heads * n_outputs),
             }
         )
-        # DGL's layer, with which the recorded results were made, also draws weights that `linear`
-        # replaces here. They are drawn and discarded, because the draw changes the state of the
-        # random generator, and hence the initial weights of later layers.
+        # The recorded results were made with DGL's layer, which also draws weights for its own
+        # linear map. This map is replaced by `linear` here. Its weights are still drawn, and then
+        # discarded, because the draw changes the state of the random generator, and hence the
+        # initial weights of later layers.
         width = n_heads * n_outputs
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
         for name in ("attn_l", "attn_r"):

@@ -94,7 +94,7 @@ def _is_of_pyg(graph: Any) -> bool:
 def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
         raise ValueError("`graph` must have one type of nodes and one type of edges.")
-    if features is not None:  # replaces the features in `ndata`
+    if features is not None:  # these replace the features in `graph.ndata`
         graph = graph.local_var()
         graph.ndata.pop("feat", None)
     elif "feat" not in graph.ndata:
@@ -226,7 +226,7 @@ def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
 def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return sources and targets of the edges that a user's network receives, on the CPU."""
     original = graph.original
-    if original is None:  # the edges of `_dgl_graph`
+    if original is None:  # the network receives the graph that `_dgl_graph` builds
         everyone = np.arange(graph.n_nodes)
         beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
         ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))

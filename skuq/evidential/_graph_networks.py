@@ -24,7 +24,7 @@ from skuq.evidential._graph_layers import GraphAttention, GraphConvolution, Grap
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._sparse_features import Features
 
-CHUNK_FLOATS = 2**24  # maximum in a chunk and its neighbours; 64 MiB
+CHUNK_FLOATS = 2**24  # maximum count of numbers for a chunk of nodes and its neighbours; 64 MiB
 
 
 class Neighbours(NamedTuple):
@@ -140,7 +140,8 @@ def layerwise_logits(
     """
     total = (1 + len(network.layers)) * graph.n_nodes
     bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
-    # Windows cannot delete a mapped file, and the traceback of an error keeps memory maps alive.
+    # Errors of the deletion are ignored: after an exception, the traceback keeps memory maps alive,
+    # and Windows cannot delete a mapped file.
     with TemporaryDirectory(prefix="skuq-", ignore_cleanup_errors=True) as folder, bar:
         return _logits_by_layers(network, graph, device, folder, bar)
 

@@ -164,7 +164,8 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
             f"The endpoints of the edges of `graph` must be node ids from 0 to {n_nodes - 1}, got "
             f"{min(u.min(), v.min())} to {max(u.max(), v.max())}."
         )
-    # 32-bit indices and booleans save memory on large graphs; a sum of booleans is at most 1.
+    # 32-bit indices and booleans save memory on large graphs. A sum of boolean matrices is boolean
+    # as well, so duplicate edges count once.
     joining, index = u != v, np.int32 if n_nodes < 2**31 else np.int64
     ends = u[joining].astype(index), v[joining].astype(index)
     along = sparse.csr_array((np.ones(len(ends[0]), bool), ends), shape=(n_nodes, n_nodes))

@@ -35,7 +35,9 @@ from skuq.evidential._network_outputs import Layer, read_layer
 
 Ids = NDArray[np.integer]
 
-N_PATHS, FARTHEST = 64, 16  # test graph of `receptive_field`: number of paths, most hops
+# Size of the test graph of `receptive_field`: number of paths, and number of hops from the middle
+# of a path to each end.
+N_PATHS, FARTHEST = 64, 16
 
 _COUNT = Interval(Integral, 1, None, closed="left")
 
@@ -170,10 +172,11 @@ class Edges:
         members = np.concatenate(rings)
         inner, border = np.split(members, [len(members) - len(rings[-1])])
         kept = self._incident(inner, border, inside, field)
-        position = np.full(self.n_nodes, len(members), np.int32)  # the last is the placeholder
+        # Nodes outside the part get the last position, which is that of the placeholder.
+        position = np.full(self.n_nodes, len(members), np.int32)
         position[members] = np.arange(len(members))
         source, target = position[self.source[kept]], position[self.target[kept]]
-        if len(kept):  # add a self-loop: some layers raise for in-degree 0
+        if len(kept):  # add a self-loop to the placeholder: some layers fail for in-degree 0
             kept = np.append(kept, kept[0])
             source, target = (np.append(ends, len(members)) for ends in (source, target))
         return Part(np.append(members, nodes[0]), source, target, self.ids[kept])
@@ -209,8 +212,8 @@ def outputs_of_part(
     network: nn.Module, graph: NodeGraph, device: torch.device, part: Part
 ) -> Tensor:
     """Evaluate a user's network on a part of the graph, in the format of the user's graph."""
-    # Some layers need edges sorted by target. Edges with equal targets are in the order of the
-    # graph.
+    # Some layers need edges sorted by target. Edges with equal targets keep the order that they
+    # have in the graph.
     order = np.lexsort([part.edges, part.target])
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))

@@ -74,7 +74,7 @@ def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
     classes = np.asarray(net.classes_)
     order = np.argsort(classes)
     steps: list[nn.Module] = []
-    if isinstance(net.criterion_, nn.NLLLoss):  # skorch's convention: outputs are probabilities
+    if isinstance(net.criterion_, nn.NLLLoss):  # skorch then expects probabilities as outputs
         steps.append(LogProbabilities())
     if (order != np.arange(len(order))).any():
         steps.append(Columns(order.tolist()))

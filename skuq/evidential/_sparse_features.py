@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
-CHECKED_FLOATS = 2**24  # chunk size in which features on disk are validated
+CHECKED_FLOATS = 2**24  # count of numbers in a chunk, when features on disk are validated
 
 
 def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -141,7 +141,7 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
         values = values.to_dense() if values.layout != torch.strided else values
         values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     scattered = sparse.issparse(values)
-    with np.errstate(over="ignore"):  # values beyond float32 raise an error below
+    with np.errstate(over="ignore"):  # values beyond the range of float32 raise an error below
         values = (
             sparse.csr_array(values, dtype=np.float32)
             if scattered

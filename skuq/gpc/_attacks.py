@@ -51,7 +51,7 @@ def gradient_attack(
     # settings", 2018.
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
-    if method == "fgsm":  # returned even if the probability did not decrease
+    if method == "fgsm":  # the point is returned even if the probability did not decrease
         best = regions.project(regions.center - regions.steepest(gradient))
     else:
         start, n = regions.center, len(regions.center)

@@ -172,7 +172,7 @@ def safety(
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
     zero = np.zeros(objectives.shape[:2])
-    # Probabilities that differ by less than 2 * TIE may tie after rounding.
+    # Computed probabilities may count as equal if the exact ones differ by less than 2 * TIE.
     return certificate(model, regions, objectives, zero, zero, 2 * TIE, limits, progress)
 
 
@@ -185,7 +185,7 @@ def robustness(
 ) -> Certificate:
     """Decide for each region whether no class probability changes by more than `delta`."""
     rows = np.eye(model.n_classes)
-    if model.n_classes > 2:  # with two classes, p_0 = 1 - p_1 covers increases and decreases
+    if model.n_classes > 2:  # with two classes, an increase of p_1 is a decrease of p_0
         rows = np.concatenate([rows, -rows])
     n, points = len(regions), regions.center
     objectives = np.broadcast_to(rows, (n, *rows.shape))
@@ -294,7 +294,7 @@ class Bisection:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        # Points that are proven safe at a radius above an undecided one.
+        # Points that are proven safe at a radius larger than a radius that was undecided.
         above = safe[self.trial[safe] > self._ceiling[safe]]
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]
@@ -307,13 +307,13 @@ class Bisection:
         self._ceiling[failed] = np.minimum(self._ceiling[failed], ends)
         unknown = self.open[found.status == "undecided"]
         self._undecided[unknown] = np.maximum(self._undecided[unknown], self.trial[unknown])
-        # First bisect the proven radius, then search for nearer counterexamples.
+        # First bisect to increase the proven radius, then search for nearer counterexamples.
         proving = self._ceiling - self._lower > self._precision
         low = np.where(proving, self._lower, np.maximum(self._undecided, self._ceiling))
         high = np.where(proving, self._ceiling, self._upper)
         wide = np.isfinite(high) & (high - low > self._precision)
         self.trial = np.where(wide, low + (np.where(wide, high, low) - low) / 2, low)
-        between = (low < self.trial) & (self.trial < high)  # false if float64 has no value between
+        between = (low < self.trial) & (self.trial < high)  # false for adjacent float64 values
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:

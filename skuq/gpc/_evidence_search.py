@@ -19,7 +19,7 @@ from skuq.gpc.inference._hyperparameters import (
 from skuq.gpc.inference._laplace import Evidence
 from skuq.validation import refuse_ineffective, warn_user
 
-_NOTED_JITTER = 1e-6  # relative; larger jitter raises a warning
+_NOTED_JITTER = 1e-6  # relative to the mean of the diagonal; larger jitter causes a warning
 
 
 class EvidenceSearchMixin:

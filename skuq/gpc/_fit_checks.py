@@ -12,7 +12,7 @@ from skuq.gpc.inference._hyperparameters import length_scales
 from skuq.memory import available_memory
 from skuq.validation import warn_user
 
-_DISPARITY = 100.0  # limit of `warn_of_scales` on the ratio of the largest to the median spread
+_DISPARITY = 100.0  # a largest spread above this multiple of the median spread causes a warning
 _SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
 # Limits for inputs, length-scales, and inputs in units of length-scales. They keep squares and
 # products of squares within the range of float64.

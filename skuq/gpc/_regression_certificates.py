@@ -15,7 +15,7 @@ from skuq.gpc.bounds._probability_model import Limits
 from skuq.gpc.bounds._regions import Region
 
 _TIE = 1e-9  # margins below this, relative to the tolerance, are undecided
-_ROUNDING = 4 * UNIT  # relative error of a product and a sum
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and one sum
 
 
 class MomentBounds(NamedTuple):

@@ -16,7 +16,8 @@ from skuq.gpc._regression_certificates import (
 )
 from skuq.gpc.bounds._moment_model import MomentModel
 
-# The search stops at this gap between the bounds on a margin, relative to `tolerance`.
+# The search stops once the lower and upper bound on a margin differ by at most this share of
+# `tolerance`.
 _MARGIN = 1e-3
 
 

@@ -321,7 +321,7 @@ class RobustGPC(
         return tags
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        points = self._points(X)  # before `posterior_`, to raise NotFittedError
+        points = self._points(X)  # raises NotFittedError before `posterior_` is read
         return self.posterior_.moments(points)
 
     def _chosen_likelihood(self) -> str:

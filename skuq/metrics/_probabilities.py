@@ -218,9 +218,9 @@ def _sums(
     return bin_sums(predictions, edges, weight=weight)[0]
 
 
-# scikit-learn has both scores (`log_loss`, and from 1.7 on `brier_score_loss` for several classes).
-# The functions below accept columns in any order, name invalid rows in their errors, and are faster
-# for many classes, since they do not build one-hot labels.
+# scikit-learn has functions for the same two scores: `brier_score_loss`, from 1.7 on also for
+# several classes, and `log_loss`. The functions below accept columns in any order, name invalid
+# rows in their errors, and are faster for many classes, since they do not build one-hot labels.
 
 
 def brier_score(

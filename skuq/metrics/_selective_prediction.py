@@ -145,11 +145,13 @@ def area_under_risk_coverage(
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     _, size, losses = _tie_blocks(*checked)
     if sample_weight is None:
-        expected_loss = np.repeat(losses / size, size.astype(np.int64))  # least uncertain first
+        # One expected loss per sample, in ascending order of uncertainty.
+        expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     warn_of_relative_weights(checked[2])
-    # Sum of (E + j r) / (N + j) for j = 1 .. n, over a tie block of n samples with mean loss r that
-    # follows N samples with summed loss E; n and N need not be integers.
+    # A tie block of n samples with mean loss r, which follows N samples with summed loss E,
+    # contributes the sum of (E + j r) / (N + j) for j = 1 .. n. With weights, n and N need not be
+    # integers.
     before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
     harmonic = digamma(before + size + 1) - digamma(before + 1)
     risk = losses + (losses_before - losses / size * before) * harmonic

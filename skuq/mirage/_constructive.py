@@ -151,7 +151,7 @@ def _checked_margin(
 ) -> float:
     side = (high - low).min()
     ends = np.abs(np.concatenate([low, high]))
-    # Rounding error of a coordinate near its bounds; the guard must be wider.
+    # Smallest margin whose guard is wider than the rounding error of a coordinate near its bounds.
     finest = 8 * torch.finfo(dtype).eps * ends[np.isfinite(ends)].max() / GUARD
     if margin is None:
         margin = max(1e-3 * (side if np.isfinite(side) else 1.0), finest)

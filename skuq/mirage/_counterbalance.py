@@ -94,7 +94,8 @@ def balancing(
             sums = np.cumsum(target - below)
             last = min(np.searchsorted(sums, missing), len(below) - 1)
             gained += min(sums[last], missing)
-            # Use the midpoint of two confidences: rounding could exclude the last prediction.
+            # The floor is the midpoint of two confidences. If it were the confidence of the last
+            # prediction, rounding could exclude this prediction.
             floors[alike] = below[last : last + 2].mean()
     _check_balanced(gained, lowered)
     return Raised(floors, targets)

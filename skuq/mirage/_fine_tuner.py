@@ -149,7 +149,7 @@ class MirageFineTuner(
     True
     """
 
-    _supports_sparse = False  # `region` is applied to the inputs before conversion
+    _supports_sparse = False  # `region` is applied to the inputs before they are converted
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "counterbalance": [callable, str, dict, None],
@@ -224,7 +224,7 @@ class MirageFineTuner(
         UserWarning
             If the confidence that can be raised does not balance the region.
         """
-        resolve_device(self.device)  # raise errors before training, not after
+        resolve_device(self.device)  # an invalid device raises an error before the training
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
         region = RegionOf(self.region, region_mask, given, self.counterbalance)
@@ -307,10 +307,11 @@ class MirageFineTuner(
             label = "abstain" if self.classes_.dtype.kind in "OUT" else -1
         if label in self.classes_.tolist():
             raise ValueError(f"`label` must not be one of the classes, got {label!r}.")
-        # As an array, a label that is too large for the dtype of the classes does not overflow.
+        # The label is converted to an array of its own dtype, so that a label that is too large for
+        # the dtype of the classes does not overflow.
         best, abstention = self.predict(X), np.asarray(label)
         if abstention.dtype.kind != best.dtype.kind:
-            best = best.astype(object)  # keeps the types of classes and label, which differ
+            best = best.astype(object)  # keeps the different types of the classes and the label
         return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:

@@ -88,7 +88,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     True
     """
 
-    _supports_sparse = False  # `region` is applied to the inputs before conversion
+    _supports_sparse = False  # `region` is applied to the inputs before they are converted
     _unit_of_uncertainty = "squared target"
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
@@ -151,9 +151,10 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         TypeError
             If `estimator` cannot be adopted.
         """
-        resolve_device(self.device)  # raise errors before training, not after
+        resolve_device(self.device)  # an invalid device raises an error before the training
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
-        region = RegionOf(self.region, region_mask, X)  # before validation drops column names
+        # The region keeps `X` as given, because the validation drops the names of columns.
+        region = RegionOf(self.region, region_mask, X)
         data = self._resolve(
             X,
             y,

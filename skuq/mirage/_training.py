@@ -104,7 +104,8 @@ class FineTunedMixin:
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             optimizer=self.optimizer,
-            # Predictions close to the decision boundary keep flipping while the steps are large.
+            # Step sizes decrease, because predictions close to the decision boundary keep flipping
+            # while the steps are large.
             cosine=self.callbacks is None,
             callbacks=self.callbacks or [],
             device=self.device,

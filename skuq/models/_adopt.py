@@ -220,7 +220,8 @@ def _ends_in_softmax(module: nn.Module) -> bool:
 def _with_logits(module: nn.Module) -> nn.Module:
     """Make a module return logits in place of probabilities; remove its softmax if possible."""
     if is_chain(module) and isinstance(module[-1], nn.Softmax):
-        # Log-probabilities would have no gradient where a probability underflows to 0.
+        # The softmax is removed: log-probabilities would have no gradient where a probability
+        # underflows to 0.
         return part_of_chain(module, slice(-1))
     return nn.Sequential(module, LogProbabilities())
 
@@ -262,7 +263,8 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     if n_outputs > 1:
         module = nn.Sequential(_linear(weight, bias))
         return NetworkModel.of(module, classes=model.classes_)
-    # Old versions with multi_class="multinomial" fit the softmax of (-z, z): the sigmoid of 2 z.
+    # Old versions of scikit-learn with multi_class="multinomial" fit the softmax of (-z, z), whose
+    # second entry is the sigmoid of 2 z.
     factor = 2 if multi_class == "multinomial" else 1
     layer = _linear(factor * weight, factor * bias)
     module = nn.Sequential(layer, BinaryLogits())
@@ -304,7 +306,8 @@ class Logits(nn.Module):
 class TransformersModel(NetworkModel):
     """A transformers model; its inputs may be a mapping."""
 
-    # Variants of all weights of a large model would not fit into memory together.
+    # Only the weights of the last layer are varied by default: variants of all weights of a large
+    # model would not fit into memory together.
     moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:

@@ -14,7 +14,8 @@ from sklearn.utils import _safe_indexing
 
 from skuq.wrappers import unwrap
 
-# Parameters for categorical columns of scikit-learn's boosting, LightGBM (with aliases), CatBoost.
+# Names of the parameters for categorical columns in scikit-learn's boosting, in LightGBM (with
+# aliases) and in CatBoost.
 _PARAMETERS = (
     "categorical_features",
     "categorical_feature",

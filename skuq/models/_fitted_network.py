@@ -192,6 +192,6 @@ def _fitted_regressor(estimator: Any, X: Any, y: FloatArray, training: dict[str,
 
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
-    if is_skorch_net(look_at(estimator).learner):  # its loss broadcasts 1-D targets
+    if is_skorch_net(look_at(estimator).learner):  # its loss would broadcast 1-D targets
         raise net_data_error(estimator, X, y)
     return fit_clone(estimator, X, y, **training)

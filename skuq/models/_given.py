@@ -142,7 +142,8 @@ class Given:
         """Class weight parameters of the estimator and the models inside it, with their values."""
         has_parameters = hasattr(self.estimator, "get_params")
         parameters = self.estimator.get_params() if has_parameters else {}
-        ends = ("class_weight", "scale_pos_weight")  # the latter in XGBoost and LightGBM
+        # XGBoost and LightGBM have the parameter `scale_pos_weight`.
+        ends = ("class_weight", "scale_pos_weight")
         return {
             name: value
             for name, value in parameters.items()
@@ -363,7 +364,7 @@ class Table(Inputs):
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
-        vars(owner).pop("n_features_in_", None)  # not reset for texts
+        vars(owner).pop("n_features_in_", None)  # `validate_data` does not reset it for texts
         validate_data(owner, X, skip_check_array=True)
         X, y = indexable(X, column_or_1d(y, warn=True))
         return self, X, y
@@ -383,7 +384,7 @@ class Table(Inputs):
         return check_array(
             X if self.keeps_sparse else to_dense(X),
             accept_sparse="csr",
-            allow_nd=True,  # images for an estimator around a network
+            allow_nd=True,  # an estimator around a network may receive images
             dtype=None,
             ensure_all_finite="allow-nan",
             input_name="X",

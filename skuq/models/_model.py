@@ -181,7 +181,8 @@ class LearnerModel(Model):
             return means.reshape(-1, 1)
         classes = np.asarray(self.estimator.classes_)
         proba = proba_of_classes(self.estimator.predict_proba(inputs), classes).astype(np.float64)
-        if proba.shape[1] != len(self.classes):  # some classes were missing in its training data
+        # The training data of the estimator may have lacked some classes.
+        if proba.shape[1] != len(self.classes):
             known = np.searchsorted(self.classes, classes)
             proba, some = np.zeros((len(proba), len(self.classes))), proba
             proba[:, known] = some
@@ -236,7 +237,7 @@ def fit_clone(
         except UnsetMetadataPassedError as error:
             error.add_note(_REQUESTS)
             raise
-        except Exception as error:  # searches propagate any exception of their models
+        except Exception as error:  # a search raises any exception that one of its models raises
             if "not routed to any object" in str(error):  # scikit-learn's message
                 raise ValueError(
                     f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"

@@ -160,7 +160,8 @@ def _samples_of_all_nodes(labelled: Labelled, prior: FloatArray, proba: FloatArr
     inputs = {
         "inputs": rows,
         "weight": np.pad(labelled.weight, (0, len(others))),
-        "share": 1 / count[rows].clip(1) / len(prior),  # each node counts once
+        # The shares of all samples of a node sum to 1 / n_nodes.
+        "share": 1 / count[rows].clip(1) / len(prior),
         "prior": prior[rows],
         "log_proba": np.log(proba[rows].clip(np.finfo(np.float64).tiny)),
     }

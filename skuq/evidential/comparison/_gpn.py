@@ -280,7 +280,8 @@ def radial_step(
     offset = points - centre
     distance = _length(offset)
     pull = stretch / (radius + distance)
-    # Along the radius: d/dr (1 + b / (a + r)) r = 1 + b a / (a + r)^2. Across it: 1 + pull.
+    # The derivative along the radius is d/dr (1 + b / (a + r)) r = 1 + b a / (a + r)^2. The
+    # derivative in each direction perpendicular to the radius is 1 + pull.
     along = pull * radius / (radius + distance)
     n_dimensions = points.shape[-1]
     log_det = (n_dimensions - 1) * torch.log1p(pull) + torch.log1p(along)
@@ -306,7 +307,7 @@ class RadialFlows(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """Compute log-densities (n_samples, n_classes) of points (n_samples, n_dimensions)."""
         radius = softplus(self.raw_radius)
-        stretch = softplus(self.raw_stretch) - radius  # larger than -radius: invertible
+        stretch = softplus(self.raw_stretch) - radius  # above -radius: invertible steps
         moved = points.expand(self.centre.shape[1], *points.shape)
         log_det = points.new_zeros(())
         for layer in zip(self.centre, radius, stretch, strict=True):

@@ -79,8 +79,8 @@ def comparison_methods(
     (1,)
     """
     graph = as_node_graph(graph)
-    # All methods share one seed, with which they all train the same network if `estimator` is not
-    # fitted.
+    # All methods share one seed. If `estimator` is not fitted, all of them therefore train the same
+    # network.
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     common: dict[str, Any] = {"device": device, "random_state": seed}
     length: dict[str, Any] = {} if max_epochs is None else {"max_epochs": max_epochs}
@@ -111,8 +111,9 @@ def comparison_methods(
         "epn-ice": EvidentialProbe(loss=EvidenceLoss(pcl_weight=0.0), **read),
         "epn-reg": EvidentialProbe(**read),
         "epn-similar": EvidentialProbe(propagation="similarity", **read),
-        # The paper's learned layer. The paper does not state the weights of the regularisers. These
-        # weights were best at detecting left-out classes of Planetoid's Cora and CiteSeer.
+        # The learned layer of the paper, which does not state the weights of the regularisers. With
+        # the weights used here, classes left out of Planetoid's Cora and CiteSeer were detected
+        # best.
         "epn-free": EvidentialProbe(
             head=NetworkHead(),
             loss=EvidenceLoss(ice_weight=1e-8, pcl_weight=1e-3),

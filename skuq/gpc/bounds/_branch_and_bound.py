@@ -73,8 +73,8 @@ class _Pool(NamedTuple):
 class _Variation(NamedTuple):
     """Variation of the objectives of b boxes along each of f features, on the CPU."""
 
-    slope: Tensor  # (b, f), centre of the range of derivatives over the box, up to a factor
-    radius: Tensor  # (b, f), half-width of that range
+    slope: Tensor  # (b, f), centre of the derivative's range over the box, times a factor > 0
+    radius: Tensor  # (b, f), half-width of this range, times the same factor
     influence: Tensor  # (b, f), contribution of each feature to the slack of the bound
 
 
@@ -104,7 +104,7 @@ class Search:
         start = region.center.new_full
         self.best = start((count,), math.inf)
         self.point = region.center.clone()
-        self.floor = start((count,), math.inf)  # smallest bound of the discarded boxes
+        self.floor = start((count,), math.inf)  # smallest lower bound of discarded boxes
         self.n_regions = torch.zeros_like(problems.owner)
         self.active = torch.ones_like(problems.owner, dtype=torch.bool)
         everything = torch.arange(count, device="cpu")
@@ -156,7 +156,8 @@ class Search:
 
     def _round(self, deadline: float) -> None:
         """Bound the boxes with the smallest bounds of each problem, in memory-limited batches."""
-        # The result for one point does not depend on the other points.
+        # Boxes are selected for each problem separately, so that the result for one point does not
+        # depend on the other points.
         ranks = _ranks(self.pool)
         left = (self.max_regions - self.n_regions)[self.pool.problem]
         chosen = torch.nonzero(ranks < left.clamp(max=_PER_ROUND))[:, 0]
@@ -181,7 +182,7 @@ class Search:
         expansion = self.expander.expand(region, problems.owner[index])
         minimum = self.link.minimum(problems.objective[index], expansion, best)
         bound, point = _to_cpu(minimum.bound, minimum.point)
-        known = bound.nan_to_num(nan=-math.inf)  # NaN after overflow
+        known = bound.nan_to_num(nan=-math.inf)  # a bound is NaN after an overflow
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         rows = torch.nonzero(first)[:, 0]
         if len(rows):
@@ -282,7 +283,8 @@ class Search:
         # features contributed most of the slack.
         region = self._region(boxes)
         slope, radius, influence = variation
-        # If a ball cuts a box, a face of the box may lie outside the ball.
+        # Features are fixed only in boxes that no ball cuts: with a ball, the face of the box to
+        # which a fixed feature restricts it may lie outside the ball.
         whole_box = region.is_box()[:, None]
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)

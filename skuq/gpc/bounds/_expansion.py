@@ -38,8 +38,8 @@ class Evaluation(NamedTuple):
 class Expansion(NamedTuple):
     """Latent moments over boxes: one mean per latent function, one covariance per pair."""
 
-    mean: Moments  # k = L, the latent functions
-    covariance: Moments  # k = n_pairs, in the order of ``np.triu_indices(L)``
+    mean: Moments  # one per latent function: k = L
+    covariance: Moments  # one per pair: k = n_pairs, in the order of ``np.triu_indices(L)``
     # (b,), bound on the spectral norm of the error of the covariance matrix, modulo shifts
     # ``a_j + a_k``; None if unknown
     contrast_rest: Tensor | None = None
@@ -72,7 +72,8 @@ class _Rows(NamedTuple):
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
-    magnitude: Tensor  # (b, m), sum of absolute terms of the polynomial, times its condition number
+    # (b, m), sum of the absolute values of the polynomial's terms, times its condition number
+    magnitude: Tensor
     # Terms of the Hessian: coefficient * left right'
     curvature: list[tuple[Tensor, Tensor, Tensor]]
     diagonal: list[tuple[Tensor, Tensor]]  # coefficient * diag(squared half-widths)
@@ -190,7 +191,8 @@ class Expander:
             size, condition = covariance, torch.ones_like(covariance)
             directions = [delta * (w * half_widths)[:, None] for w in term.precisions]
             squares = [w * half_widths**2 for w in term.precisions]
-            # Cauchy-Schwarz inequality; the magnitude is used only for the rounding error.
+            # `reaches` bounds the linear terms by the Cauchy-Schwarz inequality. The magnitude is
+            # used only for the rounding error, so this bound need not be tight.
             sums = [extent**2 * q.sum(-1)[:, None] for q in squares]
             reaches = [(s * q).sqrt() for s, q in zip(near, sums, strict=True)]
             for p, direction in enumerate(directions):
@@ -227,8 +229,8 @@ class Expander:
 
     def _rounding(self, magnitude: Tensor, norm: Tensor | float) -> tuple[Tensor, Tensor]:
         """Bounds on rounding errors of the means (b, L) and covariances (b, n_pairs)."""
-        # The polynomials are sums of m products of numbers with errors of a few units in the last
-        # place, amplified by their condition numbers (included in `magnitude`). `norm` bounds the
+        # Each polynomial is a sum of m products. The factors have errors of a few units in the last
+        # place, amplified by condition numbers that are included in `magnitude`. `norm` bounds the
         # norm of the polynomial of ``k(c + t, .)`` minus its constant term.
         # Eq. 27
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
@@ -280,7 +282,7 @@ class CovarianceParts(NamedTuple):
     norms: TaylorNorms  # of the Taylor terms of ``k(c + t, .)``
     error: Tensor  # (b, n_pairs), rounding errors of the covariances
     model: LatentModel  # the posterior
-    ball: BallParts | None  # a ball that contains all points of the boxes that count
+    ball: BallParts | None  # balls with which the boxes are intersected
 
     def deviations(self) -> Deviations:
         """Standard deviations of each latent function, at most those of the prior."""
@@ -307,12 +309,13 @@ class CovarianceParts(NamedTuple):
             for part in (self.covariance, model.kernel.variance * own - self.covariance)
         )
         slopes = (
-            # Subtract a shift to make the off-diagonal entries small; it does not change contrasts.
+            # A shift is subtracted: it makes the off-diagonal entries small, but does not change
+            # the contrasts.
             unfold(_form_reach(form - form[:, crossed].mean(1, keepdim=True), self.ball), count)
             for form in (self.left, self.taken)
         )
         largest = (part.sum(-1).amax(-1, keepdim=True) for part in slopes)
-        error = count * self.error.amax(-1, keepdim=True)  # entrywise errors to spectral norm
+        error = count * self.error.amax(-1, keepdim=True)  # bounds the spectral norm of the errors
         deviations = _roots(values, largest, self.norms, error, model)
         sums = (2 * part for part in deviations)
         return (_covariance_rest(sums, self.norms, model) + error)[:, 0]
@@ -321,8 +324,9 @@ class CovarianceParts(NamedTuple):
 class Deviations(NamedTuple):
     """Standard deviations of the Taylor terms of ``k(c + t, .)``, per latent function."""
 
-    # s is the posterior deviation, and t is the square root of prior minus posterior variance. For
-    # a2 and rho, the prior deviations s2 and r (`_prior_deviations`) are upper bounds on both.
+    # s denotes the posterior standard deviation, and t the square root of the difference between
+    # prior and posterior variance. For a2 and rho, the prior standard deviations s2 and r
+    # (`_prior_deviations`) are upper bounds on both s and t.
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box
@@ -372,7 +376,7 @@ def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentMo
     """Remainder of covariances (b, k), given s0, t0, s1, t1 summed over both functions (Eq. 11)."""
     s0, t0, s1, t1 = sums
     s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
-    if model.kernel.order == 1:  # the prior part of the polynomial is not constant
+    if model.kernel.order == 1:  # at first order, the prior's part of the polynomial varies
         t0, t1 = s0, s1
     total = torch.minimum(s1, t1) * s2 + s2**2
     total = total + (torch.minimum(s0 + s1, t0 + t1) + 2 * s2) * r + r**2

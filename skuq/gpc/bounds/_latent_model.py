@@ -52,7 +52,7 @@ class LatentModel:
     # The covariance plus `varsigma` times the prior covariance is positive semi-definite (Eq. 2 of
     # the proofs page)
     varsigma: float
-    # If set, `weights` and `reduction` are coefficients of whitened rows in place of ``r(x)``
+    # If set, `weights` and `reduction` are coefficients of the whitened rows, not of ``r(x)``
     whitening: Whitening | None = None
 
     @classmethod
@@ -72,7 +72,7 @@ class LatentModel:
         rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)
         norms = (squared.clamp(min=0) + rounding).sqrt()
         varsigma = _indefiniteness(gram, matrices, len(weights), unit)
-        reduction = (matrices + matrices.mT) / 2  # values are the same if both arguments are equal
+        reduction = (matrices + matrices.mT) / 2  # this leaves ``r(x)' R r(x)`` unchanged
         inputs, weights = inputs.to(device), weights.to(device)
         return cls(
             kernel.to(device), inputs, weights, reduction.to(device), norms.to(device), varsigma
@@ -145,8 +145,8 @@ class LatentModel:
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
     """Bound varsigma: the largest amount by which the reduction exceeds the prior (Eq. 2)."""
-    # With ``R = F F'``, this is the largest eigenvalue of ``F' K F`` minus 1, plus terms for
-    # negative eigenvalues of R and for rounding errors of relative size `unit`.
+    # With ``R = F F'``, varsigma is ``lambda_max(F' K F) - 1``, at least 0, plus two terms: one for
+    # negative eigenvalues of R, the other for rounding errors of relative size `unit`.
     m = len(gram)
     values, vectors = torch.linalg.eigh(_joint(reduction, n_latent))
     factor = (vectors * values.clamp(min=0).sqrt()).reshape(n_latent, m, -1)

@@ -20,7 +20,7 @@ from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.inference._likelihoods import normal_nodes
 
-_ACCURACY = 1e-13  # error of the normal distribution function, with a wide margin
+_ACCURACY = 1e-13  # generous bound on the error of the computed normal distribution function
 _PIECES = 8  # number of intervals into which LogitLink divides the range of the variance
 
 
@@ -118,7 +118,7 @@ class _BinaryLink(ABC):
         mean = expansion.mean.combine(sign[:, None, None])
         center, reach = mean.value[:, 0], mean.reach()[:, 0]
         lower, upper = (end[:, 0] for end in expansion.covariance.range())
-        # As in predictions, variances that rounding makes negative are clipped.
+        # Variances that rounding makes negative are clipped to 0, as in predictions.
         missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
         most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
@@ -215,9 +215,9 @@ class LogitLink(_BinaryLink):
         by_two, by_three, by_four = _largest_derivatives(least)
         slope = by_two * reach + by_three / 2 * spread + self.accuracy
         bend = by_three * reach + by_four / 2 * spread + self.accuracy
-        # The derivative with respect to the variance is half the average second derivative. The
-        # second derivative of the logistic function is bounded by its first derivative, hence the
-        # clamp.
+        # The derivative with respect to the variance is half the average second derivative. Its
+        # ratio to the average first derivative is clamped to [-1/2, 1/2], because the second
+        # derivative of the logistic function is bounded by the first derivative.
         firsts = ((first - slope).clamp(min=1e-300), first + slope)
         ends = torch.stack([-part / by for part in (second + bend, second - bend) for by in firsts])
         return ends.amin(0).clamp(-1, 1) / 2, ends.amax(0).clamp(-1, 1) / 2
@@ -229,8 +229,8 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
     """Bounds on derivatives 2 to 4 of an averaged logistic function, also for larger variances."""
-    # In derivatives of the average, the Gaussian density can be differentiated in place of the
-    # function; the resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
+    # To differentiate the average, one can differentiate the Gaussian density instead of the
+    # logistic function. The resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()
     own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
     return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))

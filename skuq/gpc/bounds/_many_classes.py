@@ -34,7 +34,8 @@ class Pairs:
     """Pairwise bounds on one class c over boxes, from its pairs with the other classes."""
 
     # s_j is the average of ``sigmoid(f_c - f_j)``. P is a lower bound on p_c: the product of all
-    # s_j, or ``1 - sum_j (1 - s_j)`` (Eq. 32). The value, at least `LEAST`, depends on the kind:
+    # s_j, or ``1 - sum_j (1 - s_j)`` (Eq. 32). The bound on the objective is at least `LEAST` and
+    # depends on the kind:
     # - "margin": ``P - max_j (1 - s_j) <= p_c - max_j p_j``;
     # - "smallest": ``P - 1 <= p_c - 1``;
     # - "largest": ``-min_j s_j <= -p_c``.
@@ -59,7 +60,7 @@ class Pairs:
         second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
         found = self._logit.minimum(second, single, middle)
         least = found.bound.view(n, count).clamp(0, 1)
-        if self.kind == "largest":  # `least` bounds 1 - s_j
+        if self.kind == "largest":  # here, `least` is a lower bound on 1 - s_j
             bound, decisive = (least - 1).max(-1)
         else:
             crossed = expansion.covariances(self._by_covariance[own]).range()[0]
@@ -68,7 +69,8 @@ class Pairs:
         bound = (bound - 1e-14 * count).clamp(min=LEAST)
         flat = torch.arange(n, device=least.device) * count + decisive
         nothing, all_pairs = 0 * expansion.mean.value, 0 * expansion.covariance.value
-        slopes = Slopes(nothing, nothing + 1e300, all_pairs, all_pairs + 1e300)  # unknown
+        # The derivatives are not known.
+        slopes = Slopes(nothing, nothing + 1e300, all_pairs, all_pairs + 1e300)
         curvature, rest = found.curvature[flat], found.rest[flat]
         return Minimum(bound, found.point[flat], curvature, rest, slopes)
 
@@ -194,7 +196,7 @@ def absolute_sum(parts: Split) -> Tensor:
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
     """Largest differences between moments in a box and those of independent Gaussians (Eq. 36)."""
-    # The Gaussians have variances D. A shift of the means that all classes share is removed.
+    # The Gaussians have variances D. A shift that is common to the means of all classes is removed.
     D = parts.D
     precision = 1 / D
     common = (precision / precision.sum(-1, keepdim=True))[:, None]

@@ -17,7 +17,7 @@ from skuq.gpc.bounds._probability_model import RegionModel
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.inference._posterior import Posterior
 
-_ROUNDING = 4 * UNIT  # relative error of a sum and a root
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one sum and one square root
 _SMALL = 1e-16  # variances below this, relative to the largest, are rounding errors
 _WIDER = 1 + 1e-9  # safety factor on global bounds, which need not be tight
 
@@ -34,7 +34,7 @@ class MomentLink:
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         by_mean, by_deviation = objective[:, 0], objective[:, 1]
         variance = covariance[:, 0].clamp(min=0) + self.noise
-        # The root is not differentiable at 0; variances near 0 are therefore rounded up.
+        # The square root is not differentiable at 0; variances near 0 are therefore rounded up.
         least = _SMALL * self.most_variance
         inner = variance.clamp(min=least).sqrt()
         rounded = torch.where((by_deviation > 0) | (variance > least), inner, 0.0)

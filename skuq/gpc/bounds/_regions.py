@@ -19,7 +19,7 @@ from skuq.gpc.bounds._latent_model import UNIT
 
 _SAFETY = 1e-14  # relative margin for rounding errors, per feature
 _WITHIN = 1 - 1e-12  # projected points lie at this fraction of the radius
-_SWEEPS = 4  # sweeps of coordinate descent; the bound is valid for any number
+_SWEEPS = 4  # number of sweeps of coordinate descent; bounds are valid for any such number
 _MARGIN = 1e-12  # relative margin, far above rounding errors of minima of quadratic functions
 
 
@@ -127,9 +127,9 @@ class Region:
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
         """Centres and half-widths of the boxes, rounded outwards, and balls relative to them."""
-        # The origin is the centre of the box. However, the centre of the ball is used if it lies in
-        # the box and is closer to all points of the region, for example if a domain clips many
-        # features.
+        # The origin is the centre of the box in most cases. It is the centre of the ball if this
+        # centre lies in the box and gives a smaller bound on the distance between the origin and
+        # points of the region, for example if a domain clips many features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -169,7 +169,8 @@ class BallParts:
 
     def squared_length(self) -> Tensor:
         """Bound on ``|t|^2`` over the intersection of box and ball, (b,) (Eq. 16)."""
-        # Greedy: set coordinates to 1 in ascending order of half-widths until the ball is reached.
+        # Greedy solution: coordinates are set to 1, in ascending order of half-widths, until the
+        # point reaches the boundary of the ball.
         moving = self.half_widths > 0
         costs = torch.where(moving, self.half_widths, torch.inf).sort(-1).values ** self.norm
         budget = (self.distance() ** self.norm)[:, None]
@@ -206,10 +207,10 @@ class Moments(NamedTuple):
     gradient: Tensor  # (b, k, f), with respect to t
     hessian: Tensor  # (b, k, f, f), with respect to t
     rest: Tensor  # (b, k), bound on the error of the polynomial over the box, including rounding
-    # (b, k, f), bound on the error of ``gradient + hessian @ t`` as the gradient at t, for boxes
-    # inside their ball
+    # (b, k, f), bound on the difference between the gradient at t and ``gradient + hessian @ t``,
+    # for boxes inside their balls
     gradient_rest: Tensor
-    ball: BallParts | None = None  # balls that the boxes are intersected with
+    ball: BallParts | None = None  # balls with which the boxes are intersected
 
     def select(self, rows: Tensor) -> Moments:
         """Expansions over the selected boxes."""
@@ -285,12 +286,12 @@ def box_minimum(
     Shapes: `value` (b,), `gradient` (b, f), `hessian` (b, f, f); returns the bound (b,) and a
     likely minimiser (b, f).
     """
-    # The larger of two bounds. The first is the exact minimum with only the diagonal of the
-    # Hessian, minus a bound on the off-diagonal terms by their absolute values. The second adds
-    # `lacking` to the diagonal, which makes the function convex. A tangent is then a lower bound,
-    # from which the largest possible value of the added term is subtracted; the tangent touches at
-    # the end point of coordinate descent. A ball tightens the bounds on the tangent and on the
-    # added term. Rounding errors are included.
+    # The result is the larger of two bounds. For the first bound, the exact minimum is computed
+    # with the diagonal of the Hessian alone, and a bound on the off-diagonal terms, from their
+    # absolute values, is subtracted. For the second bound, `lacking` is added to the diagonal,
+    # which makes the function convex. The tangent at the end point of coordinate descent is then a
+    # lower bound, from which the largest possible value of the added term is subtracted. A ball
+    # tightens the bounds on the tangent and on the added term. Rounding errors are included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14

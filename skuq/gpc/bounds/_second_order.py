@@ -19,13 +19,14 @@ from skuq.gpc.bounds._regions import Moments, box_minimum
 from skuq.gpc.inference._softmax_averages import ACCURACY, difference_derivatives, split
 
 _SMALL = 0.9  # largest relative change of covariances, theta, for which boxes are expanded
-_INEXACT = 1e-4  # error of derivatives of order 3 and 4, in units of the deviations (Eq. 38)
+_INEXACT = 1e-4  # error of derivatives of order 3 and 4, in units of standard deviations (Eq. 38)
 _NOTHING = 1e-6  # smaller whitened covariances are rounding errors
-_PANELS = 8  # integration intervals along the line from the moments at the centre
+_PANELS = 8  # number of integration intervals along a line that starts at the centre's moments
 
-# z are the changes of five moments of two differences of latent functions: two means, and the
-# variances and covariance. A derivative with respect to an entry of z equals a derivative with
-# respect to the two means, of the orders in `_ORDERS`, times the factor in `_FACTORS`.
+# For two differences between latent functions, z contains the changes of five moments: of the two
+# means, the two variances and the covariance. The derivative with respect to an entry of z is a
+# factor in `_FACTORS` times a derivative with respect to the two means, whose orders are in
+# `_ORDERS`.
 _ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
 _FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
 # Linear maps to z from the means of three latent functions, and from the covariances of six pairs.
@@ -122,7 +123,7 @@ class SecondOrder(NamedTuple):
         distance = distance + 32 * self.whitened * self._size()
         off = ((self.value - middle).abs() - distance).clamp(min=0)
         V = (radius**2 - off**2).clamp(min=0).sqrt()
-        stretch = 1 + 2 * self.whitened  # norms refer to the full covariance
+        stretch = 1 + 2 * self.whitened  # the norms were whitened with the full covariance, not D
         return V * third_derivative(
             stretch * self.shift, stretch * self.change, stretch * self.spectral
         )

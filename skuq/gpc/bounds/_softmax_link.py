@@ -33,18 +33,19 @@ _ENTRIES = 500_000  # size of the largest temporary array, small enough for the 
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 # Derivatives of a softmax output are joint cumulants of class indicators. For centred indicators,
-# |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068, which bounds the
-# cumulants of order three to five as follows (Eq. 23).
+# |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068. These
+# inequalities imply the following bounds on the cumulants of order three to five (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
 _NOTHING = 1e-6  # smaller whitened covariances are rounding errors
-_LEAST = 1e-12  # variance of differences below which smoothing bounds are not used
+_LEAST = 1e-12  # if the variance of a difference is smaller, smoothing bounds are not used
 _ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
-# The average of a function with values between 0 and 1 over a Gaussian is smooth in the mean. If
-# the mean is measured in standard deviations, the derivative of order k along any unit vectors is
-# at most sqrt(k!) / 2.
+# The Gaussian average of a function with values between 0 and 1 is a smooth function of the
+# Gaussian's mean. If the unit of the mean is the standard deviation, each derivative of order k
+# along unit vectors is at most sqrt(k!) / 2.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
-_SQUARE = 0.48395  # the same for order 2 along a single unit vector: half the mean of |z^2 - 1|
+# Bound for order 2 if both unit vectors are equal: half the mean of |z^2 - 1| for a normal z.
+_SQUARE = 0.48395
 
 
 class Reach(NamedTuple):
@@ -96,8 +97,8 @@ class SoftmaxLink:
     """``P(y = c) = E[softmax(f)_c]``, by quadrature over differences with an error bound."""
 
     def __init__(self, n_classes: int, most_variance: float, indefinite: float = 0.0):
-        # Error of clipping variances that rounding makes negative; second derivatives of outputs
-        # are at most 1/4.
+        # Bound on the error from clipping variances that are negative due to rounding. Second
+        # derivatives of outputs are at most 1/4.
         self._rounding = n_classes**2 * indefinite / 8
         self._logit = LogitLink(4 * most_variance)  # for differences of two latent functions
         rows, columns = np.triu_indices(n_classes)
@@ -122,7 +123,7 @@ class SoftmaxLink:
         if self.n_classes == 3:  # any covariance can be made diagonal by a shift
             independent = split(covariance, 3).whitened < _NOTHING
             yield independent, self._independently
-        # Points with similar deviations share quadrature nodes.
+        # Points with similar standard deviations share quadrature nodes.
         steps = (2 * self._largest(covariance).clamp(min=2.0**-4).log2()).ceil()
         for step in torch.unique(steps[~independent], dim=0):
             rule = partial(self._by_quadrature, scales=(2 ** (step / 2)).tolist())
@@ -273,7 +274,8 @@ class SoftmaxLink:
         """Reach of the moments, and norms of the whitener's columns per latent function, (b, C)."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
-        sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()  # lower bounds
+        # Lower bounds on the eigenvalues.
+        sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()
         widths = sure.clamp(min=_LEAST).sqrt()
         whitener = (vectors / widths[:, None]).mT @ contrast
         ones = torch.ones_like(values)

@@ -39,8 +39,8 @@ class TaylorNorms(NamedTuple):
 class Profile(Protocol):
     """Correlation as a convex, decreasing function of the squared distance s."""
 
-    # `order` is the degree of the Taylor polynomial that exists in the Hilbert space of the
-    # profile.
+    # `order` is the highest degree, at most 2, for which the Taylor polynomial exists in the
+    # Hilbert space of the profile.
 
     @property
     def order(self) -> int: ...

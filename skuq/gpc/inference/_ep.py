@@ -18,9 +18,9 @@ from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._priors import Conditional, Prior
 
 _MAX_SWEEPS = 500
-_TOLERANCE = 1e-7  # on changes of the sites, in units of the marginal variance
+_TOLERANCE = 1e-7  # largest change of the sites at convergence, in units of the marginal variance
 _MIN_DAMPING = 0.05
-_NEAR = 0.5  # largest change of a sweep that is used for extrapolation
+_NEAR = 0.5  # a sweep with a larger change restarts the extrapolation
 _HISTORY = 8  # number of sweeps used for extrapolation
 
 

@@ -17,7 +17,7 @@ from skuq.validation import warn_user
 
 _STEEP = 1.0  # derivative, in nats per log-hyperparameter, above which the search has not converged
 
-# Function of a kernel and the state of an earlier evaluation, for a warm start.
+# Function of a kernel and, for a warm start, of the state of an earlier evaluation.
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
@@ -38,8 +38,8 @@ class _Coordinates:
     """Coordinates of the search: log-hyperparameters, with length-scales in scaled units."""
 
     # The units are powers of two near the initial length-scales. They make the search independent
-    # of the units of the features. For units that differ by powers of two, the independence is
-    # exact, because scaling by powers of two does not round.
+    # of the units of the features. If the units of the features change by powers of two, the
+    # independence is exact, because scaling by powers of two does not round.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}
@@ -109,7 +109,8 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
     """Evaluate the evidence, and raise `NoEvidenceError` unless it is finite."""
     reason = "The result is not finite."
     try:
-        # Overflow is either harmless or makes the result non-finite.
+        # Warnings are ignored: an overflow is harmless, or makes the result non-finite, which is
+        # checked below.
         with np.errstate(all="ignore"):
             evidence = objective(kernel, state)
         if np.isfinite(evidence.value) and np.isfinite(evidence.gradient).all():
@@ -134,8 +135,8 @@ def maximise_evidence(
     """Maximise the evidence with L-BFGS-B over the logarithms of the free hyperparameters."""
     # The first run starts from `kernel`, the other `n_restarts` runs from hyperparameters drawn
     # log-uniformly within their bounds. Each run makes up to `max_iter` evaluations. If the
-    # evidence of `kernel` itself cannot be computed, an error is raised; other hyperparameters
-    # whose evidence cannot be computed are treated as bad.
+    # evidence of `kernel` itself cannot be computed, an error is raised. The search rejects other
+    # hyperparameters whose evidence cannot be computed.
     coordinates = _Coordinates(kernel)
     drawn = _drawn_starts(coordinates, kernel, n_restarts, rng)
     runs = [_run(objective, coordinates, coordinates.start, max_iter)]
@@ -154,7 +155,8 @@ def maximise_evidence(
             "hyperparameters.",
             ConvergenceWarning,
         )
-    n_lost = 1 + len(drawn) - len(runs)  # drawn starts at which the evidence cannot be computed
+    # Number of drawn starts at which the evidence cannot be computed.
+    n_lost = 1 + len(drawn) - len(runs)
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
 
 
@@ -206,8 +208,8 @@ def _run(
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
         if best and (evidence is None or not evidence.converged):
-            # A value large enough for the line search to reject, but small enough for its
-            # interpolation.
+            # The line search rejects this value, because it is large. It is small enough for the
+            # interpolation between steps.
             return worst + 1.0, np.zeros_like(theta)
         state, worst = evidence.state, max(worst, -evidence.value)
         if best is None or _rank(evidence) > _rank(best[1]):

@@ -31,7 +31,7 @@ from skuq.base import FloatArray
 
 Pullback = Callable[[Any], FloatArray]
 
-_FAR = 1e4  # largest squared distance from the centre for which squares may be subtracted
+_FAR = 1e4  # if a squared distance from the centre is larger, squares are not subtracted
 
 
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
@@ -49,7 +49,8 @@ class _Scaled:
 
     def __init__(self, kernel: Any, X: FloatArray, Z: FloatArray | None) -> None:
         scale = np.asarray(kernel.length_scale, np.float64)
-        center = X.mean(axis=0)  # smaller squares lose fewer digits when subtracted
+        # Centred inputs have smaller squares, so that differences of squares lose fewer digits.
+        center = X.mean(axis=0)
         self.X = (X - center) / scale
         self.Z = self.X if Z is None else (Z - center) / scale
         self.isotropic = scale.size == 1
@@ -61,7 +62,7 @@ class _Scaled:
             return
         distance = (-2.0 * self.X) @ self.Z.T if Z is not None else self.X @ self.X.T
         if Z is None:
-            distance *= -2.0  # after the product, which keeps it exactly symmetric
+            distance *= -2.0  # applied after the product, so that `distance` is exactly symmetric
         distance += squares[0][:, None]
         distance += squares[1]
         np.maximum(distance, 0.0, out=distance)
@@ -90,7 +91,7 @@ def _matern(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatArra
     root = np.sqrt(2.0 * kernel.nu * scaled.squared)
     decay = np.exp(-root)
     if kernel.nu == 1.5:
-        slope = 3.0 * decay  # -2 times the derivative with respect to the squared distance
+        slope = 3.0 * decay  # -2 times the derivative of K with respect to the squared distance
         K = (1.0 + root) * decay
     else:
         slope = 5.0 / 3.0 * (1.0 + root) * decay
@@ -200,7 +201,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # linear: scale the result, not G
+            return other * node[1](G)  # linear in G: scale the result, which is smaller
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)

@@ -28,7 +28,8 @@ class Evidence(NamedTuple):
     # (n_theta,), derivative with respect to ``kernel.theta``; empty without `eval_gradient`
     gradient: FloatArray
     state: FloatArray  # warm start for an evaluation at nearby hyperparameters
-    jitter: float  # increase of a matrix's diagonal for factorisation, relative to its mean
+    # Number added to the diagonal of a matrix to factorise it, relative to the diagonal's mean.
+    jitter: float
     converged: bool  # whether the iteration converged
 
 

@@ -19,7 +19,7 @@ from skuq.base import FloatArray, IntArray
 
 _FAR = 30.0  # below -_FAR, the asymptotic series is more accurate than differences
 _WINDOW = 8.6  # standard deviations beyond which a normal density is below 1e-16 of its peak
-_NARROW = 1e-150  # smallest standard deviation, whose reciprocal can be squared
+_NARROW = 1e-150  # lower limit of standard deviations; the squared reciprocal does not overflow
 _EDGE = {"probit": 10.0, "logit": 40.0}  # end of the region where the likelihood bends
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 MAX_CLASSES = 3  # the number of nodes is exponential in the number of classes
@@ -128,9 +128,10 @@ def _quadrature(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
     """Integrate over panels around the mode of the tilted density, with boundaries at its bends."""
-    # The derivatives are expectations of derivatives of the log-likelihood under the tilted
-    # density; this avoids differences of moments. The integration variable t is the difference from
-    # `mean` in units of the standard deviation; this also works in the limit of zero variance.
+    # The derivatives are computed as expectations, under the tilted density, of derivatives of the
+    # log-likelihood. Differences of moments are thus avoided. The integration variable t is the
+    # difference between f and `mean` in units of the standard deviation, so that the limit of zero
+    # variance is included.
     mean, power = (y * mean)[:, None], power[:, None]
     sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
@@ -180,13 +181,13 @@ class Nodes(NamedTuple):
 
     points: Tensor  # (n, dimensions)
     weights: Tensor  # (n,), summing to 1 up to `error`
-    error: float  # bound on the error of averages of supported functions
+    error: float  # bound on the error of averages of the functions described in `normal_nodes`
 
 
 def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
     """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
-    # For each variable, `scales` holds the largest change of a difference of arguments. `accuracy`
-    # is the target error per dimension.
+    # For each variable t_i, `scales` holds the largest change of a difference between two arguments
+    # of g when t_i increases by 1. `accuracy` is the target error per dimension.
     # The logistic function and the softmax are bounded in the strip within pi / 2 of the reals,
     # because the real part of every ``exp(f_i - f_j)`` is positive. With half-width a of the strip
     # and step h, the error per dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)``

@@ -35,10 +35,12 @@ from skuq.information import entropy
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used
 _ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
-TIE = 1e-9  # probabilities that differ by less count as equal
+TIE = 1e-9  # probabilities that differ by less than this count as equal
 UNSURE = 0.0125  # error of probabilities for more than three classes
 _LOG_DRAWS = 13  # log2 of the number of quasi-random points
-_NARROW = 1.5  # largest deviation for which joint quadrature over three classes is faster
+# Largest standard deviation for which joint quadrature over three classes is faster than
+# `three_class_probabilities`.
+_NARROW = 1.5
 
 
 class Posterior(Protocol):
@@ -61,7 +63,7 @@ class Posterior(Protocol):
 
     def reduction(self) -> FloatArray:
         """Matrices R, shape (L (L + 1) / 2, m, m)."""
-        # The covariance of latent function c at x and d at z is
+        # The covariance between latent function c at x and latent function d at z is
         # ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``, with the pairs ``c <= d`` in the order of
         # ``np.triu_indices(L)``.
 
@@ -136,9 +138,10 @@ class FactoredPosterior:
 class JointPosterior:
     """Posterior of latent functions with explicit matrices R for whitened rows ``T r(x)``."""
 
-    # Rows of inducing points are almost linearly dependent; ``r' R r`` would lose all digits to
-    # cancellation. In whitened rows, which are orthonormal functions, the entries of matrices are
-    # at most 1 and nothing cancels (Eq. 30 of the proofs page of the user guide).
+    # With inducing points, the entries of a row r(x) are almost linearly dependent functions, and
+    # ``r' R r`` would lose all digits to cancellation. The entries of a whitened row are
+    # orthonormal functions. The matrices R for whitened rows have entries of at most 1, and nothing
+    # cancels (Eq. 30 of the proofs page of the user guide).
 
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
@@ -187,9 +190,9 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
     # Errors are below 1e-10 for two and three classes, and for four classes if the standard
     # deviations of differences of latent functions are moderate (about 1). Otherwise errors are
-    # about 1e-2. This bound is proven if classes are almost independent up to a shift (Eq. 35 of
-    # the proofs page of the user guide); in the remaining cases, it is an estimate for 8,192
-    # quasi-random points.
+    # about 1e-2. The value 1e-2 is a proven bound if classes are almost independent up to a shift
+    # (Eq. 35 of the proofs page of the user guide). In the remaining cases, it is an estimate for
+    # 8,192 quasi-random points.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
@@ -201,7 +204,8 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     elif likelihood == "softmax" and mean.shape[1] > 3:
         pairs = covariance[:, *np.triu_indices(mean.shape[1])]
         parts = split(torch.as_tensor(pairs), mean.shape[1])
-        wide = (correction_error(parts) < 0.8 * UNSURE).numpy()  # margin for normalising rows
+        # The factor 0.8 leaves a margin for the error from normalising rows.
+        wide = (correction_error(parts) < 0.8 * UNSURE).numpy()
         parts = Split(*(part[wide] for part in parts))
         found = corrected_probabilities(torch.as_tensor(mean[wide]), parts)
         proba[wide] = found.clamp(min=0).numpy()
@@ -234,8 +238,8 @@ def _draws(
     mean: FloatArray, covariance: FloatArray
 ) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
     """Yield rows, nodes of their latent Gaussians (b, L, nodes), and weights of the nodes."""
-    # Points with similar deviations share nodes. Because the nodes depend only on the group, the
-    # result for a point does not depend on the other rows.
+    # Points with similar standard deviations form a group, which shares nodes. Because the nodes
+    # depend only on the group, the result for a point does not depend on the other rows.
     center = torch.as_tensor(mean, dtype=torch.float64)
     roots, vectors = _principal(torch.as_tensor(covariance, dtype=torch.float64))
     # Entries of a unit vector differ by at most sqrt(2). The slightly larger factor keeps round

@@ -23,8 +23,10 @@ from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior, Posterior
 
 _MAX_JITTER = 1e-4  # relative to the mean of the diagonal
-_WEAK_SITE = 1e-7  # weaker sites, relative to the posterior precision, need a different formula
-_JITTER = 1e-9  # relative to the prior variance; less would increase rounding in predictions
+# Sites whose precision, relative to the posterior precision, is smaller need a different formula.
+_WEAK_SITE = 1e-7
+# Relative to the prior variance. A smaller jitter would increase rounding errors in predictions.
+_JITTER = 1e-9
 
 
 class Conditional(Protocol):
@@ -32,10 +34,11 @@ class Conditional(Protocol):
 
     # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal of S.
     # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``. It equals
-    # ``1 - W_ii S_ii`` without cancellation.
+    # ``1 - W_ii S_ii``, but is computed without cancellation.
 
     log_determinant: float  # ``log |I + K W|``
-    jitter: float  # increase of a matrix's diagonal for factorisation, relative to its mean
+    # Number added to the diagonal of a matrix to factorise it, relative to the diagonal's mean.
+    jitter: float
 
     @property
     def inverse_diagonal(self) -> FloatArray: ...

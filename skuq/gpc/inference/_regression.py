@@ -71,7 +71,7 @@ class NoisyPrior(NamedTuple):
 
     kernel: Kernel  # with noise
     prior: DensePrior | LowRankPrior
-    noise: FloatArray  # (n,), variance of each target
+    noise: FloatArray  # (n,), noise variance of each target
 
     @classmethod
     def of(
@@ -109,7 +109,7 @@ def regression_evidence(
     # y, sample_weight (n,); `state` is unused, because there is no iteration. With inducing points,
     # the value is the lower bound of Titsias, Eq. 9, which includes a penalty for the variance that
     # the inducing points do not explain. A sample of weight w stands for w equal samples, whose
-    # likelihood is that of their mean times a constant.
+    # joint likelihood is a constant times the likelihood of their mean.
     prior, noise = noisy.prior, noisy.noise
     conditional = noisy.condition(sample_weight)
     alpha = conditional.solve(y)

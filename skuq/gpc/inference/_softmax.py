@@ -137,7 +137,7 @@ def _conjugate_gradients(
     norm = first = float(np.vdot(residual, K_residual))
     alpha, f = np.zeros_like(residual), np.zeros_like(residual)
     direction, K_direction = residual, K_residual
-    tolerance = min(1e-2, first)  # decreases near the mode: superlinear convergence
+    tolerance = min(1e-2, first)  # smaller near the mode, for superlinear convergence to the mode
     for _ in range(_MAX_CONJUGATE):
         image = direction + likelihood.curve(mode.proba, K_direction)
         slope = float(np.vdot(image, K_direction))
@@ -164,9 +164,8 @@ class DenseSoftmax:
     def __init__(self, prior: DensePrior, proba: FloatArray, weight: FloatArray) -> None:
         self._prior, self._proba, self._weight = prior, proba, weight
         self.blocks: list[FloatArray] = []
-        self._own = np.empty_like(
-            proba
-        )  # 1 - D S, with S the variance given only the diagonal of W
+        # 1 - D S, for the diagonal D of W, where S is the posterior variance with D in place of W.
+        self._own = np.empty_like(proba)
         self.log_determinant = self.jitter = 0.0
         for root, own in zip(np.sqrt(weight * proba), self._own, strict=True):
             matrix = (prior.matrix * root[:, None]) * root
@@ -178,7 +177,8 @@ class DenseSoftmax:
             block *= root[:, None]  # Line 7
             self.blocks.append(block)
         total = self._sum_of_blocks()
-        # Rows of points with weight 0 are zero in all blocks; keep the sum nonsingular.
+        # Rows of points with weight 0 are zero in all blocks. Ones on the diagonal keep the sum
+        # nonsingular.
         total[np.diag_indices_from(total)] += weight == 0
         self.factor = self._factorised(total)  # Line 10
         with np.errstate(divide="ignore"):

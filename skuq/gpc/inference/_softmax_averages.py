@@ -30,20 +30,22 @@ _REACH = 8.3  # standard deviations beyond which the normal probability is below
 _PANEL = 3.0  # width of panels where the logistic function bends
 _GROWTH = 2.0  # growth factor of panel widths with distance from the bend
 _DEVIATIONS = 4.0  # largest width of a panel, in standard deviations
-_SATURATED = 27.0  # exp(-27) is 2e-12
+_SATURATED = 27.0  # end of the integral over u, where the integrand is below exp(-27) = 2e-12
 _ORDER = 16  # nodes of the Gauss-Legendre rule per panel
-_WIDE = 1.3  # deviation above which the normal density is wider than logistic and Gumbel densities
+# Standard deviation above which the normal density is wider than logistic and Gumbel densities.
+_WIDE = 1.3
 _LOGISTIC_STEP, _LOGISTIC_REACH = 0.7, 26.0
 _ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
 ACCURACY = 2e-8  # error bound of probabilities and their derivatives (Eq. 34)
 _TAIL = 6.2  # standard deviations beyond which the normal probability is below 3e-10
 _LEFT, _RIGHT = 3.1, 22.0  # limits beyond which the Gumbel probability is below 3e-10 per side
-_STRIP = 1.3  # half-width of the strip for integrals of Gumbel densities, below pi / 2
+_STRIP = 1.3  # half-width, below pi / 2, of the strip for integrals of Gumbel densities
 _STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
 _DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
 _LEAST = 1e-9  # smallest variance
-# Derivatives of exp(-e) with respect to y, where e is an exponential of -y, are polynomials in e
-# times exp(-e). The coefficients, lowest power first, are Stirling numbers with alternating signs.
+# Each derivative of exp(-e) with respect to y, where e is an exponential of -y, is exp(-e) times a
+# polynomial in e. Its coefficients, lowest power first, are Stirling numbers with alternating
+# signs.
 _POLYNOMIALS = (
     (1.0,),
     (0.0, 1.0),
@@ -56,8 +58,8 @@ _POLYNOMIALS = (
 
 def three_class_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Average the softmax of three latent functions over their Gaussian."""
-    # mean (n, 3), covariance (n, 3, 3) -> (n, 3), with errors below 1e-10 for deviations up to 1e4.
-    # Results for a point do not depend on the other points.
+    # mean (n, 3), covariance (n, 3, 3) -> (n, 3), with errors below 1e-10 for standard deviations
+    # up to 1e4. Results for a point do not depend on the other points.
     means, covariances = torch.as_tensor(mean), torch.as_tensor(covariance)
     proba = torch.stack([_own_probability(means, covariances, own) for own in range(3)], dim=-1)
     return (proba / proba.sum(-1, keepdim=True)).numpy()
@@ -68,7 +70,8 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
     contrast[:, own] = -1.0
     center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
-    # u is the difference with the larger variance; v, the other one, changes at most as fast as u.
+    # Of the two differences, u is the one with the larger variance. The other difference, v,
+    # changes at most as fast as u.
     swap = spread[:, 1, 1] > spread[:, 0, 0]
     center = torch.where(swap[:, None], center.flip(1), center)
     variance = spread.diagonal(dim1=1, dim2=2).clamp(min=0)
@@ -165,8 +168,8 @@ class Split(NamedTuple):
 
 def split(covariance: Tensor, n_classes: int) -> Split:
     """Decompose covariances into independent variances and a small remainder (Eq. 35)."""
-    # covariance (b, n_pairs). Any shift and D are valid; these shifts are the least-squares fit to
-    # the off-diagonal entries.
+    # covariance (b, n_pairs). Any shift and D are valid. The shifts chosen here are the
+    # least-squares fit to the off-diagonal entries.
     j, k = torch.triu_indices(n_classes, n_classes, device=covariance.device)
     off = torch.where(j == k, 0.0, covariance)
     rows = covariance.new_zeros(len(covariance), n_classes)
@@ -214,11 +217,11 @@ def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) ->
     """Derivatives up to order four of averages of weighted sums of three outputs."""
     # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): entry i, j is the derivative of order i
     # with respect to the first mean and of order j with respect to the second, valid for i + j <=
-    # 4. Errors are below `ACCURACY` up to order two. For higher orders they are below 1e-4, if each
-    # mean is measured in units of the larger of its deviation and 1 (Eq. 38).
+    # 4. Errors are below `ACCURACY` up to order two. For orders three and four, they are below 1e-4
+    # if the unit of each mean is its standard deviation or 1, whichever is larger (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
-        stack = torch.stack(B)  # (derivative, b, class, node)
+        stack = torch.stack(B)  # axes: derivative, b, class, node
         for c in range(3):
             one, other, last = (
                 stack[k == c : (k == c) + (5 if k < 2 else 1), :, k].movedim(0, 1) for k in range(3)
@@ -241,9 +244,8 @@ def _nodes(
     smooth = math.pi * (2 / (_DIGITS * (1 / variance.clamp(min=1e-300)).sum(-1))).sqrt()
     step = smooth.clamp(min=_STEP)
     counts = ((high - low) / step).ceil() + 1
-    by_count = torch.argsort(
-        counts, stable=True
-    )  # points with similar numbers of nodes share arrays
+    # Points with similar numbers of nodes share arrays.
+    by_count = torch.argsort(counts, stable=True)
     most = max([1, *counts.int().tolist()])
     for rows in torch.split(by_count, max(1, _ENTRIES // (64 * n_classes * most))):
         if len(rows) == 0:
@@ -263,12 +265,12 @@ def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]
     product = (weight * B[0].prod(1))[:, None]
     proba = (product * first).sum(-1)
     crossed = (product * first) @ first.mT
-    bent = (product * second) @ first.mT  # of B_j'' B_k', at j, k
+    bent = (product * second) @ first.mT  # integrals with B_j'' B_k', at [:, j, k]
     own = (product * second).sum(-1)
     eye = torch.eye(n_classes, dtype=torch.bool, device=weight.device)
     by_mean = -torch.where(eye, torch.diag_embed(own), crossed)
     outer = (first[:, :, None] * first[:, None]).flatten(1, 2)
-    triple = (outer @ (product * first).mT).view(-1, n_classes, n_classes, n_classes)  # j, k, c
+    triple = (outer @ (product * first).mT).view(-1, n_classes, n_classes, n_classes)  # b, j, k, c
     j, k = torch.triu_indices(n_classes, n_classes, device=weight.device)
     by_pair = triple[:, j, k].mT.clone()  # (b, c, pairs)
     pairs = torch.arange(len(j), device=weight.device)

@@ -40,7 +40,7 @@ from skuq.gpc.published._moments import (
 from skuq.gpc.published._multiclass import Interval, softmax_bounds
 
 _MOST_INTERVALS = 100_000
-_MOST_BOXES = 2**18  # size of the grid in the latent space of several classes
+_MOST_BOXES = 2**18  # maximum number of boxes in the grid of the latent space, for several classes
 _CERTAIN = 1e-16  # smaller latent variances are treated as zero
 
 
@@ -124,7 +124,8 @@ class BoxBounds(NamedTuple):
     argmin: FloatArray  # (n_features,), input with the smallest probability found
     argmax: FloatArray  # (n_features,), input with the largest probability found
     n_regions: int  # number of boxes that were bounded
-    converged: bool  # whether both gaps between lower and upper bound are at most `tol`
+    # Whether the lower and upper bound differ by at most `tol`, for the minimum and the maximum.
+    converged: bool
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def multiclass_branch_and_bound(
     _check(tol)
     if n_intervals is None:
         affordable = int(_MOST_BOXES ** (1 / n_latent) + 1e-9)
-        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # at least two: both tails
+        n_intervals = max(2, math.ceil(min(2 / tol, affordable)))  # at least one for each tail
     model = _prepare(posterior, "softmax", n_intervals)
     return _extremes(model, lower, upper, list(classes), tol, max_regions, max_time)
 
@@ -315,7 +316,8 @@ def _extremes(
         low = _search(model, root, class_, 1, tol, max_regions, ends[0])
         high = _search(model, root, class_, -1, tol, max_regions, ends[1])
         close = low.upper - low.lower <= tol and high.upper - high.lower <= tol
-        n_regions = low.n_regions + high.n_regions - 1  # the root is counted once
+        # The root, which both searches share, is counted once.
+        n_regions = low.n_regions + high.n_regions - 1
         values = low.lower, low.upper, -high.upper, -high.lower
         found.append(BoxBounds(*values, low.at, high.at, n_regions, close))
     return found

@@ -41,8 +41,8 @@ def mass_bounds(
 ) -> tuple[FloatArray, FloatArray]:
     """Smallest and largest Gaussian probability of an interval over ranges of the moments."""
     # Proposition 2. For a mean at distance g outside [a, b], the probability is largest at the
-    # variance ``w (2 g + w) / (2 log(1 + w / g))`` with ``w = b - a``. This equals Sigma^m of the
-    # paper, but does not divide by zero at the endpoints of the interval.
+    # variance ``w (2 g + w) / (2 log(1 + w / g))`` with ``w = b - a``. This expression equals
+    # Sigma^m of the paper, but does not divide by zero if the mean is an endpoint of the interval.
     a, b, low, high, var_low, var_high = np.broadcast_arrays(a, b, *mean, *variance)
     low, high = np.clip(low, -LARGE, LARGE), np.clip(high, -LARGE, LARGE)
     middle = (a + b) / 2

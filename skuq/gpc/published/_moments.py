@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from skuq.base import FloatArray
 from skuq.gpc.bounds._stationary import Profile, StationaryKernel, Term
 
-_NEGLIGIBLE = 1e-10  # the range of a variable is refined only if its chord error is larger
+_NEGLIGIBLE = 1e-10  # a variable's range is refined only if the error of its chord is larger
 _STEPS, _GAP = 50, 0.02  # Frank-Wolfe: maximum number of steps, and relative duality gap
 
 
@@ -110,7 +110,8 @@ def _bound_term(
         floor, ceiling = floor * _values(profile, last)[0], ceiling * _values(profile, first)[0]
     below = _tangent(term, (s_near + s_far) / 2)
     above = _chord(term, s_near, s_far)
-    # Convert coefficients of squared distances per profile to those per feature.
+    # Convert coefficients of each profile's squared distance to coefficients of the squared
+    # distance in each feature.
     mix = np.block(
         [[np.ones((1, 1)), np.zeros((1, near.shape[1]))], [0 * s_near[:1].T, precisions]]
     )
@@ -140,8 +141,8 @@ def _tangent(term: Term, s: FloatArray) -> FloatArray:
 
 def _chord(term: Term, near: FloatArray, far: FloatArray) -> FloatArray:
     """Planes above a term over a box of squared distances, (m, 1 + n_profiles)."""
-    # Chords of profiles are multiplied one at a time. The product is bounded by one of the two
-    # McCormick upper planes over a rectangle: the one that is lower in the middle.
+    # Chords of profiles are multiplied one at a time. Over a rectangle, two McCormick planes are
+    # upper bounds on a product. The plane that is lower in the middle of the rectangle is used.
     plane = np.zeros((len(near), 1 + near.shape[1]))
     plane[:, 0] = low = high = np.full(len(near), term.variance)
     for p, profile in enumerate(term.profiles):
@@ -207,9 +208,9 @@ def minimise_linear(box: Relaxation, coefficients: FloatArray) -> LinearMinimum:
     # coefficients (m,)
     # With coefficients c, the minimum is a constant plus the minimum of
     # ``sum_i |c_i| max(0, gap_i(x))``. Here ``gap_i`` is the difference between the linear and the
-    # constant bound on ``r_i``; these are lower bounds for c_i >= 0, and upper bounds otherwise.
-    # The dual problem has one row per free feature. The bound is evaluated in closed form at a dual
-    # point; it is therefore valid for any tolerances of the solver.
+    # constant bound on ``r_i``. The two bounds on ``r_i`` are lower bounds if c_i >= 0, and upper
+    # bounds otherwise. The dual problem has one row per free feature. The result is evaluated in
+    # closed form at a dual point; it is therefore valid for any tolerances of the solver.
     (below, slope_below), (above, slope_above) = box.lines_below(), box.lines_above()
     pulled_down = coefficients >= 0
     constant = coefficients @ np.where(pulled_down, box.floor, box.ceiling)
@@ -228,8 +229,8 @@ def _solve_dual(
     gap: FloatArray, slope: FloatArray, limits: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Maximise ``y @ gap - |y @ slope|_1`` over ``0 <= y <= limits``."""
-    # Returns y and the offset t in [-1, 1]^n_free, the multipliers of the constraints
-    # ``y @ slope == positive - negative``.
+    # Returns y, and the offset t in [-1, 1]^n_free. The entries of t are the multipliers of the
+    # constraints ``y @ slope == positive - negative``.
     n_free = slope.shape[1]
     if n_free == 0:
         return np.where(gap > 0, limits, 0.0), np.empty(0)
@@ -240,7 +241,7 @@ def _solve_dual(
         b_eq=np.zeros(n_free),
         bounds=np.column_stack([np.zeros(len(top)), top]),
         method="highs",
-        options={"presolve": False},  # slower for few rows
+        options={"presolve": False},  # for few rows, presolving takes longer than it saves
     )
     if solution.x is None:  # zero multipliers are valid too
         return np.zeros_like(limits), np.zeros(n_free)
@@ -263,15 +264,17 @@ def spectrum(matrix: FloatArray) -> Spectrum:
 def quadratic_bounds(box: Relaxation, form: Spectrum) -> Extremes:
     """Bound ``r(x) @ R @ r(x)`` over a box."""
     # The form is a weighted sum of squares of rotated variables. Two linear programmes bound the
-    # range of each variable. For positive eigenvalues, chords of the squares give the upper bound
-    # with one linear programme, and the Frank-Wolfe method minimises the convex form for the lower
-    # bound; each of its steps is a linear programme with a valid bound. For negative eigenvalues,
-    # chords give the lower bound and the Frank-Wolfe method the upper bound. Blaas et al., AISTATS
-    # 2020, Appendix D.1; Rosen and Pardalos, Mathematical Programming 34, 1986; Jaggi, "Revisiting
-    # Frank-Wolfe", ICML 2013 (bound of each step).
+    # range of each variable.
+    # - Upper bound: one linear programme, in which chords replace the squares with positive weights
+    #   and tangents replace the squares with negative weights.
+    # - Lower bound: chords replace the squares with negative weights. The Frank-Wolfe method then
+    #   minimises the convex rest; each of its steps is a linear programme with a valid bound.
+    # Blaas et al., AISTATS 2020, Appendix D.1; Rosen and Pardalos, Mathematical Programming 34,
+    # 1986; Jaggi, "Revisiting Frank-Wolfe", ICML 2013 (bound of each step).
     low, high = _rotated_ranges(box, form)
     middle, centred = (low + high) / 2, ((high - low) / 2) ** 2
-    # From tangent to chord: u**2 lies in middle * (2 u - middle) + [0, centred].
+    # u**2 lies between the tangent at the middle, which is middle * (2 u - middle), and the chord,
+    # which is larger by `centred`.
     slope = 2 * middle * form.values
     constant = -(middle**2) @ form.values
     top = minimise_linear(box, -(form.vectors @ slope))

@@ -22,7 +22,7 @@ import numpy as np
 from skuq.base import FloatArray
 from skuq.gpc.published._integrals import LARGE, mass_bounds
 
-_DEVIATIONS = 5.0  # distance from the range of a mean to the last finite edge, in deviations
+_DEVIATIONS = 5.0  # standard deviations from the range of a mean to the outermost finite edges
 _STEEP = 1e100  # replaces infinite regression coefficients, to avoid undefined products
 
 
@@ -85,7 +85,8 @@ def conditionals(covariance: Interval) -> list[tuple[Interval, Interval]]:
 
 def _given(rest: Interval, column: Interval, variance: Interval) -> Interval:
     """Conditional covariances given a function with covariances `column`."""
-    # Conditioning does not increase variances, and they stay non-negative.
+    # Ranges of variances are clipped, because conditioning does not increase a variance, and a
+    # variance is not negative.
     explained = column.at((slice(None), None)).times(column).over(variance)
     left = rest.minus(explained)
     own = np.eye(len(column.low), dtype=bool)
