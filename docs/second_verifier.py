@@ -642,10 +642,10 @@ def verify_audit(
     """Verify all proofs of an audit.
 
     Return ``passed`` at level "verdict". At other levels, return count, correct predictions and sum
-    of confidences of each bin, and ``within_alpha``: whether each bin is within alpha, without an
-    allowance for chance, which is not part of this verifier. With regions, ``regions`` is a list
+    of confidences of each bin, and ``within_alpha``: whether each bin is within alpha. This verifier
+    does not test whether a deviation is statistically significant. With regions, ``regions`` is a list
     of the results of each region (None for a region without samples at level "verdict"), and
-    ``passed`` is the conjunction of all verdicts.
+    ``passed`` is true if all verdicts are.
     """
     commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
     demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
