@@ -1,4 +1,4 @@
-"""Maps of features that turn cosine and Mahalanobis distances into Euclidean distances."""
+"""Feature maps that turn cosine and Mahalanobis distances into Euclidean distances."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def fit_whitening(
 
 
 def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
-    """Covariance around 0 of weighted rows, shrunk towards a multiple of the identity.
+    """Covariance of weighted rows around 0, shrunk towards a multiple of the identity.
 
     Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
     of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.

@@ -365,7 +365,7 @@ def classes_of(text: str, committed: Commitment) -> list[Any]:
 
 
 def _converted(value: Any, kind: str) -> Any:
-    """Convert a value to boolean, integer, float or text; None if this would change it."""
+    """Convert to boolean, integer, float or text; None if the conversion would change the value."""
     if kind == "b":
         return bool(value) if value in (False, True) else None
     if kind == "U":

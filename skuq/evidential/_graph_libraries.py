@@ -1,6 +1,7 @@
 """Adapters for graphs and networks of DGL and PyG; no other module handles their objects.
 
-Both libraries are optional: graphs from matrices and the networks that skuq trains need neither.
+Both libraries are optional: neither library is needed for graphs from matrices and for the networks
+that skuq trains.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def batched_outputs(
 
 
 class ReceptiveField(NamedTuple):
-    """Nodes and edges that the output of a network at a node depends on."""
+    """Nodes and edges on which the network's output for a node depends."""
 
     hops: int  # distance of the farthest nodes whose features affect the output
     against: bool = False  # whether messages also travel against the direction of edges
