@@ -196,7 +196,7 @@ def explained_inputs(
 
 
 def _with_columns_of(rows: pd.DataFrame, typical: Any) -> pd.DataFrame:
-    """Select the columns of `rows` from the typical rows, in the same order."""
+    """Select the columns of `rows` from the typical rows, in the order of `rows`."""
     known: Any = typical.columns if isinstance(typical, pd.DataFrame) else []
     lacking = [name for name in rows.columns if name not in known]
     if lacking:
