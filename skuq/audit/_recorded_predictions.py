@@ -286,7 +286,7 @@ class RowSums(NamedTuple):
     total: float = 1.0  # sum of that row
 
     def with_rows(self, values: FloatArray, start: int = 0) -> RowSums:
-        """Add rows, and raise an error if the sum of a row is wrong; `start` as above."""
+        """Add rows (the first at file position `start`); raise an error if a row's sum is wrong."""
         found = None if self.decimals is None else decimals_of(values)
         decimals = None if found is None else max(self.decimals or 0, found)
         tolerance = rounded_sum_tolerance(values.shape[1], decimals)

@@ -23,7 +23,7 @@ _NOTED_JITTER = 1e-6  # relative; larger jitter raises a warning
 
 
 class EvidenceSearchMixin:
-    """Optimisation of the kernel's hyperparameters, and the attributes that it sets."""
+    """Optimisation of the kernel's hyperparameters, and attributes that the optimisation sets."""
 
     optimizer: str | None
     max_iter: int

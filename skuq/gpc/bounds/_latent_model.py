@@ -144,7 +144,7 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Bound varsigma: the largest amount by which the reduction exceeds the prior (Eq. 2)."""
+    """Bound varsigma on the relative excess of the reduction over the prior covariance (Eq. 2)."""
     # With ``R = F F'``, this is the largest eigenvalue of ``F' K F`` minus 1, plus terms for
     # negative eigenvalues of R and for rounding errors of relative size `unit`.
     m = len(gram)

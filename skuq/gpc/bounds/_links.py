@@ -199,7 +199,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over points of the line, minus a bound on the drop between them (Eq. 20)."""
+        """Minimum over points of the line, minus a bound on the drop between points (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -228,7 +228,7 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Bounds on derivatives 2 to 4 of an averaged logistic function, also for larger variances."""
+    """Bounds on derivatives 2 to 4 of an averaged logistic function, for this variance or more."""
     # In derivatives of the average, the Gaussian density can be differentiated in place of the
     # function; the resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()

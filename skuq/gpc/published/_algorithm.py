@@ -109,7 +109,7 @@ def _softmax_classes(
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
-    """Bounds per given class, and the number of boxes of all classes (the first box once)."""
+    """Bounds per given class, and the number of boxes of all classes (first box counted once)."""
     found = multiclass_branch_and_bound(model.posterior, lower, upper, classes, **limits)
     return found, 1 + sum(one.n_regions - 1 for one in found)
 
@@ -129,7 +129,7 @@ class BoxBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class _Region:
-    """Box with bounds on the probabilities over it, and probabilities at some inputs."""
+    """Box, bounds on the probabilities over this box, and probabilities at some inputs."""
 
     lower: FloatArray
     upper: FloatArray
