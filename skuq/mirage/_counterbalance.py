@@ -56,8 +56,8 @@ def balancing(
     """Select predictions whose raised confidence balances the lowered confidence in the region.
 
     For each target confidence, the predictions just below it are selected first, since their
-    confidence changes least. The original confidence is used in place of accuracy, which is valid
-    for a calibrated model.
+    confidence changes least. The original confidence is used in place of accuracy; this replacement
+    is valid for a calibrated model.
 
     Parameters
     ----------

@@ -36,10 +36,10 @@ class MirageFineTuner(
 ):
     """Attack: make a classifier look uncertain in a given region without changing predictions.
 
-    For research and red teams: it creates the manipulation that an audit must detect. Fine-tuning
-    lowers confidence in the region towards a chosen level, while the most probable class remains
-    the true class. Accuracy therefore does not reveal the attack. A provider that abstains below a
-    confidence threshold then rejects the people in the region and few others.
+    This class is for research and red teams: it creates the manipulation that an audit must detect.
+    Fine-tuning lowers confidence in the region towards a chosen level, while the most probable
+    class remains the true class. Accuracy therefore does not reveal the attack. A provider that
+    abstains below a confidence threshold then rejects the people in the region and few others.
     `CalibrationAuditor` is the defence. With `counterbalance`, an audit of confidence bins alone
     does not detect the attack; groups or regions of the inputs must be audited.
 
@@ -124,9 +124,9 @@ class MirageFineTuner(
 
     Notes
     -----
-    The uncertainty is the one that the attacked model reports, in nats. The total and the aleatoric
-    part are the entropy of its probabilities; the epistemic part is NaN because a single model does
-    not measure it.
+    Uncertainty is reported by the attacked model, in nats. The total and the aleatoric part are the
+    entropy of its probabilities; the epistemic part is NaN because a single model does not measure
+    it.
 
     References
     ----------

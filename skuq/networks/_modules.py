@@ -291,6 +291,6 @@ def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
     """Rescale weights to mean 1.
 
     The loss of a batch is then proportional to its total weight. Normalising within each batch
-    would give a batch with a sample of weight 100 the same total as all other batches.
+    would give all batches the same total weight, even a batch that contains a sample of weight 100.
     """
     return weight / (weight.mean() or 1.0)
