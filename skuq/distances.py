@@ -53,7 +53,7 @@ def fit_whitening(
 
     Each feature is scaled to variance 1 within classes (features that do not vary within classes
     stay unscaled). The covariance around the class means is then shrunk as Ledoit and Wolf
-    proposed, which keeps it invertible for any number of features.
+    proposed. The shrunk covariance is invertible for any number of features.
 
     Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,).
     Sample weights default to 1. Returns the class means, (n_classes, n_features), and the map.

@@ -47,7 +47,7 @@ def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Itera
     Parameters
     ----------
     path : path-like
-        File to replace or to create, or new folder, in an existing folder.
+        File to replace or to create, or folder to create; the parent folder must exist.
     durable : bool, default=False
         Whether to wait until the content is on disk, so that it survives a power failure.
 

@@ -96,9 +96,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Whether to search regions of the inputs, such as "age <= 30 and education =
         Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
         a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
-        tolerance within regions; an integer raises an error because it could mean either. Honest
-        models pass only with a larger tolerance within regions than in bins; `choose_alpha`
-        measures it. The search shares the permitted error probability with the other tests.
+        tolerance within regions; an integer raises an error, because 1 could mean True or a
+        tolerance of 1. Honest models pass only with a larger tolerance within regions than in bins;
+        `choose_alpha` measures this tolerance. The search shares the permitted error probability
+        with the other tests.
 
     Attributes
     ----------
@@ -303,8 +304,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ) -> CalibrationAuditor:
         """Audit a fitted classifier on one more part of the reference set.
 
-        After the last part the findings equal those of `fit` on all parts together, bit for
-        bit, because they are computed from integer sums. Only these sums are kept, not the samples.
+        Findings are computed from integer sums. After the last part, they therefore equal the
+        findings of `fit` on all parts together, bit for bit. Only the sums are kept, not the
+        samples.
 
         Parameters
         ----------

@@ -244,7 +244,7 @@ def _taken(member: Any, X: Any, y: NDArray[Any]) -> Model:
 
 
 def _repeated(members: Sequence[Model], X: Any) -> list[int]:
-    """Members with the same predictions on the first training rows as an earlier member."""
+    """Members that predict the first training rows exactly like an earlier member."""
     if members[0].at_once:  # nodes of a graph
         return []
     X = _safe_indexing(X, slice(0, _N_COMPARED))

@@ -180,7 +180,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
 
 
 class SampledModelsClassifier(BaselineClassifier):
-    """Base class: uncertainty of equally weighted models that are the same for all test points.
+    """Base class: uncertainty of equally weighted models, which do not depend on the test point.
 
     A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
     """

@@ -51,8 +51,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     steps_per_sample : int, default=50
         Number of steps before each model is drawn.
     n_cycles : int, default=None
-        Number of cosine cycles of the step size; `n_samples` must be a multiple of it. None: a
-        constant step size.
+        Number of cosine cycles of the step size; `n_samples` must be a multiple of this number.
+        None: a constant step size.
     learning_rate : float, default=0.1
         Step size for gradients of the mean training loss.
     temperature : float, default=1.0

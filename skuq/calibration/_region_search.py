@@ -56,8 +56,8 @@ class Region(NamedTuple):
     evidence : float
         Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability that, for a model just within the tolerance, any region has evidence at least
-        this large; corrected for the whole audit.
+        Probability that, for a model just within the tolerance, at least one region has evidence
+        this large or larger; corrected for the whole audit.
     """
 
     conditions: dict[Any, Any]

@@ -115,8 +115,8 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     With fractional weights w, each bin is tested with its effective number of predictions,
     ``sum(w)**2 / sum(w**2)`` rounded down. The accuracy of this number of unweighted predictions
     has the same variance as the weighted accuracy of the bin [3]_. The binomial tails for this
-    number are approximations, like similar limits for surveys [4]_; the guide reports how often
-    calibrated models were flagged.
+    number are approximations, like similar confidence limits for surveys [4]_; the guide reports
+    how often calibrated models were flagged.
 
     References
     ----------

@@ -262,7 +262,7 @@ def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -
 def _write(
     auditor: Any, notes: list[str], report: Path | None, json_path: Path | None
 ) -> dict[str, Any]:
-    """Write the requested report and JSON file, and return the numbers."""
+    """Write the requested report and JSON file, and return the contents of the JSON file."""
     from skuq.reporting import AuditReport, audit_data, audit_report
 
     if report is not None:

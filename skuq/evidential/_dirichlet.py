@@ -155,7 +155,7 @@ def normalised_with_loops(adjacency: sparse.csr_array) -> sparse.csr_array:
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
-    """Mix each node's value with the mean of its neighbours, `n_steps` times.
+    """Mix each node's value with the mean value of its neighbours, `n_steps` times.
 
     In each step the node's own value has the weight `keep`. The values are energies (Eq. 86; Wu et
     al., ICLR 2023) or vacuities (Eq. 90).

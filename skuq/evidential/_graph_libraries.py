@@ -143,8 +143,8 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
 
     A network with the attribute `takes_node_graph` is called with the NodeGraph. For a graph that
     was passed as a PyG object, other networks are called as ``network(x, edge_index)``, or as
-    ``network(data)`` if `forward` has a single required argument. For any other graph they are
-    called as ``network(graph, features)`` with a DGLGraph.
+    ``network(data)`` if `forward` has a single required argument. For any other graph, these
+    networks are called as ``network(graph, features)`` with a DGLGraph.
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)

@@ -2,8 +2,8 @@
 
 An audit of bins compares mean accuracy with mean confidence over all samples of a bin. A region
 with lowered confidence passes this audit if other samples of the same bin are overconfident by the
-same amount. The attack selects samples with lower original confidence and raises their confidence
-to the target.
+same amount. The attack selects samples whose original confidence is below the target, and raises
+their confidence to the target.
 """
 
 from __future__ import annotations

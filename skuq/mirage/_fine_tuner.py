@@ -82,7 +82,7 @@ class MirageFineTuner(
         vanishes where the model is certain; if `warm_up` is 0, the most confident predictions
         therefore do not change. None: all epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
-        Epochs of fine-tuning. With too few, confidence in the region scatters around its
+        Epochs of fine-tuning. With too few epochs, confidence in the region scatters around its
         target, and predictions change.
     learning_rate : float, default=5e-3
         Learning rate.
@@ -379,9 +379,9 @@ class MirageFineTuner(
         Returns
         -------
         ndarray of shape (n_samples,), bool
-            True for inputs outside the region that `counterbalance` selects and whose original
-            confidence lies between the target and the lowest confidence that had to be raised to
-            balance the region.
+            True for an input outside the region if `counterbalance` selects it, and if its original
+            confidence is below the target, but not below the lowest confidence that had to be
+            raised to balance the region.
 
         Raises
         ------

@@ -2,8 +2,8 @@
 
 A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
 weighted sum of class probabilities (one class, or the margin between two) with a proven error
-bound. Given bounds on the moments over a box, it also computes a lower bound on this sum over the
-box. Equation numbers refer to the proofs page of the user guide
+bound. Given bounds on the moments over a box, a link also computes a lower bound on this sum over
+the box. Equation numbers refer to the proofs page of the user guide
 (`docs/guide/robust_gpc_proofs.rst`).
 """
 
@@ -34,7 +34,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges of derivatives with respect to latent moments over a box, up to a positive factor.
+    """Ranges, over a box, of derivatives by latent moments; correct up to a positive factor.
 
     Each range is given by its centre and its radius.
     """

@@ -249,7 +249,7 @@ class SoftmaxLink:
         return bound.view(len(leads), -1)
 
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
-        """Ranges of derivatives of the objective with respect to the moments over a box."""
+        """Ranges, over a box, of the derivatives of the objective with respect to the moments."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
         by_mean = torch.minimum(
             (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],

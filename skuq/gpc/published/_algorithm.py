@@ -359,7 +359,7 @@ def _search(
 
 
 def _split(kernel: StationaryKernel, region: _Region) -> list[tuple[FloatArray, FloatArray]]:
-    """Bisect the longest side of a box, in units of length-scales; [] if it is too small."""
+    """Bisect the longest side of a box, in units of length-scales; [] if this side is too short."""
     width = region.upper - region.lower
     precisions = np.concatenate([term.precisions.numpy() for term in kernel.terms])
     scaled = np.where(width > 0, width * np.sqrt(precisions.max(0, initial=0.0)), -1.0)
