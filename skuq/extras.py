@@ -63,7 +63,7 @@ def lazy_names(
     *,
     load: Callable[[str], Any] = import_module,
 ) -> Callable[[str], Any]:
-    """Make a ``__getattr__`` for a package that imports names on first use.
+    """Make a ``__getattr__`` that imports the names of a package on first use.
 
     Parameters
     ----------

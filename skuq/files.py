@@ -224,7 +224,7 @@ def check_unlinked(path: str | os.PathLike[str]) -> None:
 
 
 def remove_partials(folder: str | os.PathLike[str]) -> None:
-    """Remove temporary files that killed processes left in a folder.
+    """Remove temporary files in a folder, left by processes that were killed.
 
     Files that such a process had renamed, but not yet replaced, are restored.
 

@@ -1,4 +1,4 @@
-"""Audit of predictions recorded in files, which are read in chunks and summed."""
+"""Audit of predictions recorded in files; the predictions are read in chunks and summed."""
 
 from __future__ import annotations
 

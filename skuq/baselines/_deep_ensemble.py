@@ -244,7 +244,7 @@ def _taken(member: Any, X: Any, y: NDArray[Any]) -> Model:
 
 
 def _repeated(members: Sequence[Model], X: Any) -> list[int]:
-    """Members that predict the first training rows exactly like an earlier member."""
+    """Members whose predictions for the first training rows equal those of an earlier member."""
     if members[0].at_once:  # nodes of a graph
         return []
     X = _safe_indexing(X, slice(0, _N_COMPARED))

@@ -88,7 +88,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     alpha : float
         Tolerated distance between accuracy and confidence of each bin, in [0, 1].
     level : float, default=0.05
-        Probability of any finding for a model within alpha.
+        Probability of at least one finding for a model within alpha.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def planned_threshold(
     n_bins : int, default=10
         Number of bins.
     level : float, default=0.05
-        Probability of any finding for a model within alpha.
+        Probability of at least one finding for a model within alpha.
     n_families : int, default=1
         Number of sets of samples that are audited: all samples, and each group.
     direction : {"underconfident", "overconfident"}, default="underconfident"
@@ -317,7 +317,7 @@ def p_values(
 
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
-    """Smallest evidence, from simulations, whose p-value in one direction is below a level."""
+    """Smallest evidence whose p-value, simulated in one direction, is below a level."""
     # Number of simulations that may reach the threshold.
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)

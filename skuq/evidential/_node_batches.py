@@ -83,8 +83,8 @@ def batched_outputs(
 ) -> tuple[Tensor, Tensor]:
     """Compute logits and representations of all nodes in batches, as tensors on the CPU.
 
-    The network is in evaluation mode. It is called like in `call_on_graph`, with parts of a graph
-    on the CPU. `seed` determines which edges are kept at nodes with more than `max_neighbors`.
+    The network is in evaluation mode. It is called as in `call_on_graph`, with parts of a graph on
+    the CPU. `seed` determines which edges are kept at nodes with more than `max_neighbors`.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(outputs_of_part, network, graph, device)

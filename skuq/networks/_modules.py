@@ -31,7 +31,7 @@ def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Slice of a chain, with the layers' names; indexing would call a subclass's constructor."""
+    """Slice of an `nn.Sequential` that keeps layer names and calls no subclass's constructor."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 

@@ -34,7 +34,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges, over a box, of derivatives by latent moments; correct up to a positive factor.
+    """Ranges, over a box, of derivatives with respect to latent moments, up to a positive factor.
 
     Each range is given by its centre and its radius.
     """
