@@ -158,7 +158,7 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
     Any other code: no verdict.
 
     The options are for an audit of recorded predictions. The subcommands prove and verify an audit
-    of a model without revealing it.
+    without revealing the model.
     """
     if ctx.invoked_subcommand is not None:
         _check_unused(ctx)
