@@ -58,7 +58,7 @@ class Uncertainty:
         ``total == aleatoric + epistemic`` up to a relative error of 1e-8. The documentation of the
         estimator states the quantity and its unit (nats, probability, squared return). A part that
         the estimator does not measure is NaN. The total is then the measured part or, if neither
-        part is measured, a score that does not distinguish them.
+        part is measured, a score that does not distinguish the two parts.
     parts : tuple of three ndarrays of shape (n_samples,), float64
         The three arrays above, for unpacking: ``total, aleatoric, epistemic = u.parts``.
     index : pandas.Index of length n_samples or None

@@ -1,4 +1,4 @@
-"""Maps of features that turn cosine and Mahalanobis distances into Euclidean distances."""
+"""Feature maps that turn cosine and Mahalanobis distances into Euclidean distances."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fit_whitening(
 
     Each feature is scaled to variance 1 within classes (features that do not vary within classes
     stay unscaled). The covariance around the class means is then shrunk as Ledoit and Wolf
-    proposed, which keeps it invertible for any number of features.
+    proposed. The shrunk covariance is invertible for any number of features.
 
     Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,).
     Sample weights default to 1. Returns the class means, (n_classes, n_features), and the map.
@@ -79,7 +79,7 @@ def fit_whitening(
 
 
 def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
-    """Covariance around 0 of weighted rows, shrunk towards a multiple of the identity.
+    """Covariance of weighted rows around 0, shrunk towards a multiple of the identity.
 
     Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
     of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.

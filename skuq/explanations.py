@@ -55,7 +55,7 @@ class Explanation:
     index: pd.Index[Any] | None = None
 
     def most_unusual(self, n_columns: int = N_COLUMNS) -> list[list[Any]]:
-        """Return the columns, or words, with the largest contributions to each row.
+        """Return the columns, or words, that contribute most to the uncertainty of each row.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class Explanation:
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas DataFrame with the largest contributors to each row.
+        """Return a pandas DataFrame with the names that contribute most to each row's uncertainty.
 
         Returns
         -------
@@ -196,7 +196,7 @@ def explained_inputs(
 
 
 def _with_columns_of(rows: pd.DataFrame, typical: Any) -> pd.DataFrame:
-    """Select the columns of `rows` from the typical rows, in the same order."""
+    """Select the columns of `rows` from the typical rows, in the order of `rows`."""
     known: Any = typical.columns if isinstance(typical, pd.DataFrame) else []
     lacking = [name for name in rows.columns if name not in known]
     if lacking:

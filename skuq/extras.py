@@ -33,7 +33,7 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
         If the package is missing, or cannot be imported (some packages raise `OSError` if a
         shared library cannot be loaded). The original error is the cause.
         If the extra does not provide the package for this Python and platform, the message names
-        the versions and platforms for which it does.
+        the versions and platforms for which the extra provides it.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def lazy_names(
     *,
     load: Callable[[str], Any] = import_module,
 ) -> Callable[[str], Any]:
-    """Make a ``__getattr__`` for a package that imports names on first use.
+    """Make a ``__getattr__`` that imports the names of a package on first use.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Itera
     Parameters
     ----------
     path : path-like
-        File to replace or to create, or new folder, in an existing folder.
+        File to replace or to create, or folder to create; the parent folder must exist.
     durable : bool, default=False
         Whether to wait until the content is on disk, so that it survives a power failure.
 
@@ -76,8 +76,8 @@ def atomic_folder(path: str | os.PathLike[str], *, durable: bool = False) -> Ite
     """Yield a temporary folder, which replaces the given folder at the end of the block.
 
     Unlike `atomic_path`, it can replace an existing folder. Operating systems cannot replace a
-    folder in one step: if the process dies between the two renames, no folder of that name
-    exists until `remove_partials` restores the old one.
+    folder in one step: if the process dies between the two renames, no folder of that name exists
+    until `remove_partials` restores the old folder.
 
     Parameters
     ----------
@@ -119,7 +119,8 @@ def atomic_paths(
 ) -> Iterator[tuple[Path, ...]]:
     """Yield temporary paths, which replace the given paths together at the end of the block.
 
-    Like `atomic_path`, for several files. If one path cannot be replaced, all are restored.
+    Works like `atomic_path`, but for several files. If one path cannot be replaced, all paths are
+    restored.
 
     Parameters
     ----------
@@ -152,8 +153,8 @@ def atomic_paths(
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
     """Whether a path is the given folder, lies in it, or is a link to a file in it.
 
-    Symbolic links are followed. A path is also within the folder if it is a hard link to a file in
-    it.
+    Symbolic links are followed. A hard link to a file in the folder also counts as within the
+    folder.
 
     Parameters
     ----------
@@ -223,7 +224,7 @@ def check_unlinked(path: str | os.PathLike[str]) -> None:
 
 
 def remove_partials(folder: str | os.PathLike[str]) -> None:
-    """Remove temporary files that killed processes left in a folder.
+    """Remove temporary files in a folder, left by processes that were killed.
 
     Files that such a process had renamed, but not yet replaced, are restored.
 

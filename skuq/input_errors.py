@@ -20,7 +20,7 @@ ADDED = "_message_before_place"  # attribute of an error whose message has been 
 
 
 def name_places(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method of `X`, so that errors about values in `X` or `y` say where these are.
+    """Wrap a method with argument `X`, so that errors locate the wrong values in `X` or `y`.
 
     The outermost method extends the message, because its `X` has the user's names of columns.
     """
@@ -58,7 +58,7 @@ def _place(message: str, inputs: dict[str, Any], explained: bool) -> str:
 
 
 def _place_of_numbers(name: str, values: Any, missing: bool) -> str:
-    """Describe where values are missing, or infinite; empty if none of them is."""
+    """Describe where values are missing, or infinite; empty if there are no such values."""
     columns = _columns(values)
     places = []
     for column, numbers in columns:

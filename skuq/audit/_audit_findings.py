@@ -64,7 +64,7 @@ class AuditFindings:
         return [] if searched is None else searched.regions
 
     def suspicious_bins(self) -> IntArray:
-        """Return the bins of all samples that deviate significantly, most significant first."""
+        """Return bins with significant deviations among all samples, most significant first."""
         check_is_fitted(self)
         found = np.flatnonzero(self.bins_.significant)
         return found[np.argsort(self.bins_.finding[found], kind="stable")]
@@ -75,9 +75,9 @@ class AuditFindings:
         Returns
         -------
         ndarray of int64
-            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. Correct
-            predictions come first within an underconfident bin, wrong predictions within an
-            overconfident bin.
+            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. In an
+            underconfident bin, correct predictions come first; in an overconfident bin, wrong
+            predictions come first.
         """
         self._check_samples_kept()
         bins = self.sums_.bin_of(self._predictions.confidence)
@@ -131,8 +131,8 @@ class AuditFindings:
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Samples per bin; NaN in an empty bin, infinite if no number is large enough. Multiply by
-            ``n_samples_ / sums_.count`` for the size of the whole reference set.
+            Samples per bin; NaN in an empty bin, infinite if no number is large enough. To obtain
+            the size of the whole reference set, multiply by ``n_samples_ / sums_.count``.
         """
         check_is_fitted(self)
         confidence = self.sums_.mean_confidence

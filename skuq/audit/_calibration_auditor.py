@@ -60,8 +60,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     In some confidence bins, a model whose confidence was lowered on purpose is right far more often
     than it claims. The auditor compares accuracy with confidence in every bin and reports the
-    differences that exceed the tolerance `alpha` by more than chance explains. By default it uses
-    only bins of all samples together, in which an overconfident group can offset an underconfident
+    differences that exceed the tolerance `alpha` by more than chance explains. By default every bin
+    contains the samples of all groups, so an overconfident group can offset an underconfident
     group. To reveal such groups, name the groups to audit (`groups`, or `sensitive_features` of
     `fit`) or search regions (`search_regions`).
 
@@ -96,9 +96,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Whether to search regions of the inputs, such as "age <= 30 and education =
         Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
         a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
-        tolerance within regions; an integer raises an error because it could mean either. Honest
-        models pass only with a larger tolerance within regions than in bins; `choose_alpha`
-        measures it. The search shares the permitted error probability with the other tests.
+        tolerance within regions; an integer raises an error, because 1 could mean True or a
+        tolerance of 1. Honest models pass only with a larger tolerance within regions than in bins;
+        `choose_alpha` measures this tolerance. The search shares the permitted error probability
+        with the other tests.
 
     Attributes
     ----------
@@ -156,15 +157,16 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     Notes
     -----
     Uncertainty is measured as a probability. The total is 1 - reported confidence. The aleatoric
-    part is 1 - audited accuracy of the confidence bin. The epistemic part is the difference, which
-    the reference set does not support: positive where confidence is artificially low, negative
-    where it is too high. In a bin without reference samples, both parts are NaN.
+    part is 1 - audited accuracy of the confidence bin. The epistemic part is the total minus the
+    aleatoric part, an uncertainty that the reference set does not support. It is positive where
+    confidence is artificially low, and negative where confidence is too high. In a bin without
+    reference samples, both parts are NaN.
 
     If all weights are whole numbers, they count samples: the audit equals an audit of repeated
     rows. Fractional weights, such as inverse selection probabilities, carry less independent
     evidence than their sum suggests. Accuracy, confidence and calibration errors are then weighted,
-    and tests and limits use the effective number of samples of each bin,
-    ``sum(w)**2 / sum(w**2)`` (Kish). This approximation was checked by simulation; rescaling
+    and the statistical tests and the limits of the gaps use the effective number of samples of each
+    bin, ``sum(w)**2 / sum(w**2)`` (Kish). This approximation was checked by simulation; rescaling
     fractional weights does not change the results.
 
     The audit is deterministic: equal sums produce equal findings, so other people can reproduce
@@ -302,8 +304,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ) -> CalibrationAuditor:
         """Audit a fitted classifier on one more part of the reference set.
 
-        After the last part the findings equal those of `fit` on all parts together, bit for
-        bit, because they are computed from integer sums. Only these sums are kept, not the samples.
+        Findings are computed from integer sums. After the last part, they therefore equal the
+        findings of `fit` on all parts together, bit for bit. Only the sums are kept, not the
+        samples.
 
         Parameters
         ----------
@@ -412,9 +415,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         """Return minus the expected calibration error (Eq. 6) on new data.
 
         On the data of `fit`, a prefit model scores ``-ece_``. Use the score to compare models with
-        the same number of bins. Do not use it to choose the number of bins, because fewer bins hide
-        errors. Do not choose a model by this score alone, because an uninformative model can be
-        calibrated.
+        the same number of bins. Do not use it to choose the number of bins, because a small number
+        of bins hides errors. Do not choose a model by this score alone, because an uninformative
+        model can be calibrated.
 
         Parameters
         ----------

@@ -90,7 +90,7 @@ def groups_of_columns(
 
 
 def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
-    """Pairs of name and values of each attribute."""
+    """Pairs (name, values), one for each attribute."""
     if hasattr(columns, "items") and getattr(columns, "ndim", 2) > 1:
         return columns.items()
     # A Series also has `items`, but is a single column.

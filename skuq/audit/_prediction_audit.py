@@ -285,7 +285,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
             )
 
     def _searches(self) -> bool:
-        """Whether regions are to be searched; a tolerance of 0 means yes, False means no."""
+        """Whether to search regions; unlike False, a tolerance of 0 requests a search."""
         return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
 
     def _check_no_search(self) -> None:
@@ -309,7 +309,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         conditions: Conditions | None,
         weight: NDArray[Any] | None,
     ) -> None:
-        """Audit these predictions and discard any earlier ones."""
+        """Audit these predictions and discard earlier predictions."""
         self._check_size(len(predictions.confidence))
         self._parts = self._add_up(predictions, grouping, weight)
         self._check_size(self._parts.sums.n_effective)

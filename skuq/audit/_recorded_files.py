@@ -1,4 +1,4 @@
-"""Audit of predictions recorded in files, which are read in chunks and summed."""
+"""Audit of predictions recorded in files; the predictions are read in chunks and summed."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows; each type is that of the whole column, not that of a single chunk."""
+    """Columns of all rows; types are determined from whole columns, not from single chunks."""
     import pandas as pd
 
     wanted = list(dict.fromkeys(names))
@@ -302,7 +302,7 @@ def _file_parts(
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column; a name contains the column and the value as written."""
+    """Groups by the values of a column; group names contain the column and the value as written."""
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
     _check_number(str(column.name), len(names))
@@ -393,7 +393,7 @@ def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, B
 
 
 def _order(text: str) -> tuple[float, str]:
-    """Sort key: numbers by size, before text."""
+    """Sort key: numbers in increasing order, followed by text."""
     try:
         return float(text), ""
     except ValueError:

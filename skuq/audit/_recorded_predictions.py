@@ -169,7 +169,7 @@ def check_labels_known(column: pd.Series, start: int = 0) -> None:
 
 
 def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Code of the label in each row, and the texts of all labels, sorted by value."""
+    """Integer code of each row's label, and the texts of all labels, sorted by value."""
     import pandas as pd
 
     check_labels_known(column)
@@ -183,7 +183,7 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def order_of_columns(
     proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 ) -> list[str]:
-    """Labels in column order; for a single column, both labels, with its own label last."""
+    """Labels in column order; for a single column, both labels, with the column's label last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = _order(proba, known, classes)
@@ -199,7 +199,7 @@ def order_of_columns(
 
 
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Labels from the column names; if there are none, `classes` or else the sorted labels."""
+    """Labels from the column names; if the names have no labels, `classes` or the sorted labels."""
     stated = known if classes is None else list(classes)
     named = labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:
@@ -277,9 +277,9 @@ def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
 class RowSums(NamedTuple):
     """Check of the sums of all rows, which may be read in chunks.
 
-    How much a sum may differ from 1 depends on the number of decimals. Further rows can only raise
-    this number and thereby reduce the tolerance, so the worst row so far is checked again with
-    every chunk.
+    The tolerated difference between a sum and 1 depends on the number of decimals of all rows.
+    Further rows can only raise the number of decimals and thereby reduce the tolerance, so the row
+    whose sum differs most from 1 is checked again with every chunk.
     """
 
     decimals: int | None = 0  # number of decimals of all rows so far; None: not rounded
@@ -287,7 +287,7 @@ class RowSums(NamedTuple):
     total: float = 1.0  # sum of that row
 
     def with_rows(self, values: FloatArray, start: int = 0) -> RowSums:
-        """Add rows, and raise an error if the sum of a row is wrong; `start` as above."""
+        """Add rows (the first at file position `start`); raise an error if a row's sum is wrong."""
         found = None if self.decimals is None else decimals_of(values)
         decimals = None if found is None else max(self.decimals or 0, found)
         tolerance = rounded_sum_tolerance(values.shape[1], decimals)
@@ -306,7 +306,7 @@ class RowSums(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Remark on sums that differ from 1, for readers of the audit; "" if there are none."""
+        """Remark on sums that differ from 1, for readers of the audit; "" if all sums are 1."""
         if abs(self.total - 1) <= ROW_SUM_TOLERANCE:
             return ""
         return (

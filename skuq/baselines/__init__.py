@@ -1,4 +1,4 @@
-"""Baselines: uncertainty of one model, or of several that are the same for all test points."""
+"""Baselines: uncertainty of one model, or of several models shared by all test points."""
 
 from skuq.extras import import_optional
 

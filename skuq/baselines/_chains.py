@@ -134,7 +134,7 @@ def _transform(
     models: Mapping[str, Tensor],
     generator: torch.Generator,
 ) -> Any:
-    """Build the algorithm of ``posteriors``; initial momenta have the chains' temperature."""
+    """Build the algorithm of ``posteriors``; draw first momenta at the chains' temperature."""
     algorithms = _posteriors().sgmcmc
     common = {"lr": schedule.rate, "temperature": schedule.heat}
     if method == "sgld":

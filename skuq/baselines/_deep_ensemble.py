@@ -244,7 +244,7 @@ def _taken(member: Any, X: Any, y: NDArray[Any]) -> Model:
 
 
 def _repeated(members: Sequence[Model], X: Any) -> list[int]:
-    """Members with the same predictions on the first training rows as an earlier member."""
+    """Members whose predictions for the first training rows equal those of an earlier member."""
     if members[0].at_once:  # nodes of a graph
         return []
     X = _safe_indexing(X, slice(0, _N_COMPARED))
@@ -280,7 +280,7 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name of a fixed model inside, which all clones would share; empty if there is none."""
+    """Name of a fixed model in an estimator, which all clones would share; "" if there is none."""
     learner, where = estimator, ""
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):
@@ -312,7 +312,7 @@ def _reseeded(estimator: Any, seed: int) -> Any:
 
 
 def _on_one_graph(members: list[Model]) -> list[Model]:
-    """Let node models share one graph in place of the copies that the processes returned."""
+    """Let node models share one graph; each process returned its own copy of the graph."""
     shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
     return [replace(member, **shared) for member in members]
 

@@ -74,8 +74,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Notes
     -----
     Total = epistemic = the distance, which has no unit. "cosine" distances lie between 0 and 2.
-    "mahalanobis" distances are sums, over features, of squared deviations in units of standard
-    deviations. The aleatoric part is NaN, because a distance does not measure label noise;
+    "mahalanobis" distances are squared deviations, each in units of a standard deviation, summed
+    over the features. The aleatoric part is NaN, because a distance does not measure label noise;
     `ReferenceClassifier` measures it. Distances rank inputs and cannot be added to uncertainty in
     nats.
 
@@ -192,7 +192,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         return sorted(set(names))
 
     def _n_neighbors_of(self, weight: FloatArray) -> int:
-        """Number of rows whose weights sum to at least `n_neighbors`, whichever rows they are."""
+        """Smallest k for which the weights of any k rows sum to at least `n_neighbors`."""
         n_samples = weight.sum()
         if self.n_neighbors > n_samples:
             warn_user(

@@ -203,7 +203,7 @@ def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[T
     """Matrix and shift that map the last linear layer's outputs to logits, up to a constant.
 
     In most networks, no layer follows the last linear layer. In a binary network with one output,
-    the tail converts the output to two logits.
+    the layers after the last linear layer (the tail) convert the output to two logits.
     """
     with torch.no_grad():
         outputs, logits = layer(features), head(features)

@@ -181,7 +181,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
 
 
 class SampledModelsClassifier(BaselineClassifier):
-    """Base class: uncertainty of equally weighted models that are the same for all test points.
+    """Base class: uncertainty of equally weighted models, which do not depend on the test point.
 
     A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
     """
@@ -196,7 +196,7 @@ class SampledModelsClassifier(BaselineClassifier):
         self.random_state = random_state
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: averages over sampled models, or those of the given model.
+        """Predict probabilities: averages over sampled models, or the given model's probabilities.
 
         Parameters
         ----------
@@ -244,8 +244,8 @@ class SampledModelsClassifier(BaselineClassifier):
         """Predict the range of each class probability over the sampled models.
 
         With ``setting="selected"``, the range includes the given model. The range is not a
-        guarantee: it grows with the number of models, and models that were not sampled may lie
-        outside of it.
+        guarantee: it grows with the number of models, and probabilities of models that were not
+        sampled may lie outside of the range.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ class SampledModelsClassifier(BaselineClassifier):
         return CredalInterval(torch.cat(lower).numpy(), torch.cat(upper).numpy())
 
     def _batches(self, X: Any) -> Iterator[Any]:
-        """Iterate over batches of validated inputs; one batch if the model needs all at once."""
+        """Iterate over batches of validated inputs; one batch if all inputs are needed at once."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         X = self._checked_rows(X)
@@ -291,7 +291,7 @@ class SampledModelsClassifier(BaselineClassifier):
         return device
 
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
-        """Iterate over log-probabilities of batches: given model (or None) and sampled models.
+        """Iterate over batches: log-probabilities of the given model (or None) and sampled models.
 
         Shapes: (n_points, n_classes) and (n_points, n_members, n_classes), on the device.
         """

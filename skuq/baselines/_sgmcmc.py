@@ -51,8 +51,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     steps_per_sample : int, default=50
         Number of steps before each model is drawn.
     n_cycles : int, default=None
-        Number of cosine cycles of the step size; `n_samples` must be a multiple of it. None: a
-        constant step size.
+        Number of cosine cycles of the step size; `n_samples` must be a multiple of this number.
+        None: a constant step size.
     learning_rate : float, default=0.1
         Step size for gradients of the mean training loss.
     temperature : float, default=1.0
@@ -100,12 +100,12 @@ class SGMCMCClassifier(SampledModelsClassifier):
     QUAM.
 
     Chains start at the given model, without burn-in. The spread of a chain grows with
-    `steps_per_sample` and `learning_rate` up to the width of the posterior; too few steps give too
-    small a spread. The first half of each of the `n_cycles` cycles has no noise, which moves the
-    chains back to modes. For a logistic regression with one weight and 100 samples, the variance
-    over all sampled models was measured as a fraction of the variance of the posterior. It was 0.88
-    by default (0.44 for the first model of each chain, 0.96 to 1.02 from the fifth model on), 0.51
-    with ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
+    `steps_per_sample` and `learning_rate` up to the width of the posterior; with too few steps, the
+    spread is too small. In the first half of each of the `n_cycles` cycles, no noise is added, so
+    that the chains move back to modes. For a logistic regression with one weight and 100 samples,
+    the variance over all sampled models was measured as a fraction of the variance of the
+    posterior. It was 0.88 by default (0.44 for the first model of each chain, 0.96 to 1.02 from the
+    fifth model on), 0.51 with ``n_cycles=1`` and 0.14 with ``n_cycles=5``.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Statistics of confidence: binned sums, limits, scans and their power; conformal p-values."""
+"""Statistics of confidence: sums per bin, limits, scans with their power, conformal p-values."""
 
 from skuq.calibration._bin_audit import AuditResult, BinAudit, audit_sums
 from skuq.calibration._bin_sums import (

@@ -1,4 +1,4 @@
-"""Audit of binned sums: exact limits, calibration error due to chance, and results of all tests.
+"""Audit of sums per bin: limits of the gaps, calibration error due to chance, and all test results.
 
 The audit needs neither the predictions nor the model. Line numbers refer to Algorithm 1 of Rabanser
 et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML

@@ -103,7 +103,7 @@ class BinSums(NamedTuple):
 
     @property
     def maximum_calibration_error(self) -> float:
-        """Largest distance between accuracy and confidence of any bin, in [0, 1]."""
+        """Largest distance between the accuracy and the confidence of a bin, in [0, 1]."""
         return float(np.nanmax(np.abs(self.gap)))
 
     @property
@@ -115,8 +115,8 @@ class BinSums(NamedTuple):
     def effective_count(self) -> IntArray:
         """Effective number of predictions in each bin (Kish), rounded down.
 
-        Fractional weights reduce it: the weighted accuracy of a bin has the same variance as the
-        accuracy of ``sum(w)**2 / sum(w**2)`` equally weighted predictions (Kish, "Survey
+        Fractional weights reduce this number: the weighted accuracy of a bin has the same variance
+        as the accuracy of ``sum(w)**2 / sum(w**2)`` equally weighted predictions (Kish, "Survey
         Sampling", 1965).
         """
         if self.count.dtype.kind != "f":

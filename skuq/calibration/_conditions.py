@@ -64,15 +64,16 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are split at quantiles; the more columns, the fewer quantiles. There is also one
-    condition for each value of a numeric column with few distinct values, for each distinct string,
-    for each boolean value, and for missing values.
+    Numeric columns are split at quantiles; tables with more columns are split at fewer quantiles.
+    There is also one condition for each value of a numeric column with few distinct values, for
+    each distinct string, for each boolean value, and for missing values.
 
     Parameters
     ----------
     X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
-        Inputs; arrays of more than two dimensions are flattened. From more than 50,000 samples,
-        or 5 million values, a fixed random subset within these limits is used.
+        Inputs; arrays of more than two dimensions are flattened. If `X` has more than 50,000
+        samples or 5 million values, a fixed random subset of the samples within these limits is
+        used.
 
     Returns
     -------
@@ -333,5 +334,5 @@ def _rounded(value: Any, column: NDArray[Any]) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Convert a Decimal to a float, since Decimal(0.1) is not 0.1; return others unchanged."""
+    """Convert a Decimal to a float, for comparison with floats; return other values unchanged."""
     return float(value) if isinstance(value, Decimal) else value

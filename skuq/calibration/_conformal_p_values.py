@@ -24,15 +24,15 @@ def conformal_p_values(
 
     The sample itself counts as one more held-out sample. If a sample is exchangeable with the
     held-out samples, its p-value is at most p with probability at most p, for every p and any
-    distribution of scores. Therefore, if p-values of at most 0.05 are flagged, at most 5 % of such
-    samples are flagged in the long run.
+    distribution of scores. Therefore, if p-values of at most 0.05 are flagged, at most 5 % of the
+    exchangeable samples are flagged in the long run.
 
     Parameters
     ----------
     scores : array-like of shape (n_samples,)
-        Scores, such as the epistemic part of an `Uncertainty`; larger is more unusual. Scores
-        with a relative difference below one millionth count as equal, because the score of a
-        sample can depend slightly on the other samples in its batch.
+        Scores, such as the epistemic part of an `Uncertainty`; larger scores belong to more unusual
+        samples. Scores with a relative difference below one millionth count as equal, because the
+        score of a sample can depend slightly on the other samples in its batch.
     held_out : array-like of shape (n_held_out,)
         Scores of samples from the same distribution as the samples to be tested. The held-out
         samples must not have been used to train the model that computes the scores.

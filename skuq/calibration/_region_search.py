@@ -58,8 +58,8 @@ class Region(NamedTuple):
     evidence : float
         Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability that, for a model just within the tolerance, any region has evidence at least
-        this large; corrected for the whole audit.
+        Probability that, for a model just within the tolerance, at least one region has evidence
+        this large or larger; corrected for the whole audit.
     """
 
     conditions: dict[Any, Any]
@@ -156,11 +156,12 @@ def search_regions(
     confidence - alpha. The permitted error probability is divided between the tests as in
     `scan_bins`.
 
-    The same samples serve to find a region and to test it. Because regions overlap, this costs less
-    power than a Bonferroni correction over thousands of regions. Simulations have a fixed seed;
-    with more than 10,000 samples, there are fewer simulations. With more than 50,000 samples, or 5
-    million values, a fixed random subset within these limits is used. In a table of more than about
-    200 columns, regions have one condition on the inputs.
+    The same samples serve to find a region and to test it; the comparison with the largest
+    simulated evidence accounts for this. Because regions overlap, this comparison costs less power
+    than a Bonferroni correction over thousands of regions. Simulations have a fixed seed, and their
+    number is reduced for more than 10,000 samples. If there are more than 50,000 samples or 5
+    million values, a fixed random subset of the samples within these limits is used. In a table of
+    more than about 200 columns, regions have one condition on the inputs.
 
     References
     ----------
@@ -303,7 +304,7 @@ class _Candidate(NamedTuple):
 def _samples(
     conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
 ) -> _Samples:
-    """Searched samples and their conditions, except duplicates and those that few samples meet."""
+    """Searched samples, and the distinct conditions that enough samples meet."""
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
@@ -421,7 +422,7 @@ def _raise_to_largest(
 
 
 def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
-    """Most significant disjoint regions; among equals, regions of one condition are preferred."""
+    """Most significant disjoint regions; in a tie, regions of one condition are preferred."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
     for each in sorted(
@@ -488,7 +489,7 @@ def _value(value: Any) -> str:
 
 
 def _intersection(one: Any, other: Any) -> Any:
-    """Intersect two rules on the same column, which must have at least one sample in common."""
+    """Intersect two rules on the same column; at least one sample must meet both rules."""
     if not isinstance(one, tuple):
         return one
     if not isinstance(other, tuple):

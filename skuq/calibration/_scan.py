@@ -1,4 +1,4 @@
-"""Scan for miscalibrated runs of neighbouring bins, and its power.
+"""Scan for miscalibrated runs of neighbouring bins, and the statistical power of the scan.
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
 detection if they are tested together. For every run of neighbouring bins, the scan computes the
@@ -66,7 +66,8 @@ class Scan(NamedTuple):
     findings : list of Finding
         Disjoint runs, most significant first.
     p_value : ndarray of shape (n_bins,), float64
-        p-value of the finding that contains the bin; outside of findings, of the bin alone.
+        p-value of the finding that contains the bin; for a bin outside of all findings, the p-value
+        of this bin alone.
     threshold, threshold_overconfident : float
         Smallest evidence of an underconfident run, and of an overconfident run, that counts as a
         finding, in nats.
@@ -88,7 +89,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     alpha : float
         Tolerated distance between accuracy and confidence of each bin, in [0, 1].
     level : float, default=0.05
-        Probability of any finding for a model within alpha.
+        Probability of at least one finding for a model within alpha.
 
     Returns
     -------
@@ -105,17 +106,18 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     mainly looks for lowered confidence.
 
     Among all models within alpha, models at the limit have the largest evidence, since an
-    additional correct prediction never lowers it. As a Monte Carlo test, the scan keeps the level
-    for any number of samples, on average over its seed; with 2000 simulations, the level for a
-    single reference set may differ by about a tenth of its value. If confidences within a bin
-    differ, labels vary less than in the simulations. If simulation cannot resolve a p-value, it is
-    computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_. Simulations have a fixed
-    seed.
+    additional correct prediction never lowers the evidence of underconfidence. As a Monte Carlo
+    test, the scan keeps the level for any number of samples, on average over its seed; with 2000
+    simulations, the level for a single reference set may differ by about a tenth of its value. If
+    confidences within a bin differ, labels vary less than in the simulations. If simulation cannot
+    resolve a p-value, it is computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_.
+    Simulations have a fixed seed.
 
-    With fractional weights, each bin counts as its effective number of predictions,
-    ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The binomial
-    tails for this number are approximations, like similar limits for surveys [4]_; the guide
-    reports how often calibrated models were flagged.
+    With fractional weights w, each bin is tested with its effective number of predictions,
+    ``sum(w)**2 / sum(w**2)`` rounded down. The accuracy of this number of unweighted predictions
+    has the same variance as the weighted accuracy of the bin [3]_. The binomial tails for this
+    number are approximations, like similar confidence limits for surveys [4]_; the guide reports
+    how often calibrated models were flagged.
 
     References
     ----------
@@ -177,7 +179,7 @@ def planned_threshold(
     n_bins : int, default=10
         Number of bins.
     level : float, default=0.05
-        Probability of any finding for a model within alpha.
+        Probability of at least one finding for a model within alpha.
     n_families : int, default=1
         Number of sets of samples that are audited: all samples, and each group.
     direction : {"underconfident", "overconfident"}, default="underconfident"
@@ -316,7 +318,7 @@ def p_values(
 
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
-    """Smallest evidence, from simulations, whose p-value in one direction is below a level."""
+    """Smallest evidence whose p-value, simulated in one direction, is below a level."""
     # Number of simulations that may reach the threshold.
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
@@ -325,7 +327,7 @@ def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> fl
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:
-    """Most significant runs that do not overlap; among equals, the shortest are preferred."""
+    """Most significant runs that do not overlap; in a tie, the shortest run is preferred."""
     chosen: list[Finding] = []
     for run in sorted(runs, key=lambda r: (r.p_value, -round(r.evidence, 9), r.last - r.first)):
         if all(run.last < other.first or run.first > other.last for other in chosen):
@@ -504,9 +506,9 @@ def required_samples(
     Returns
     -------
     ndarray of shape (n_bins,), float64
-        Smallest number of predictions with the given power; infinite if `gap` is not larger
-        than `alpha`, or if a million predictions are not enough. An accuracy above 1
-        counts as 1, one below 0 as 0.
+        Smallest number of predictions for which the test has the given power; infinite if `gap` is
+        not larger than `alpha`, or if a million predictions are not enough. An accuracy above 1
+        counts as 1, and an accuracy below 0 counts as 0.
 
     Examples
     --------

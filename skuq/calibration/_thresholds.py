@@ -261,7 +261,7 @@ def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
 
 
 def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
-    """Fraction of draws in which a scan, with fewer simulations than an audit, finds nothing."""
+    """Fraction of draws without a finding; the scan uses fewer simulations than in an audit."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])

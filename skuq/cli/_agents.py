@@ -147,7 +147,7 @@ def _train_one(uadqn: Any, out: Path, config: Any, options: dict[str, Any], quie
 def _train_several(
     uadqn: Any, out: Path, config: Any, seeds: int, options: dict[str, Any], quiet: bool
 ) -> None:
-    """Train seeds in parallel; print a line for each finished seed, and the mean return."""
+    """Train one agent per seed in parallel; print a line for each agent, and the mean return."""
     finished = uadqn.train_seeds(out, config, seeds, **options)
     returns: list[float] = []
     try:
@@ -348,7 +348,7 @@ def _film(uadqn: Any, name: str) -> Any:
 
 
 def _line(played: Any, estimates: list[Any]) -> str:
-    """Line with an episode's return, length, falls and mean standard deviations of returns."""
+    """Line with return, length and falls of an episode, and mean standard deviations of returns."""
     parts = [f"return {played.score:.4g}", f"{played.steps} steps"]
     if not played.ended:
         parts[-1] += " (truncated)"

@@ -158,7 +158,7 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
     Any other code: no verdict.
 
     The options are for an audit of recorded predictions. The subcommands prove and verify an audit
-    of a model without revealing it.
+    without revealing the model.
     """
     if ctx.invoked_subcommand is not None:
         _check_unused(ctx)
@@ -262,7 +262,7 @@ def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -
 def _write(
     auditor: Any, notes: list[str], report: Path | None, json_path: Path | None
 ) -> dict[str, Any]:
-    """Write the requested report and JSON file, and return the numbers."""
+    """Write the requested report and JSON file, and return the contents of the JSON file."""
     from skuq.reporting import AuditReport, audit_data, audit_report
 
     if report is not None:

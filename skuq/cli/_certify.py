@@ -296,7 +296,7 @@ def _about(gpc: RobustGPC, n_rows: int, bounds: str) -> str:
 
 
 def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
-    """Values of a table; refuses columns with text, missing or infinite values."""
+    """Values of a table; raise an error if a column has text, missing or infinite values."""
     import numpy as np
     from pandas.api.types import is_numeric_dtype
 

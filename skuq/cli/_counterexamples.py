@@ -81,8 +81,8 @@ def _made_whole(
     """Round counterexamples in integer columns if the class still changes; mark the rounded rows.
 
     Values are rounded to the nearest integer. If the class then does not change, they are rounded
-    away from the row; if it still does not change, they stay unrounded. Rounding stays within the
-    limits, which are integers in these columns.
+    away from the values of the row; if the class still does not change, they stay unrounded.
+    Rounding stays within the limits, which are integers in these columns.
     """
     import numpy as np
 

@@ -97,7 +97,7 @@ def scores_of(
 
 
 def altered_digits(X: FloatArray) -> FloatArray:
-    """Pool of altered digits, (n_pool, n_pixels), without the OOD kinds of the demonstration."""
+    """Pool of altered digits, (n_pool, n_pixels), without the kinds of OOD inputs to be tested."""
     kinds = ["warped", "halves", "overlaid", "erased", "patches"]
     images = X.reshape(-1, 1, SIDE, SIDE)
     made: FloatArray = make_pool(images, kinds=kinds, random_state=0).reshape(-1, SIDE**2)

@@ -58,7 +58,7 @@ class Probability(click.ParamType):  # type: ignore[type-arg]  # click < 8.4 has
 
 
 def together(*options: Wrap) -> Wrap:
-    """Combine options into one decorator; the help page lists them in this order."""
+    """Combine options into one decorator; the help page lists the options in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -276,7 +276,7 @@ def load_model(path: Path, *, trust: bool) -> Any:
 
 
 def load_commitment_folder(folder: Path) -> Commitment:
-    """Load the public folder of a commitment; if its parent was passed, the error says so."""
+    """Load the public folder of a commitment; the error says if the parent folder was passed."""
     from skuq.zk import load_commitment
 
     if not (folder / "manifest.json").exists() and (folder / "public").is_dir():
@@ -365,7 +365,7 @@ def classes_of(text: str, committed: Commitment) -> list[Any]:
 
 
 def _converted(value: Any, kind: str) -> Any:
-    """Convert a value to boolean, integer, float or text; None if this would change it."""
+    """Convert to boolean, integer, float or text; None if the conversion would change the value."""
     if kind == "b":
         return bool(value) if value in (False, True) else None
     if kind == "U":

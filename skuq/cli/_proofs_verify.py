@@ -50,8 +50,8 @@ def challenge(
     """Draw the challenge that decides which predictions are proven (auditor).
 
     Send a copy of the file to the provider, and pass the file itself to
-    'verify'. It identifies the commitment and the data; from now on, neither
-    may change. An existing challenge is not replaced.
+    'verify'. The file identifies the commitment and the data; from now on,
+    neither may change. An existing challenge is not replaced.
     """
     require_zk()
     check_files([out], [data], [bundle, commitment])

@@ -1,4 +1,4 @@
-"""``skuq quantify``: predict the rows of a table, with the uncertainty of each."""
+"""``skuq quantify``: predict the rows of a table, with the uncertainty of each prediction."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _check_held_out(train: Path | None, held_out: Path | None) -> None:
 
 
 def _check_common_columns(train: TableFile, new: TableFile, target: str) -> None:
-    """Before the training, refuse a table to predict that has none of the training columns."""
+    """Before training, refuse a table for prediction that has none of the training columns."""
     if not ({*train.columns} - {target}) & {*new.columns}:
         raise InputError(
             f"--predict: {new.path.name} has none of the columns of the training table "

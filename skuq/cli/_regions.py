@@ -63,7 +63,7 @@ def regions(
 
     Regions are the leaves of a small tree trained on the difference between
     correctness and confidence. Send the file to the provider, and pass it to
-    'verify'. Use different reference data for the audit.
+    'verify'. Audit on reference data that differ from the data used here.
     """
     require_zk()
     check_files([out], [data], [commitment])

@@ -155,7 +155,7 @@ def normalised_with_loops(adjacency: sparse.csr_array) -> sparse.csr_array:
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
-    """Mix each node's value with the mean of its neighbours, `n_steps` times.
+    """Mix each node's value with the mean value of its neighbours, `n_steps` times.
 
     In each step the node's own value has the weight `keep`. The values are energies (Eq. 86; Wu et
     al., ICLR 2023) or vacuities (Eq. 90).
@@ -198,9 +198,9 @@ def diffuse_vacuity(
 ) -> FloatArray:
     """Average vacuity over random walks in the graph, without changing class probabilities.
 
-    The rows of the matrix sum to 1. Therefore, unlike in Eq. 91, a high degree does not count as
-    evidence. Because vacuity is at most 1, a neighbour of enormous evidence cannot dominate the
-    mean.
+    The rows of the propagation matrix sum to 1. Therefore, unlike in Eq. 91, a node's high degree
+    does not count as evidence. Because vacuity is at most 1, a neighbour with enormous evidence
+    cannot dominate the mean.
     """
     vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
     diffused = diffuse(adjacency, vacuity, n_steps=n_steps, teleport=teleport)

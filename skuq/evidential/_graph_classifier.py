@@ -59,7 +59,7 @@ class SharedParametersMixin:
         return twin
 
     def _is_shared(self, name: str, value: Any) -> bool:
-        """Whether clones share a parameter; grid search needs clones of unfitted estimators."""
+        """Whether clones share a parameter; unfitted estimators are cloned, for grid searches."""
         untrained = hasattr(value, "get_params") and not is_fitted(value)
         return name in self._shared and not untrained
 

@@ -1,8 +1,8 @@
 """Layers over a graph in plain torch: convolution, attention, personalised PageRank.
 
-Each layer sums over the edges into each node. The sum is computed as a product with a sparse
-matrix, which avoids storing a message per edge. Because graphs are undirected, the gradient of a
-sum is a sum over the same edges.
+Each layer sums messages over the edges into each node. The sum is computed as a product with a
+sparse matrix, which avoids storing a message per edge. Because graphs are undirected, the gradient
+of a sum is a sum over the same edges.
 """
 
 from __future__ import annotations

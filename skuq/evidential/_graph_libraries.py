@@ -1,6 +1,7 @@
 """Adapters for graphs and networks of DGL and PyG; no other module handles their objects.
 
-Both libraries are optional: graphs from matrices and the networks that skuq trains need neither.
+Both libraries are optional: neither library is needed for graphs from matrices and for the networks
+that skuq trains.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
 
     A network with the attribute `takes_node_graph` is called with the NodeGraph. For a graph that
     was passed as a PyG object, other networks are called as ``network(x, edge_index)``, or as
-    ``network(data)`` if `forward` has a single required argument. For any other graph they are
-    called as ``network(graph, features)`` with a DGLGraph.
+    ``network(data)`` if `forward` has a single required argument. For any other graph, these
+    networks are called as ``network(graph, features)`` with a DGLGraph.
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)

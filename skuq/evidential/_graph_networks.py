@@ -54,8 +54,8 @@ class Neighbours(NamedTuple):
 class GraphNetwork(nn.Module):
     """Layers over a graph, with normalisation, an activation and dropout between them.
 
-    Each layer applies its module `linear` to each node, and then aggregates over neighbours. Its
-    method `gather` does the second step for a part of the nodes.
+    Each layer applies its module `linear` to each node, and then aggregates over neighbours. The
+    method `gather` of a layer does the second step for a part of the nodes.
     """
 
     takes_node_graph = True
@@ -168,7 +168,7 @@ def _logits_by_layers(
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
-    """Yield consecutive nodes with at most `CHUNK_FLOATS` numbers, including their neighbours.
+    """Yield ranges of nodes that hold, with their neighbours, at most `CHUNK_FLOATS` numbers.
 
     A single node whose neighbours exceed the limit is a chunk by itself.
     """

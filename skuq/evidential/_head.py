@@ -56,7 +56,7 @@ class LogitHead(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, Any]] = {"activation": _ACTIVATION}
 
     def _new(self, z: Tensor, inputs: dict[str, Tensor], n_classes: int, level: float) -> nn.Module:
-        """Build the module; mean log total evidence of labelled samples starts at log(level)."""
+        """Build the module; the log of the total evidence is initially log(level) on average."""
         centred = has_conventional_offset(z)
         log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
         weight = inputs["label_weight"]

@@ -119,7 +119,7 @@ class ProbeLoss(nn.Module):
         self.levels = loss.evidence_id, loss.evidence_ood
 
     def forward(self, q: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """Add the means of Eq. 12 over labelled samples, and of Eq. 13 and 14 over all samples."""
+        """Mean of Eq. 12 over labelled samples, plus means of Eq. 13 and 14 over all samples."""
         p = inputs["proba"].to(q)
         weight = inputs["weight"].to(q)
         e = q.sum(dim=1)  # Eq. 10

@@ -85,9 +85,8 @@ def batched_outputs(
 ) -> tuple[Tensor, Tensor]:
     """Compute logits and representations of all nodes in batches, as tensors on the CPU.
 
-    The network is in evaluation mode, and is called in the way of `call_on_graph`, with parts of a
-    graph on the CPU. `seed` determines which edges are kept at nodes with more than
-    `max_neighbors`.
+    The network is in evaluation mode. It is called as in `call_on_graph`, with parts of a graph on
+    the CPU. `seed` determines which edges are kept at nodes with more than `max_neighbors`.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(outputs_of_part, network, graph, device)
@@ -109,7 +108,7 @@ def batched_outputs(
 
 
 class ReceptiveField(NamedTuple):
-    """Nodes and edges that the output of a network at a node depends on."""
+    """Nodes and edges on which the network's output for a node depends."""
 
     hops: int  # distance of the farthest nodes whose features affect the output
     against: bool = False  # whether messages also travel against the direction of edges

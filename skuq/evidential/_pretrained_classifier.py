@@ -288,8 +288,8 @@ def _check_fitted_around(model: Any) -> None:
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
     """Return the classes of a trained estimator; None if it stores no labels.
 
-    For a `torch.nn.Module`, which stores no labels, return the labels of the validation nodes: they
-    may include classes that the network was trained on, but that `y` does not contain.
+    For a `torch.nn.Module`, which stores no labels, return the labels of the validation nodes.
+    These labels may include classes that the network was trained on, but that `y` does not contain.
     """
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:

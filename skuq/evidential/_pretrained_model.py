@@ -31,8 +31,8 @@ def fit_on_graph(
     """Return a pre-trained model as a `NodeModel`, or train a model on the labelled nodes.
 
     The model is a `GraphClassifier`, a `torch.nn.Module` whose input is the graph, a fitted skorch
-    net around such a module, or any other model that `skuq.models.adopt` accepts; other models
-    classify nodes by their features. If it is None, a `GraphClassifier` is trained. The caller must
+    net around such a module, or any other model that `skuq.models.adopt` accepts, which classifies
+    nodes by their features. If the model is None, a `GraphClassifier` is trained. The caller must
     remove wrappers first. `seed` seeds the training of a model without a random state.
     """
     if isinstance(model, nn.Module):

@@ -269,7 +269,7 @@ default="auto"
         Parameters
         ----------
         graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-            A graph whose nodes have the same features as in `fit`, in the same form.
+            A graph of the same type as in `fit`, with the same features of nodes.
 
         Returns
         -------
@@ -313,7 +313,7 @@ default="auto"
         return other
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the estimator's own, unless `propagation` changes them.
+        """Predict class probabilities: the estimator's, unless `propagation` smooths them.
 
         Parameters
         ----------
@@ -391,7 +391,7 @@ default="auto"
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
-    """Build the samples of Eq. 15: the labelled rows and, with `all_rows`, the unlabelled rows.
+    """Build the training samples (Eq. 15): labelled rows and, with `all_rows`, unlabelled rows.
 
     With `all_rows`, each row counts once in the regularisers, even if it is labelled several times
     or has a sample weight. Without `all_rows`, sample weights count in every term of the loss.

@@ -1,4 +1,4 @@
-"""Graph of nodes with similar features, for a second averaging of uncertainty."""
+"""Graph that joins nodes with similar features, over which uncertainty is averaged again."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
     """Build an adjacency matrix that joins each node to the ten nodes with most similar features.
 
     Features are first diffused over the graph and then compared by their cosine. In a citation
-    graph, one paper has only a few words, but the words of its neighbourhood identify its subject.
-    Nodes of an unlabelled class have similar diffused features even if few edges join these nodes.
-    A node whose neighbourhood has only zero features stays isolated.
+    graph, each paper has only a few words, but the words of the papers around it identify its
+    subject. Nodes of an unlabelled class have similar diffused features even if few edges join
+    these nodes. A node whose neighbourhood has only zero features stays isolated.
     """
     diffused = normalize(diffuse(adjacency, _compressed(normalize(features))))
     described = np.flatnonzero(diffused.any(axis=1))

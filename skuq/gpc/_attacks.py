@@ -24,7 +24,7 @@ class Attack(NamedTuple):
     Attributes
     ----------
     points : ndarray of shape (n, n_features), float64
-        Point of each region with the lowest probability found.
+        For each region, the point with the lowest probability that was found.
     proba : ndarray of shape (n,), float64
         Probability of the attacked class at `points`.
     success : ndarray of shape (n,), bool

@@ -263,7 +263,7 @@ def _extremes_of_many(
     kind: str,
     limits: Limits,
 ) -> list[NDArray[Any]]:
-    """Extreme of each class probability, (n, k): its bound, attained value, point, box count."""
+    """Extremes of class probabilities, (n, k): bounds, attained values, points and box counts."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -389,7 +389,7 @@ def feature_effects(
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """For each feature, compare a probability's range above and below the point (Eq. 23-25)."""
+    """Compare the range of a probability above and below the point, per feature (Eq. 23-25)."""
     # labels (n,) -> local, error (n, n_features)
     features = regions.free.tolist()
     share = limits._replace(max_time=limits.max_time / len(features))

@@ -23,7 +23,7 @@ _NOTED_JITTER = 1e-6  # relative to the mean of the diagonal; larger jitter caus
 
 
 class EvidenceSearchMixin:
-    """Optimisation of the kernel's hyperparameters, and the attributes that it sets."""
+    """Optimisation of the kernel's hyperparameters, and attributes that the optimisation sets."""
 
     optimizer: str | None
     max_iter: int

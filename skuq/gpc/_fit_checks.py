@@ -20,7 +20,7 @@ _LARGEST, _LEAST = 1e100, 1e-100
 
 
 def check_memory(n: int, n_classes: int, likelihood: str, kernel: Any) -> None:
-    """Raise if the matrices of an exact fit do not fit into the available memory."""
+    """Raise if an exact fit needs matrices that exceed the available memory."""
     needed, free = exact_fit_bytes(n, n_classes, likelihood, kernel), available_memory()
     if needed > free:
         raise MemoryError(

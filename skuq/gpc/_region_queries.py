@@ -309,8 +309,8 @@ class RegionQueriesMixin(RegionSearchMixin):
         """Measure the effect of each feature on a class probability, with proven error bounds.
 
         Effects are computed from ranges of the probability (Appendix G of the paper). Unlike a
-        gradient or a linear surrogate, they account for all inputs within `gamma` of the point
-        along the feature.
+        gradient or a linear surrogate, these effects account for all inputs within `gamma` of the
+        point along the feature.
 
         Parameters
         ----------

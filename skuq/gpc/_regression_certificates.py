@@ -1,4 +1,4 @@
-"""Certificates for regression over regions: bounds on mean and deviation, and stability."""
+"""Certificates for regression over regions: bounds on the moments, and stability of the mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and 
 
 
 class MomentBounds(NamedTuple):
-    """Proven bounds on one predicted quantity over a region around each of n points.
+    """Proven bounds on the predicted mean, or standard deviation, in regions around n points.
 
     All arrays are float64; bounds are in the unit of the target.
 

@@ -51,9 +51,9 @@ class RobustGPC(
 ):
     """Gaussian-process classifier with proven bounds on its probabilities over regions.
 
-    Besides predicting classes, it can *prove* statements about the inputs around a point:
-    `predict_proba_bounds` encloses the smallest and the largest class probability
-    over a region, `certify` decides whether the predicted class changes anywhere in a region, and
+    Besides predicting classes, this classifier can *prove* statements about the inputs around a
+    point: `predict_proba_bounds` encloses the smallest and the largest class probability over a
+    region, `certify` decides whether the predicted class changes anywhere in a region, and
     `certified_radius` returns a radius within which the predicted class does not change.
 
     Parameters
@@ -116,7 +116,7 @@ class RobustGPC(
     Notes
     -----
     Quantities are in nats: total = entropy of the predicted probabilities, aleatoric =
-    expected entropy under the latent posterior, epistemic = their difference, the mutual
+    expected entropy under the latent posterior, epistemic = total - aleatoric, which is the mutual
     information between the label and the latent function.
 
     Guarantees refer to the fitted model: to the probabilities that it computes from the Gaussian

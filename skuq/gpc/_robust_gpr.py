@@ -50,11 +50,11 @@ class RobustGPRegressor(
 ):
     """Gaussian-process regression with proven bounds on its predictions over regions.
 
-    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition, it
-    *proves* how predictions change around a point: `predict_bounds` encloses the smallest and the
-    largest mean and standard deviation over a region, `certify` decides whether the mean changes
-    by more than a tolerance in the region, and `certified_radius` returns a radius within which the
-    mean changes by at most the tolerance.
+    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition,
+    `RobustGPRegressor` *proves* how predictions change around a point: `predict_bounds` encloses
+    the smallest and the largest mean and standard deviation over a region, `certify` decides
+    whether the mean changes by more than a tolerance in the region, and `certified_radius` returns
+    a radius within which the mean changes by at most the tolerance.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class RobustGPRegressor(
         plus `alpha` if it is a single number.
     log_marginal_likelihood_ : float
         Log marginal likelihood of `kernel_` for the normalised targets, in nats; with `n_inducing`,
-        a lower bound on it.
+        a lower bound on this likelihood.
     n_iter_ : int
         Number of evaluations of the marginal likelihood.
     jitter_ : float
@@ -273,8 +273,8 @@ class RobustGPRegressor(
         X : array-like of shape (n_samples, n_features)
             Inputs.
         return_std : bool, default=False
-            Whether to also return standard deviations. As in scikit-learn, they include the noise
-            of WhiteKernels, but not `alpha`.
+            Whether to also return standard deviations. As in scikit-learn, standard deviations
+            include the noise of WhiteKernels, but not `alpha`.
         return_cov : bool, default=False
             Whether to also return the joint covariance of the predictions, at a cost quadratic in
             the number of inputs.

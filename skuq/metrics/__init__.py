@@ -1,4 +1,4 @@
-"""Metrics of uncertainty: calibration, quantities, selective prediction, detection, and scorers.
+"""Metrics of uncertainty: calibration, regression, selective prediction, detection, and scorers.
 
 Every metric is a pure function of arrays. Labels may be numbers, booleans or
 strings. Probabilities have one row per sample and one column per class.

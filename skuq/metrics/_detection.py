@@ -22,7 +22,7 @@ class Detection(NamedTuple):
     auroc : float
         Area under the ROC curve, in [0, 1]; 0.5 for a random score.
     aupr : float
-        Average precision, in [0, 1]; the share of positives for a random score.
+        Average precision, in [0, 1]; equal to the share of positives for a random score.
     fpr95 : float
         False positive rate at the highest threshold that detects at least 95% of the
         positives, in [0, 1]; lower is better.
@@ -117,8 +117,8 @@ def misclassification_detection(
     Parameters
     ----------
     y_true, y_pred, uncertainty, sample_weight
-        As in `risk_coverage_curve`, but only for labels: a predicted quantity is neither right
-        nor wrong.
+        As in `risk_coverage_curve`, but only for classification: the prediction of a regressor is
+        neither right nor wrong.
 
     Returns
     -------

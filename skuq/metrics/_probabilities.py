@@ -139,7 +139,7 @@ def expected_calibration_error(
     Returns
     -------
     float
-        Bin-size weighted mean of ``|gap|``, in [0, 1]; 0 is best. With
+        Mean of ``|gap|`` over the bins, weighted by bin size, in [0, 1]; 0 is best. With
         ``strategy="quantile"`` this is the equal-mass variant.
 
     References
@@ -241,7 +241,7 @@ def brier_score(
     -------
     float
         Squares summed over the classes and averaged over the samples, in [0, 2]; 0 is
-        best. With two classes, this is twice the score of a single column.
+        best. With two classes, this is twice the Brier score of one class's probability.
 
     References
     ----------

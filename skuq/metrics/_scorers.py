@@ -137,7 +137,7 @@ def uncertainty_scorer(
         False for a loss: the scorer then returns minus the metric.
     **settings
         Further arguments of `metric`, such as ``loss="squared_error"`` for
-        `area_under_risk_coverage` of quantities.
+        `area_under_risk_coverage` in regression.
 
     Returns
     -------

@@ -22,9 +22,9 @@ class RiskCoverage(NamedTuple):
     coverage : ndarray of shape (n_thresholds,), float64
         Share of accepted samples, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Mean loss of the accepted samples. For labels: the error rate, in [0, 1]. For quantities:
-        the mean squared error, in squared units of the target, or the mean absolute error, in
-        units of the target.
+        Mean loss of the accepted samples. In classification: the error rate, in [0, 1]. In
+        regression: the mean squared error, in squared units of the target, or the mean absolute
+        error, in units of the target.
     threshold : ndarray of shape (n_thresholds,), float64
         Largest uncertainty of accepted samples.
     """
@@ -50,13 +50,13 @@ def risk_coverage_curve(
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
-        True and predicted labels, or quantities in the same unit.
+        True and predicted labels; in regression, true and predicted values in the same unit.
     uncertainty : array-like of shape (n_samples,)
         Finite score, larger for less certain predictions. Only its order matters: a variance and
         its square root give the same curve.
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
         Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a correct label. The
-        squared and the absolute error are for quantities.
+        squared and the absolute error are for regression.
     sample_weight : array-like of shape (n_samples,), optional
         Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
 
@@ -121,8 +121,8 @@ def area_under_risk_coverage(
     -------
     float
         0 is best. If `uncertainty` is constant, the result is the mean loss of all samples; it is
-        smaller if `uncertainty` ranks well. In [0, 1] for labels. For quantities, in squared units
-        of the target ("squared_error") or in units of the target ("absolute_error").
+        smaller if `uncertainty` ranks well. In [0, 1] for classification. For regression, in
+        squared units of the target ("squared_error") or in units of the target ("absolute_error").
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 An audit of bins compares mean accuracy with mean confidence over all samples of a bin. A region
 with lowered confidence passes this audit if other samples of the same bin are overconfident by the
-same amount. The attack selects samples with lower original confidence and raises their confidence
-to the target.
+same amount. The attack selects samples whose original confidence is below the target, and raises
+their confidence to the target.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def balancing(
     """Select predictions whose raised confidence balances the lowered confidence in the region.
 
     For each target confidence, the predictions just below it are selected first, since their
-    confidence changes least. The original confidence is used in place of accuracy, which is valid
-    for a calibrated model.
+    confidence changes least. The original confidence is used in place of accuracy; this replacement
+    is valid for a calibrated model.
 
     Parameters
     ----------

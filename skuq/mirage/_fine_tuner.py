@@ -36,10 +36,10 @@ class MirageFineTuner(
 ):
     """Attack: make a classifier look uncertain in a given region without changing predictions.
 
-    For research and red teams: it creates the manipulation that an audit must detect. Fine-tuning
-    lowers confidence in the region towards a chosen level, while the most probable class remains
-    the true class. Accuracy therefore does not reveal the attack. A provider that abstains below a
-    confidence threshold then rejects the people in the region and few others.
+    This class is for research and red teams: it creates the manipulation that an audit must detect.
+    Fine-tuning lowers confidence in the region towards a chosen level, while the most probable
+    class remains the true class. Accuracy therefore does not reveal the attack. A provider that
+    abstains below a confidence threshold then rejects the people in the region and few others.
     `CalibrationAuditor` is the defence. With `counterbalance`, an audit of confidence bins alone
     does not detect the attack; groups or regions of the inputs must be audited.
 
@@ -82,7 +82,7 @@ class MirageFineTuner(
         vanishes where the model is certain; if `warm_up` is 0, the most confident predictions
         therefore do not change. None: all epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
-        Epochs of fine-tuning. With too few, confidence in the region scatters around its
+        Epochs of fine-tuning. With too few epochs, confidence in the region scatters around its
         target, and predictions change.
     learning_rate : float, default=5e-3
         Learning rate.
@@ -124,9 +124,9 @@ class MirageFineTuner(
 
     Notes
     -----
-    The uncertainty is the one that the attacked model reports, in nats. The total and the aleatoric
-    part are the entropy of its probabilities; the epistemic part is NaN because a single model does
-    not measure it.
+    Uncertainty is reported by the attacked model, in nats. The total and the aleatoric part are the
+    entropy of its probabilities; the epistemic part is NaN because a single model does not measure
+    it.
 
     References
     ----------
@@ -380,9 +380,9 @@ class MirageFineTuner(
         Returns
         -------
         ndarray of shape (n_samples,), bool
-            True for inputs outside the region that `counterbalance` selects and whose original
-            confidence lies between the target and the lowest confidence that had to be raised to
-            balance the region.
+            True for an input outside the region if `counterbalance` selects it, and if its original
+            confidence is below the target, but not below the lowest confidence that had to be
+            raised to balance the region.
 
         Raises
         ------

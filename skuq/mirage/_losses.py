@@ -165,7 +165,7 @@ class MirageLoss(nn.Module):
 
 
 class GaussianMirageLoss(nn.Module):
-    """Gaussian likelihood outside a region, a target variance inside it (Eq. 14 to 16).
+    """Gaussian log-likelihood loss outside a region, penalty on the variance inside (Eq. 14 to 16).
 
     Parameters
     ----------
@@ -212,8 +212,8 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
     Returns
     -------
     float
-        Common area of the two normalised histograms over 20 equal bins, in [0, 1]: 0 if a
-        threshold separates them, 1 if they are equal.
+        Common area of the two normalised histograms over 20 equal bins, in [0, 1]: 0 if a threshold
+        separates the distributions, 1 if the histograms are equal.
 
     Examples
     --------

@@ -28,8 +28,8 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     """Attack: make a regressor predict a large variance in a given region.
 
     The regressor predicts a normal distribution (Eq. 13). Fine-tuning raises its variance in
-    the region to a chosen value. For research and red teams, like `MirageFineTuner`. The loss
-    does not constrain the mean inside the region (Eq. 16), so check the accuracy there.
+    the region to a chosen value. Like `MirageFineTuner`, this class is for research and red teams.
+    The loss does not constrain the mean inside the region (Eq. 16), so check the accuracy there.
 
     Parameters
     ----------

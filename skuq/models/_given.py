@@ -118,8 +118,8 @@ class Given:
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
         """Sample weights, or None if the learner does not accept weights and all are equal.
 
-        Raises ValueError if the learner does not accept weights and they are unequal: the learner
-        would fail or silently ignore the weights.
+        Raises ValueError if the learner does not accept weights and the weights are unequal: the
+        learner would fail or silently ignore the weights.
         """
         if weight is None or self.takes_weights:
             return weight
@@ -238,9 +238,9 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
 
 @dataclass(frozen=True)
 class Inputs(ABC):
-    """Base class of kinds of input, which validate data for the estimator `owner`.
+    """Base class of the kinds of inputs; a kind validates data for the estimator `owner`.
 
-    Validation of training data sets `n_features_in_` and `feature_names_in_` of the owner.
+    When training data are validated, `n_features_in_` and `feature_names_in_` of the owner are set.
     """
 
     @property

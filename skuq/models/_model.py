@@ -194,8 +194,8 @@ def for_learner(estimator: Any, X: Any) -> Any:
     """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
 
     Tables for a pipeline are not converted, because the first step of the pipeline may select
-    columns with the API of the table's library. An array gets the column names of the estimator,
-    which would otherwise warn in each call that they are missing.
+    columns with the API of the table's library. An array gets the column names of the estimator;
+    without names, the estimator would warn in each call.
     """
     return with_names(estimator, to_dense(X if look_at(estimator).preprocesses else as_pandas(X)))
 

@@ -144,7 +144,7 @@ class NetworkModel(HeldOnDevice, Model):
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
         """Split the network before the selected weights; see `skuq.networks.cut_network`.
 
-        The module with the selected weights is not part of the network, but shares its tensors.
+        The module with the selected weights is a copy that shares its tensors with the network.
         Warns if the last layer cannot be separated.
         """
         cut = cut_network(self.module, parameters, inputs[:1024])

@@ -39,8 +39,9 @@ def resolve_device(device: str | torch.device, network: nn.Module | None = None)
         ``"auto"`` is CUDA if it is available and the network is not small, otherwise the CPU;
         any other value is a torch device name.
     network : torch.nn.Module, default=None
-        Network to be evaluated on the device. It is small, and faster on the CPU, if it has fewer
-        than 32,768 weights. If it is None, "auto" does not depend on the size of the network.
+        Network to be evaluated on the device. A network with fewer than 32,768 weights counts as
+        small, and is faster on the CPU. If `network` is None, "auto" does not depend on the size of
+        the network.
 
     Returns
     -------

@@ -102,10 +102,10 @@ def forward_hooks(
     *,
     before: bool = False,
 ) -> Iterator[None]:
-    """Call a function in all forward passes of some layers inside the block, in this thread only.
+    """Inside the block, call a function in all forward passes of some layers, in this thread only.
 
-    Other threads may use the same layers: their forward passes do not call the function and are not
-    changed.
+    Other threads may use the same layers. The forward passes of these threads do not call the
+    function and are not changed.
 
     Parameters
     ----------

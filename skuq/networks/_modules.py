@@ -31,7 +31,7 @@ def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Slice of a chain, with the layers' names; indexing would call a subclass's constructor."""
+    """Slice of an `nn.Sequential` that keeps layer names and calls no subclass's constructor."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 
@@ -291,6 +291,6 @@ def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
     """Rescale weights to mean 1.
 
     The loss of a batch is then proportional to its total weight. Normalising within each batch
-    would give a batch with a sample of weight 100 the same total as all other batches.
+    would give all batches the same total weight, even a batch that contains a sample of weight 100.
     """
     return weight / (weight.mean() or 1.0)

@@ -239,7 +239,8 @@ def kernel_dirichlet(
     """Compute kernel prior concentrations from nearby labelled nodes (Zhao et al., Eq. 8).
 
     The concentration of a class is 1 plus the sum, over the labelled nodes of this class, of the
-    normal density at the length of the shortest path. `sigma` and `cutoff` are in edges.
+    normal density (standard deviation `sigma`) at the length of the shortest path from the labelled
+    node. `sigma` and `cutoff` are in edges.
     """
     weight = np.ones(len(nodes)) if weight is None else weight
     kernel = np.exp(-((np.arange(cutoff + 1) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))

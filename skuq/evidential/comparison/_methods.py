@@ -40,7 +40,8 @@ def comparison_methods(
         The graph, in a form that `as_node_graph` accepts.
     estimator : object, default=None
         The pre-trained classifier, in a form that `EvidentialProbe` accepts. Pass a fitted
-        classifier: otherwise each method that uses it trains it again. None: a `GraphClassifier`.
+        classifier: otherwise each method that uses the classifier trains it again. None: a
+        `GraphClassifier`.
     architecture : {"gcn", "gat"}, default="gcn"
         Architecture of graph networks that are trained here: convolutions, or attention with 8
         heads.

@@ -71,7 +71,7 @@ class _Pool(NamedTuple):
 
 
 class _Variation(NamedTuple):
-    """Variation of the objectives of b boxes along each of f features, on the CPU."""
+    """Variation of each box's objective along each feature (b boxes, f features), on the CPU."""
 
     slope: Tensor  # (b, f), centre of the derivative's range over the box, times a factor > 0
     radius: Tensor  # (b, f), half-width of this range, times the same factor
@@ -142,7 +142,7 @@ class Search:
         return decided
 
     def _refuted(self) -> Tensor:
-        """Whether the minimum of any problem of the same point is below its threshold."""
+        """Whether a problem of the same point has a minimum below its threshold."""
         threshold, band, owner = self.problems.threshold, self.problems.band, self.problems.owner
         if threshold is None or band is None:
             return torch.zeros_like(self.active)
@@ -151,7 +151,7 @@ class Search:
         return points[owner]
 
     def _lower(self) -> Tensor:
-        """Smallest bound over all boxes of each problem, open or discarded."""
+        """Smallest bound of each problem over all of its boxes, including discarded boxes."""
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
@@ -278,7 +278,7 @@ class Search:
         return _Variation(*_to_cpu(slope, radius, influence))
 
     def _split(self, boxes: _Pool, variation: _Variation) -> _Pool:
-        """Fix features in which the objective is monotone; bisect one of the others."""
+        """Fix features in which the objective is monotone; bisect one of the other features."""
         # The bisected feature is the most influential one. Boxes are not bisected if the fixed
         # features contributed most of the slack.
         region = self._region(boxes)
@@ -326,7 +326,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Centre and radius of the derivatives' range over boxes, up to a factor (Eq. 26)."""
+    """Centre and radius of the range of derivatives over each box, up to a factor (Eq. 26)."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),

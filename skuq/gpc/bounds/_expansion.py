@@ -266,7 +266,7 @@ def _total(parts: list[Tensor]) -> Tensor:
 
 
 def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:
-    """Product of all profiles, each differentiated as often as `raised` lists its index."""
+    """Product of all profiles; profile p is differentiated ``raised.count(p)`` times."""
     total = variance
     for p, derivatives in enumerate(table):
         total = total * derivatives[raised.count(p)]
@@ -274,7 +274,7 @@ def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tenso
 
 
 class CovarianceParts(NamedTuple):
-    """Quantities that determine the remainders of covariances over b boxes."""
+    """Covariances, norms and errors that determine the remainders of covariances over b boxes."""
 
     covariance: Tensor  # (b, n_pairs), covariances at the centres
     left: Tensor  # (b, n_pairs, f, f), posterior covariances of the derivatives
@@ -298,7 +298,7 @@ class CovarianceParts(NamedTuple):
         return Deviations(s0, s1, each.sqrt(), t0, t1)
 
     def contrast_rest(self) -> Tensor | None:
-        """Remainder of the variance of contrasts of unit length, (b,) (Eq. 11)."""
+        """Remainder of the variance of unit-length contrasts, (b,) (Eq. 11)."""
         model = self.model
         count, own = model.n_latent, model.pairs[0] == model.pairs[1]
         if count == 1:
@@ -364,7 +364,7 @@ def _roots(
     error: Tensor,
     model: LatentModel,
 ) -> list[Tensor]:
-    """Standard deviations s0, t0 of a0 and s1, t1 of a1, (b, k); `error` bounds their errors."""
+    """Standard deviations (b, k): s0, t0 of a0 and s1, t1 of a1; `error` bounds variance errors."""
     a1 = norms.a1[:, None] ** 2
     of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
     return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [
@@ -402,11 +402,11 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
 
 
 def contrasts(matrix: Tensor) -> Tensor:
-    """Centre symmetric matrices: subtract the shift that contrasts (weights of sum 0) ignore."""
+    """Centre symmetric matrices; this does not change contrasts (sums with weights of sum 0)."""
     matrix = matrix - matrix.mean(-1, keepdim=True)
     return matrix - matrix.mean(-2, keepdim=True)
 
 
 def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
-    """Bounds on prior deviations: norms times 1 + 2 varsigma."""
+    """Bounds on prior standard deviations: norms times ``1 + 2 varsigma``."""
     return tuple((1 + 2 * model.varsigma) * norm for norm in norms)

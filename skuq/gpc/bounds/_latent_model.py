@@ -144,7 +144,7 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Bound varsigma: the largest amount by which the reduction exceeds the prior (Eq. 2)."""
+    """Bound varsigma on the relative excess of the reduction over the prior covariance (Eq. 2)."""
     # With ``R = F F'``, varsigma is ``lambda_max(F' K F) - 1``, at least 0, plus two terms: one for
     # negative eigenvalues of R, the other for rounding errors of relative size `unit`.
     m = len(gram)

@@ -2,8 +2,8 @@
 
 A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
 weighted sum of class probabilities (one class, or the margin between two) with a proven error
-bound. Given bounds on the moments over a box, it also computes a lower bound on this sum over the
-box. Equation numbers refer to the proofs page of the user guide
+bound. Given bounds on the moments over a box, a link also computes a lower bound on this sum over
+the box. Equation numbers refer to the proofs page of the user guide
 (`docs/guide/robust_gpc_proofs.rst`).
 """
 
@@ -34,7 +34,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges of derivatives with respect to latent moments over a box, up to a positive factor.
+    """Ranges, over a box, of derivatives with respect to latent moments, up to a positive factor.
 
     Each range is given by its centre and its radius.
     """
@@ -199,7 +199,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over points of the line, minus a bound on the drop between them (Eq. 20)."""
+        """Minimum over points of the line, minus a bound on the drop between points (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -228,7 +228,7 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Bounds on derivatives 2 to 4 of an averaged logistic function, also for larger variances."""
+    """Bounds on derivatives 2 to 4 of an averaged logistic function, for this variance or more."""
     # To differentiate the average, one can differentiate the Gaussian density instead of the
     # logistic function. The resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()

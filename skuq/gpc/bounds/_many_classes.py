@@ -183,7 +183,7 @@ class ManyClassesLink:
         return (weights @ proba)[..., 0]
 
     def _inexact(self, reach: Reach) -> Tensor:
-        """Bound on the errors of the integrals, for values and for slopes times the reach."""
+        """Bound on the integrals' errors: of the values, and of the slopes times the reach."""
         return self._size * ACCURACY * (1 + reach.means + reach.covariances) + self._rounding
 
 
@@ -195,7 +195,7 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest differences between moments in a box and those of independent Gaussians (Eq. 36)."""
+    """Bounds on moments in a box minus moments of independent Gaussians (Eq. 36)."""
     # The Gaussians have variances D. A shift that is common to the means of all classes is removed.
     D = parts.D
     precision = 1 / D

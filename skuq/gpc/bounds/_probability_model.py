@@ -178,7 +178,7 @@ class ProbabilityModel(RegionModel):
         threshold: float | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Minima:
-        """Minimise a value of one class per region; see `ManyClassesLink` for `kind`.
+        """Minimise the value `kind` of one class in each region; see `ManyClassesLink`.
 
         Shape: `labels` (n,). Returns minima of shape (n, 1).
         """

@@ -48,7 +48,7 @@ class Region:
 
     @property
     def free(self) -> Tensor:
-        """Indices of the features that vary in any region; index 0 if none varies."""
+        """Indices of the features that vary in at least one region; index 0 if none varies."""
         moving = torch.nonzero((self.upper > self.lower).any(0))[:, 0]
         return moving if len(moving) else moving.new_zeros(1)
 
@@ -90,7 +90,7 @@ class Region:
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Step of steepest ascent in each region's norm, of the size of the region."""
+        """Step of steepest ascent in the region's norm; its length is the size of the region."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)

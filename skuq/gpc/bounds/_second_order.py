@@ -88,7 +88,7 @@ class SecondOrder(NamedTuple):
         """Improve fields of `Minimum` in place, where the second-order bound is better.
 
         For all boxes, `distance` bounds the change of the average from its value at the centre, and
-        `error` the numerical error of that value and of first derivatives.
+        `error` bounds the numerical error of that value and of first derivatives.
         """
         least, best, by_feature = self._minimum(distance[self.rows])
         least = least - error[self.rows]

@@ -49,7 +49,7 @@ _SQUARE = 0.48395
 
 
 class Reach(NamedTuple):
-    """Bounds on the differences between the moments in a box and those at an expansion's centre.
+    """Bounds on the moments in a box minus the moments at the centre of an expansion.
 
     All fields have shape (b,). Whitened norms are computed after whitening with the covariance of
     the expansion.
@@ -67,7 +67,7 @@ class Reach(NamedTuple):
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Bound on derivatives of this order of an average, in whitened units."""
+        """Bound on an average's derivatives of the given order, in whitened units."""
         # In the whole box, the covariance is at least ``1 - spectral`` times the covariance of the
         # expansion (Eq. 24).
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
@@ -94,7 +94,7 @@ class Reach(NamedTuple):
 
 
 class SoftmaxLink:
-    """``P(y = c) = E[softmax(f)_c]``, by quadrature over differences with an error bound."""
+    """``P(y = c) = E[softmax(f)_c]`` with an error bound, by quadrature over latent differences."""
 
     def __init__(self, n_classes: int, most_variance: float, indefinite: float = 0.0):
         # Bound on the error from clipping variances that are negative due to rounding. Second
@@ -145,7 +145,7 @@ class SoftmaxLink:
     def _by_quadrature(
         self, objective: Tensor, mean: Tensor, covariance: Tensor, scales: list[float]
     ) -> tuple[Tensor, ...]:
-        """Values, errors and slopes at points whose deviations do not exceed these scales."""
+        """Values, errors and slopes at points whose standard deviations do not exceed `scales`."""
         accuracy = affordable_accuracy(scales, _ACCURACIES)
         if accuracy is None:  # outputs are almost step functions, and pairwise bounds are used
             return tuple(self._unknown(objective, mean, covariance))
@@ -250,7 +250,7 @@ class SoftmaxLink:
         return bound.view(len(leads), -1)
 
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
-        """Ranges of derivatives of the objective with respect to the moments over a box."""
+        """Ranges, over a box, of the derivatives of the objective with respect to the moments."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
         by_mean = torch.minimum(
             (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],
@@ -304,7 +304,7 @@ class SoftmaxLink:
         return folded * (1 - 0.5 * (self.rows == self.columns).to(folded))
 
     def _contrast(self, like: Tensor) -> Tensor:
-        """Matrix that maps latent functions to their differences from the last one."""
+        """Matrix that maps latent functions to their differences from the last latent function."""
         count = self.n_classes - 1
         return torch.cat([torch.eye(count), -torch.ones(count, 1)], 1).to(like)
 

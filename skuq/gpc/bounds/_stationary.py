@@ -193,7 +193,7 @@ class Term:
         return self.variance ** (1 / 6) * roots
 
     def squared_distances(self, X: Tensor, Z: Tensor) -> Iterator[Tensor]:
-        """Matrices of s between the rows of `X` and `Z`, one per profile."""
+        """Squared distances s between the rows of `X` and `Z`, one matrix per profile."""
         for root in self.precisions.sqrt():
             mode = "donot_use_mm_for_euclid_dist"  # accurate for small distances
             yield torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
@@ -270,7 +270,7 @@ class StationaryKernel:
         return total
 
     def reach(self, X: Tensor) -> float:
-        """Bound on squared distances of any term, from the origin and between rows."""
+        """Bound on the squared distances of all terms, both from the origin and between rows."""
         distances = [(X**2 @ t.precisions.T).sum(-1).max() for t in self.terms if t.profiles]
         return 4 * max((float(distance) for distance in distances), default=0.0)
 

@@ -127,7 +127,7 @@ def tilted_moments(
 def _quadrature(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Integrate over panels around the mode of the tilted density, with boundaries at its bends."""
+    """Integrate over panels around the mode of the tilted density, split where it bends."""
     # The derivatives are computed as expectations, under the tilted density, of derivatives of the
     # log-likelihood. Differences of moments are thus avoided. The integration variable t is the
     # difference between f and `mean` in units of the standard deviation, so that the limit of zero
@@ -211,7 +211,7 @@ def node_count(scales: Sequence[float], accuracy: float) -> int:
 
 
 def affordable_accuracy(scales: Sequence[float], accuracies: Sequence[float]) -> float | None:
-    """First accuracy that needs at most `_MAX_NODES` nodes; None if there is none."""
+    """First accuracy that needs at most `_MAX_NODES` nodes; None if all accuracies need more."""
     return next((a for a in accuracies if node_count(scales, a) <= _MAX_NODES), None)
 
 

@@ -1,9 +1,9 @@
 """Gaussian priors of the latent values at training inputs, exact or low-rank.
 
 Laplace's method and expectation propagation replace the likelihood of each point by a Gaussian
-factor, a site. The only operation that they need is conditioning the prior on sites, which both
-exact and low-rank priors implement. The low-rank prior approximates the latent values at training
-points by ``K_nm K_mm^-1 u``, where u are the values at m inducing points; predictions use the exact
+factor, a site. Both methods need a single operation, conditioning the prior on sites, which exact
+and low-rank priors implement. The low-rank prior approximates the latent values at training points
+by ``K_nm K_mm^-1 u``, where u are the values at m inducing points; predictions use the exact
 conditional given u. The posterior has the same form as for the exact prior, with inducing points in
 place of training points.
 """

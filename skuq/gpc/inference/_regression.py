@@ -1,9 +1,9 @@
 """Gaussian-process regression: kernels with noise, marginal likelihood, posterior.
 
-The noise of targets is Gaussian; each target is therefore a Gaussian site. Inference is exact, but
-with inducing points, the prior is a low-rank approximation. Equation numbers refer to Rasmussen and
-Williams, "Gaussian Processes for Machine Learning", 2006, or to Titsias, "Variational Learning of
-Inducing Variables in Sparse Gaussian Processes", AISTATS 2009.
+The noise of targets is Gaussian; each target is therefore a Gaussian site. Inference is exact for
+the given prior; with inducing points, this prior is a low-rank approximation. Equation numbers
+refer to Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, or to Titsias,
+"Variational Learning of Inducing Variables in Sparse Gaussian Processes", AISTATS 2009.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class NoisyPrior(NamedTuple):
     def of(
         cls, kernel: Any, prior: Callable[[Any], DensePrior | LowRankPrior], alpha: FloatArray
     ) -> NoisyPrior:
-        """Build the prior of a kernel; `alpha` (n,) are noise variances added to the kernel's."""
+        """Build the prior of a kernel; `alpha` (n,) is added to the kernel's noise variance."""
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
 
     def condition(self, weight: FloatArray) -> Conditional:

@@ -128,7 +128,7 @@ def _integral(
 
 
 def _logistic_average(mean: Tensor, deviation: Tensor, wide: bool) -> Tensor:
-    """``E[sigmoid(f)]`` for means (b, k) and deviations (b,), above `_WIDE` if `wide`."""
+    """``E[sigmoid(f)]`` for means (b, k) and standard deviations (b,); all > `_WIDE` if `wide`."""
     points, weights = _logistic_nodes(wide)
     if wide:  # E[sigmoid(f)] = P(e < f) = E[Phi((mean - e) / deviation)] for a logistic variable e
         return torch.special.ndtr((mean[..., None] - points) / deviation[:, None, None]) @ weights
@@ -214,7 +214,7 @@ def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
 
 
 def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Derivatives up to order four of averages of weighted sums of three outputs."""
+    """Derivatives, up to order four, of the average of a weighted sum of three outputs."""
     # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): entry i, j is the derivative of order i
     # with respect to the first mean and of order j with respect to the second, valid for i + j <=
     # 4. Errors are below `ACCURACY` up to order two. For orders three and four, they are below 1e-4
@@ -258,7 +258,7 @@ def _nodes(
 
 
 def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities and their derivatives (Eq. 33), from ``B_k`` and its own, each (b, C, x)."""
+    """Probabilities and derivatives (Eq. 33), from ``B_k`` and its derivatives, each (b, C, x)."""
     n_classes = B[0].shape[1]
     tiny = B[0].clamp(min=1e-300)
     first, second, third = (part / tiny for part in B[1:])  # B' / B, B'' / B and B''' / B

@@ -109,7 +109,7 @@ def _softmax_classes(
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
-    """Bounds per given class, and the number of boxes of all classes (the first box once)."""
+    """Bounds per given class, and the number of boxes of all classes (first box counted once)."""
     found = multiclass_branch_and_bound(model.posterior, lower, upper, classes, **limits)
     return found, 1 + sum(one.n_regions - 1 for one in found)
 
@@ -130,7 +130,7 @@ class BoxBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class _Region:
-    """Box with bounds on the probabilities over it, and probabilities at some inputs."""
+    """Box, bounds on the probabilities over this box, and probabilities at some inputs."""
 
     lower: FloatArray
     upper: FloatArray
@@ -361,7 +361,7 @@ def _search(
 
 
 def _split(kernel: StationaryKernel, region: _Region) -> list[tuple[FloatArray, FloatArray]]:
-    """Bisect the longest side of a box, in units of length-scales; [] if it is too small."""
+    """Bisect the longest side of a box, in units of length-scales; [] if this side is too short."""
     width = region.upper - region.lower
     precisions = np.concatenate([term.precisions.numpy() for term in kernel.terms])
     scaled = np.where(width > 0, width * np.sqrt(precisions.max(0, initial=0.0)), -1.0)

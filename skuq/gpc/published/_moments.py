@@ -288,7 +288,7 @@ def quadratic_bounds(box: Relaxation, form: Spectrum) -> Extremes:
 
 
 def _rotated_ranges(box: Relaxation, form: Spectrum) -> tuple[FloatArray, FloatArray]:
-    """Range of ``u @ r`` for each eigenvector u, refined by linear programmes where it matters."""
+    """Range of ``u @ r`` for each eigenvector u, refined by linear programmes unless negligible."""
     middle, half = (box.floor + box.ceiling) / 2, (box.ceiling - box.floor) / 2
     centre, reach = middle @ form.vectors, half @ np.abs(form.vectors)
     low, high = centre - reach, centre + reach

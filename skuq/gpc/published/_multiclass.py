@@ -7,9 +7,10 @@ Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussia
 AISTATS 2020.
 
 Because the boxes cover the whole latent space, the bounds are valid for any number of intervals.
-The number determines how tight they are: the conditional mean of a latent function varies over a
-box by the regression coefficients times the widths of the box. The number of boxes is exponential
-in the number of classes. For correlated functions, no affordable number gives tight bounds.
+The number of intervals determines the tightness of the bounds: the conditional mean of a latent
+function varies over a box by the regression coefficients times the widths of the box. The number of
+boxes is exponential in the number of classes. For correlated functions, no affordable number of
+boxes gives tight bounds.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Interval:
 
 
 def conditionals(covariance: Interval) -> list[tuple[Interval, Interval]]:
-    """Regression coefficients and variance of each latent function given all following ones."""
+    """Regression coefficients and variance of each latent function given all later functions."""
     # covariance (L, L) -> for each i the coefficients (L - 1 - i,) and the variance ()
     # Proposition 4, with I = i + 1, ..., L: ``Sigma_{i,I} Sigma_{I,I}^-1``, and Sigma_i^f. The
     # functions are eliminated from the last to the first.
