@@ -226,7 +226,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw mini-batches for a search's penalty: all samples if they fit, else from shuffled epochs.
+    """Draw mini-batches for a search's penalty from shuffled epochs; a batch may be all samples.
 
     Parameters
     ----------

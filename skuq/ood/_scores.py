@@ -163,8 +163,8 @@ class Epistemic(_Part):
 class Neighbors(Score):
     """Mean distance to the ten nearest training rows.
 
-    Sun, Ming, Zhu, Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022,
-    with the mean of the distances.
+    Sun, Ming, Zhu, Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022, but
+    with the mean of the ten distances instead of the largest one.
     """
 
     name, group = "neighbors", "distance"
@@ -207,8 +207,8 @@ class UnitLength:
 class Standardised:
     """Euclidean distances in units of each feature's standard deviation.
 
-    Indicators all have the same scale, even for rare categories: the distance between two
-    categories is 1.
+    Indicator features of categories all have the same scale, even if the category is rare: two rows
+    that differ only in one category have a distance of 1.
     """
 
     def __init__(self, features: Any):

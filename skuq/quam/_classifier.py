@@ -212,9 +212,9 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If the model's loss on the training data is worse than the loss of guessing; if the
-            first steps indicate that the search takes more than five minutes; or if fewer classes
-            are searched because not all models fit into memory.
+            If the model's loss on the training data is larger than the loss of guessing; if the
+            first steps indicate that the search takes more than five minutes; or if only some of
+            the classes are searched, because not all models fit into memory.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -303,16 +303,16 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If the search on a pool finds only models whose loss exceeds the given model's by more
-            than `gamma`; the range then contains the given model only.
+            If the search on a pool finds only models whose loss exceeds the loss of the given model
+            by more than `gamma`. The range is then computed from the given model alone.
 
         Notes
         -----
         The range includes a model if its likelihood of the training data, relative to the given
         model's likelihood, is at least ``exp(-n_samples * gamma)``: see Löhr et al., "Credal
         Prediction based on Relative Likelihood", 2025. For refitted learners, the loss is computed
-        on held-out samples, as in `adversarial_models`. A forest with limited leaves that replaces
-        the given model in the mixture is included as well.
+        on held-out samples, as in `adversarial_models`. If a forest with at least 2 samples in each
+        leaf replaces the given model in the mixture, the range includes this forest, too.
 
         Examples
         --------
@@ -343,8 +343,8 @@ class QUAMClassifier(
         Returns
         -------
         AdversarialModels
-            Predictions, divergences and training losses of the most divergent model whose
-            training loss is within `gamma`, for each input and targeted class.
+            For each input and targeted class: prediction, divergence and training loss of the most
+            divergent model whose excess training loss is at most `gamma`.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))

@@ -130,7 +130,7 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over the given models and the found models within gamma.
+    """Smallest and largest probability over given models and found models with excess <= gamma.
 
     Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """
@@ -231,8 +231,8 @@ class AdversarialModels(NamedTuple):
 
         References
         ----------
-        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike in Definition 1, a model that
-        explains the data better than the given model by more than gamma is included.
+        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike Definition 1, this code also
+        includes models that explain the data better than the given model by more than gamma.
 
         Examples
         --------

@@ -50,7 +50,7 @@ class PointwiseSearch(GradientSearch):
     targeted : bool, default=True
         Whether there is one search for each class, as in `PoolSearch`.
     n_steps : int, default=100
-        Number of steps of each search; the cost is proportional to it.
+        Number of steps of each search; the cost is proportional to this number.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
         training samples' weights. For a regressor, "auto" is 20, because the gradient of a
@@ -176,10 +176,10 @@ def search_adversarial_models(
     gradient of this search's objective, and Adam works element by element.
 
     All searches use the same mini-batches; a result therefore does not depend on the other test
-    points in the call. ``L_train - L_ref`` is estimated by the difference of both models' losses on
-    the same batch. This estimate is unbiased and cancels most of the batch noise. The slack gamma
-    of the paper is a constant of the objective, without a gradient: it is used only to select the
-    best model (`best_adversarial_models`).
+    points in the call. ``L_train - L_ref`` is estimated by the difference between the losses of the
+    searched model and of the reference model on the same batch. This estimate is unbiased and
+    cancels most of the batch noise. The slack gamma of the paper is a constant of the objective,
+    without a gradient: it is used only to select the best model (`best_adversarial_models`).
 
     Parameters
     ----------

@@ -255,8 +255,8 @@ def search_networks(
     of the pool and one of the training data. The paper searches each test point separately; its
     authors' scripts search all test points together.
 
-    The tensors of `objective` are on the device. `targets` are the classes or directions of its
-    searches.
+    The tensors of `objective` are on the device. `targets` are the classes or directions of the
+    objective's searches.
     """
     problem, device = fitted.problem, settings.device
     searched, x = problem.on(device), fitted.features(pool, device)

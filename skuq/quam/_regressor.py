@@ -41,8 +41,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs. There are searches for both kinds. Where such models can be found, the data do not
-    determine the prediction and the epistemic uncertainty is large.
+    other inputs. There is a search for higher predictions, and a search for lower ones. Where such
+    models can be found, the data do not determine the prediction and the epistemic uncertainty is
+    large.
 
     Parameters
     ----------
@@ -108,18 +109,19 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     aleatoric = expected differential entropy, epistemic = expected KL divergence of the average
     model, a mixture, from the single models (by quadrature). "pairwise": aleatoric = expected
     differential entropy, epistemic = expected KL divergence of pairs of models (in closed form).
-    The total is the sum. Differential entropies depend on the unit of the target and may be
-    negative; the epistemic part does not depend on the unit and is never negative.
+    The total is the sum of the aleatoric and the epistemic part. Differential entropies depend on
+    the unit of the target and may be negative; the epistemic part does not depend on the unit and
+    is never negative.
 
     In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
     factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
     are derived.
 
-    With attack="divergence", each search starts 0.01 standard deviations of the noise away from the
-    given model, where the gradient is not zero; for this start, the output layer's bias is changed.
-    If the output layer has no bias, or if its bias is not searched, the search starts at the given
-    model, and its attack adds this displacement. The gradient moves models that are on the wrong
-    side to the correct side.
+    With attack="divergence", each search starts at a displacement of 0.01 noise standard deviations
+    from the given model, because the gradient at the given model itself is zero. The displacement
+    is a change of the output layer's bias. If the output layer has no bias, or if its bias is not
+    searched, the search starts at the given model, and its attack adds the displacement. The
+    gradient moves models that are on the wrong side to the correct side.
 
     The epistemic part is an importance sampling estimate over the models found by the
     searches, not over the whole posterior; it is comparable only between runs with the same
@@ -414,9 +416,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target. Deviations are
-            from the given model's mean if the setting is "selected", otherwise from the average of
-            the models' means. The result contains the epistemic part only, without the noise.
+            Weighted standard deviation of the models' means, in units of the target. If the setting
+            is "selected", the standard deviation is computed around the given model's mean,
+            otherwise around the average of the models' means. The result contains the epistemic
+            part only, without the noise.
 
         Raises
         ------
@@ -502,7 +505,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         -----
         With heteroscedastic noise, the width is calibrated on cross-validated residuals, using
         out-of-bag predictions of the forest that models the noise. This does not guarantee the
-        coverage; `skuq.tables.TableModel`, which holds out rows, has a guarantee for any model.
+        coverage. `skuq.tables.TableModel`, which holds out rows, guarantees the coverage for any
+        model.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -522,8 +526,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         AdversarialRegressors
-            Predictions, divergences and training losses of the most divergent model whose
-            training loss is within `gamma`, for each input, upward and downward.
+            For each input, in the upward and in the downward direction: prediction, divergence and
+            training loss of the most divergent model whose excess training loss is at most `gamma`.
 
         Raises
         ------
