@@ -1,7 +1,7 @@
 """Parsing of numbers in cells of text: decimal marks, units, brackets, ranges, missing values.
 
-Used to detect the decimal mark of a file and to convert columns of text to numbers. Each distinct
-text of a column is parsed once.
+These functions detect the decimal mark of a file, and convert columns of text to numbers. Each
+distinct text of a column is parsed once.
 """
 
 from __future__ import annotations

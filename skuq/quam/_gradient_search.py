@@ -347,7 +347,7 @@ class Attack(ABC):
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Inputs of a step, (n_rows, ...); (n_models, n_rows, ...) if inputs differ between models."""
+        """Inputs of a step, (n_rows, ...); (n_models, n_rows, ...) if models differ in inputs."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class Search(ABC, BaseEstimator):
         """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if less than two fit, warn if not all do."""
+        """Number of searches that fit into memory; raise if it is below two, warn if below all."""
         raise NotImplementedError
 
 

@@ -371,8 +371,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Returns
         -------
         DataFrame or pyarrow Table
-            One row per input row, in order, in the library of `table` (pandas for an array), with
-            the index of a pandas table. Lists in a cell are separated by "; ". Columns:
+            One row per input row, in the same order. The results are a table of the same library as
+            `table` (pandas for an array); for a pandas table, they have its index. Lists in a cell
+            are separated by "; ". Columns:
 
             - the id column, if there is one;
             - ``prediction``;
@@ -663,8 +664,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _disagreement(self, inputs: Any) -> FloatArray:
         """Uncertainty that `reasons` explain: the spread of the models, or the epistemic part.
 
-        Regressors use the spread: the epistemic part increases with it, but would need a
-        quadrature for each row.
+        For regressors, the spread is used. The epistemic part increases with the spread, but its
+        computation would need a quadrature for each row.
         """
         if hasattr(self.estimator_, "predict_model_std"):
             spread: FloatArray = self.estimator_.predict_model_std(inputs)

@@ -246,7 +246,7 @@ def _setting_of_the_policy(name: str) -> Any:
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Raise if a setting is out of range, has no effect, or is for epsilon-greedy exploration."""
+    """Raise if a setting is out of range, has no effect, or configures epsilon-greedy actions."""
     for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
         checked_setting(name, settings[name])
     prior_scale = settings.get("prior_scale")

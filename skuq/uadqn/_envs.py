@@ -289,7 +289,8 @@ def play_episodes(
     seeds : sequence of int
         Seed of each episode.
     max_steps : int, default=27_000
-        Number of steps after which an episode is truncated; the default is half an hour of Atari.
+        Number of steps after which an episode is truncated; the default corresponds to half an hour
+        of an Atari game.
     watch : callable, default=None
         Called before each step with the observation, the action and the return so far, and
         at the end of an episode with None for the action.
@@ -298,8 +299,8 @@ def play_episodes(
     -------
     list of Played
         One result for each seed: the undiscounted return ``score``, the number of ``steps``,
-        ``ended`` (False if it was truncated at `max_steps`), and ``falls``, the number of steps
-        with a true ``info["fell"]`` (None if the environment does not report it).
+        ``ended`` (False if the episode was truncated at `max_steps`), and ``falls``, the number of
+        steps with a true ``info["fell"]`` (None if the environment does not report it).
 
     Raises
     ------

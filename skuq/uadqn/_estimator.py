@@ -327,8 +327,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         X : array-like of shape (n_samples, \\*observation_shape), or dict of them
             Observations.
         per_action : bool, default=False
-            Whether to return the uncertainty of all actions, or only of the action that `predict`
-            chooses.
+            Whether to return the uncertainty of all actions. False: only the uncertainty of the
+            action that `predict` chooses.
 
         Returns
         -------

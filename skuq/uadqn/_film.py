@@ -180,8 +180,9 @@ class Film:
     Parameters
     ----------
     name : str
-        Id of the environment. If its observations are boolean grids of channels, these are drawn;
-        any other environment is made with ``render_mode="rgb_array"``.
+        Id of the environment. If the observations are boolean grids of channels, the film shows
+        these grids. Any other environment is made with ``render_mode="rgb_array"``, and the film
+        shows its images.
 
     Attributes
     ----------

@@ -227,11 +227,11 @@ def epistemic_variance(quantiles: Array) -> Array:
 def aleatoric_variance(quantiles: Array) -> Array:
     """Compute an unbiased estimate of the variance over the networks' average quantiles [1]_.
 
-    The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. It is
-    estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over all pairs of
-    networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but the variance
-    over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance is computed
-    for each action separately.
+    The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. This
+    variance is estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over
+    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but
+    the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
+    is computed for each action separately.
 
     Parameters
     ----------
