@@ -358,7 +358,7 @@ def _fitting(rows: Callable[[int], int], room: int) -> int:
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:
-    """Minimise the columns of circuits with one proof per statement: attestation and verdict."""
+    """Minimise the number of columns of circuits with one proof per attestation or verdict."""
     columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in {"attestation", "verdict"} & set(columns):

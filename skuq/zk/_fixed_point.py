@@ -115,7 +115,7 @@ class IntegerNetwork(NamedTuple):
     def logit_bits(self) -> int:
         """Binary digits of the logits after the point.
 
-        Every hidden layer adds one, because the circuit computes ``h + |h|``, twice the ReLU.
+        Every hidden layer adds one digit, because the circuit computes ``h + |h|``, twice the ReLU.
         """
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
@@ -143,7 +143,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
     - the sums of each layer;
     - ``2 x + 1`` for differences x <= 0 of ordered logits;
-    - the divisor and the quotient of logits before exp;
+    - the divisor and the quotient in the division of logits before exp;
     - errors of the reciprocal of a sum of at most C powers, each power at most `ONE`;
     - differences of these errors;
     - the difference of twice a confidence and an edge.

@@ -386,11 +386,11 @@ def joint_verdict(
     Raises
     ------
     VerificationError
-        If the audits differ in commitment or settings, if two used the same reference
-        data, if a class is unexpectedly absent in all groups, or if the confidence level
-        of the audits does not match `confidence_level`.
+        If the audits differ in commitment or settings, if two audits used the same reference data,
+        if a class is unexpectedly absent in all groups, or if the confidence level of the audits
+        does not match `confidence_level`.
     ValueError
-        If `audits` is empty, or `absent_classes` contains a class that a group has.
+        If `audits` is empty, or `absent_classes` contains a class for which a group has labels.
     """
     if not audits:
         raise ValueError("`audits` must contain the audit of at least one group, got none.")

@@ -279,8 +279,9 @@ def public_inputs(
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
     """Outputs that are not transmitted because the verifier knows them.
 
-    For sums: the number of most probable classes over all counted rows. It equals the number of
-    these rows, because each row has exactly one such class.
+    If the outputs are sums, the verifier knows how often any class is the most probable one in a
+    counted row. This number equals the number of counted rows, because each row has exactly one
+    most probable class.
     """
     return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 
