@@ -260,7 +260,7 @@ def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, 
 
 
 def as_pandas(X: Any) -> Any:
-    """Convert tables of other libraries, such as Polars, to DataFrames; return other inputs."""
+    """Convert tables of other libraries, such as Polars, to DataFrames; keep other inputs."""
     names = getattr(X, "column_names", None)  # pyarrow, where `columns` contains the values
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X

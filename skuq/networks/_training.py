@@ -226,7 +226,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw mini-batches for a search's penalty from shuffled epochs; a batch may be all samples.
+    """Draw a search's mini-batches: from shuffled epochs, or all samples if they fit into a batch.
 
     Parameters
     ----------

@@ -279,9 +279,8 @@ def public_inputs(
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
     """Outputs that are not transmitted because the verifier knows them.
 
-    If the outputs are sums, the verifier knows how often any class is the most probable one in a
-    counted row. This number equals the number of counted rows, because each row has exactly one
-    most probable class.
+    If the outputs are sums, one of them counts the most probable classes of all counted rows. Each
+    row has exactly one most probable class, so this output equals the number of counted rows.
     """
     return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 
