@@ -261,7 +261,7 @@ def automatic(training: Training) -> dict[str, Score]:
 def _best_metric(
     metrics: Sequence[Any], features: FloatArray, y: NDArray[Any] | None, training: Training
 ) -> Any:
-    """Select the metric whose neighbours best predict the targets of left-out rows."""
+    """Select the metric for which the nearest neighbours best predict targets of left-out rows."""
     if y is None or len(features) <= N_NEIGHBORS:
         lengths = np.linalg.norm(features, axis=1)
         return metrics[0 if lengths.std() <= _SAME_LENGTH * lengths.mean() else 1]

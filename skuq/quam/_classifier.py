@@ -42,16 +42,21 @@ class QUAMClassifier(
         without retraining and never altered; `fit` then needs the training data of this model. The
         outputs of a module correspond to the sorted labels in `y`.
     search : {"pool", "refit", "pointwise"}, search object or None, default=None
-        The search for adversarial models. `PoolSearch`, for networks: `fit` runs one gradient
-        search for each class, on a whole pool of inputs. After `fit`, each input costs only the
-        evaluation of the models found. `RefitSearch`, for any learner: `fit` refits the learner for
-        each class, on the training data and a pool of small weight. `PointwiseSearch`, for networks
-        and logistic regression: a new gradient search for each input, as in the paper's Algorithm
-        1. A name selects the search with its defaults. None selects "pool" for networks and large
-        logistic regressions, and "refit" for all other models. A `LogisticRegression` is large if
-        the number of training rows times the number of coefficients exceeds ten million: gradient
-        searches then cost less than refits. With `class_weight`, an L1 penalty or
-        solver="liblinear", it is always refitted.
+        The search for adversarial models. A name selects a search with its default settings:
+
+        - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
+          whole pool of inputs. After `fit`, each input costs only the evaluation of the models
+          found.
+        - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
+          training data and a pool of small weight.
+        - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
+          new gradient search, as in the paper's Algorithm 1.
+
+        None selects "pool" for networks and large logistic regressions, and "refit" for all other
+        models. A `LogisticRegression` is large if the number of training rows times the number of
+        coefficients exceeds ten million: gradient searches then cost less than refits. A
+        `LogisticRegression` with `class_weight`, an L1 penalty or solver="liblinear" is always
+        refitted.
     setting : {"expected", "selected", "pairwise"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
@@ -71,9 +76,10 @@ class QUAMClassifier(
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
         errors of the losses; models that the data cannot distinguish then have similar weights. The
         losses are computed on training samples; for refitted learners, on held-out training
-        samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples in the mean;
-        the weights are then likelihoods of the training set, or of a mini-batch if the training set
-        is larger than `train_batch_size`. Larger values give more weight to models that fit worse.
+        samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples over which
+        the loss is averaged; the weights are then likelihoods of the training set, or of a
+        mini-batch if the training set is larger than `train_batch_size`. Larger values give more
+        weight to models that fit worse.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.

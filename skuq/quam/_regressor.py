@@ -69,11 +69,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         explain the data (Eq. 26). "selected": uncertainty of the given model (Eq. 27). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models.
     attack : {"displacement", "divergence"}, default="displacement"
-        Objective of the searches at the test point, besides a small training loss:
-        "displacement" of the mean, in standard deviations of the noise, or "divergence", half the
-        square of the displacement (Eq. 25), as in the paper. Both objectives rank models equally.
-        But far from the data, the square grows faster than the penalty; the searches then end in
-        implausible models, and a single model gets all the weight. For networks only.
+        Objective of the searches at the test point, besides a small training loss: "displacement"
+        of the mean, in standard deviations of the noise, or "divergence", half the square of the
+        displacement (Eq. 25), as in the paper. Both objectives rank models in the same order. But
+        far from the data, the square grows faster than the penalty; the searches then end in
+        implausible models, and a single model gets all the weight. This parameter is for networks
+        only.
     noise_cv : int, cross-validation generator or iterable, default=5
         Cross-validation with which the noise is estimated: copies of the model predict held-out
         samples, and their errors determine the noise (Eq. 28). An integer is the number of random
@@ -81,10 +82,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         estimated from its errors on the samples passed to `fit`; the estimate is too small if the
         model overfits them.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
-        As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
-        pool, the searches move predictions by two standard deviations of the target up and down.
-        For linear models, further searches divide the pool by planes and move the two sides in
-        opposite ways.
+        As in `QUAMClassifier`. The training losses that `gamma` limits are Gaussian negative
+        log-likelihoods. On a pool, the searches move predictions by two standard deviations of the
+        target up and down. For linear models, further searches divide the pool by planes and move
+        the two sides in opposite ways.
 
     Attributes
     ----------

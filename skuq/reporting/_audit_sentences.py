@@ -112,7 +112,7 @@ def _advice(figures: Figures) -> str:
 
 
 def _smaller(in_groups: Iterable[Row]) -> str:
-    """Sentence on bins of groups that are beyond the tolerance but not significant, or ""."""
+    """Sentence on bins of groups with gaps that exceed the tolerance, but not significantly."""
     n_beyond = len(_beyond(in_groups))
     if not n_beyond:
         return ""

@@ -254,10 +254,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         id_column : str, default=None
             Column that identifies rows; not a feature, but included in the results.
         held_out : table as `train`, with the target as a column; default=None
-            Labelled rows for calibration and measurement, instead of a part of `train`. Pass them
-            for a fitted estimator that was trained on `train`, because its quality would be
-            overstated on its own training rows. Rows that are also in `train` are dropped from
-            `held_out`.
+            Labelled rows for calibration and measurement, instead of a part of `train`. Pass such
+            rows if the estimator is already fitted and was trained on `train`: measured on its own
+            training rows, its quality would be overstated. Rows that are also in `train` are
+            dropped from `held_out`.
 
         Returns
         -------

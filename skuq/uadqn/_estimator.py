@@ -111,10 +111,10 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which
         is faster for small networks.
     random_state : int, RandomState instance or None, default=None
-        Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on
-        one machine are bit-identical if the device computes deterministically. Fits in several
-        threads run one after the other, because stable-baselines3 draws from global generators;
-        fits in processes run in parallel.
+        Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on one
+        machine are bit-identical if the device computes deterministically. Fits in several threads
+        run one after the other, because stable-baselines3 draws from global generators; fits in
+        separate processes run in parallel.
     verbose : int, default=0
         1 shows a progress bar.
 

@@ -174,7 +174,7 @@ class AnchoredLoss(nn.Module):
         self.levels = quantile_levels(n_quantiles, dtype=variance.dtype, device=variance.device)
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Compute the loss of a batch of samples with one target each, and weights of mean 1."""
+        """Compute the loss of a batch; each sample has one target, and weights have mean 1."""
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
         data = (losses @ batch["weight"]).sum() / len(targets)
         pulls = [

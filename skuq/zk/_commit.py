@@ -103,8 +103,8 @@ def commit(
         Number of proofs of audits that this commitment allows. Each proof reveals one linear
         combination of weights and salt; the number of salts is chosen for this number of proofs.
     n_attestations : int, default=32
-        Number of single predictions that can be proven for clients. They do not count towards
-        `n_proofs`.
+        Number of single predictions that can be proven for clients. These predictions do not count
+        towards `n_proofs`.
     verdict_samples : int, default=0
         Number of reference samples that can be audited at level "verdict", which reveals only
         pass or fail. Each chunk of samples needs a one-time pad, which is part of the commitment.

@@ -133,9 +133,9 @@ def prove(
     timeout : float, default=600.0
         Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Number of simultaneous proofs, each in a process with its share of the cores. It is reduced
-        if the proofs would not fit into the free memory together. None means 1, and -1 the number
-        of cores.
+        Number of simultaneous proofs, each in a process with its share of the cores. The number is
+        reduced if the proofs would not fit into the free memory together. None means 1, and -1 the
+        number of cores.
     verbose : int, default=0
         If 1, show progress.
 

@@ -209,7 +209,7 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
     """Compute the confidence level of a single audit from the joint level of several audits.
 
     The probability that any of the audits wrongly fails a model within alpha is at most the sum of
-    the error probabilities of the single audits (Bonferroni), however the groups overlap.
+    the error probabilities of the single audits (Bonferroni), even if the groups overlap.
 
     Parameters
     ----------
