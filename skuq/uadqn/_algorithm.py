@@ -158,7 +158,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
 
         Parameters
         ----------
-        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of them
+        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
 
         Returns
@@ -217,7 +217,7 @@ def move(algorithm: Any, device: torch.device) -> None:
 
 
 def move_to_train(algorithm: Any, device: str | torch.device) -> None:
-    """Move an agent to a device for training; deterministic algorithms are used if it is seeded."""
+    """Move an agent to a device for training; agents with a seed use deterministic algorithms."""
     move(algorithm, chosen_device(algorithm, device))
     if algorithm.device.type == "cuda" and algorithm.seed is not None:
         # stable-baselines3 does the same for an agent that is created on a GPU.

@@ -45,9 +45,10 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     costs 1, the goal is worth 10, and a fall ends the episode. The mean return is 4.86 along the
     ledge; along the upper row the return is always 4 (Sec. 3.1 of [1]_).
 
-    Observations are float32 of shape (10,): 1 at the agent's cell, in row-major order. Actions are
-    0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True after a fall. Episodes are truncated
-    after 15 steps, by gymnasium's `TimeLimit` if the environment is made by its id.
+    Observations are float32 arrays of shape (10,), with the cells in row-major order: 1 at the cell
+    of the agent, 0 elsewhere. Actions are 0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True
+    after a fall. Episodes are truncated after 15 steps, by gymnasium's `TimeLimit` if the
+    environment is made by its id.
 
     Parameters
     ----------

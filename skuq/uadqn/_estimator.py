@@ -303,7 +303,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
 
         Returns
@@ -324,7 +324,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
         per_action : bool, default=False
             Whether to return the uncertainty of all actions. False: only the uncertainty of the
@@ -358,7 +358,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
 
         Returns

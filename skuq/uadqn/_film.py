@@ -45,7 +45,7 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     ----------
     algorithm : stable_baselines3 algorithm
         An algorithm of `skuq.uadqn`.
-    observation : ndarray, or dictionary of them
+    observation : ndarray, or dict of ndarrays
         One observation.
     action : int
         The action.

@@ -115,7 +115,8 @@ def draw_biases(
 ) -> None:
     """Draw the biases of stacked networks from a normal distribution.
 
-    Its standard deviation is `relative_spread` times the standard deviation of the layer's weights.
+    The standard deviation of this distribution is `relative_spread` times the standard deviation of
+    the weights of the layer.
     """
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,

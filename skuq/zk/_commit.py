@@ -315,7 +315,7 @@ def fit_shape(
 def _with_pads(
     shape: Architecture, blocks: int, verdict_samples: int
 ) -> tuple[Architecture, dict[str, int]]:
-    """Add a pad for each chunk of `verdict_samples` rows; also return the rows per proof."""
+    """Add a pad for each chunk of the `verdict_samples` rows; also return the rows per proof."""
     fitting = _rows_per_proof(shape, blocks)
     while verdict_samples and min(fitting.values()) > 0:
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))

@@ -99,7 +99,7 @@ class Architecture(NamedTuple):
         return self.columns.get(circuit, MAX_COLUMNS)
 
     def rows_of(self, circuit: str) -> int:
-        """Data rows that one proof of a circuit covers; 0 if it has no data rows."""
+        """Number of data rows per proof of a circuit; 0 if the circuit has no data rows."""
         return self.rows_per_proof.get(circuit, 0)
 
 

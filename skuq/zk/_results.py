@@ -182,7 +182,7 @@ class Attestation(NamedTuple):
 
 
 def _trusted(trust: Trust) -> dict[str, str]:
-    """Entries of a result about the reference string, as a keyword and as a phrase."""
+    """Entries of a result that state why its reference string is trusted: keyword and phrase."""
     return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
 
 
