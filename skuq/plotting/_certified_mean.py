@@ -53,7 +53,7 @@ class CertifiedMeanDisplay(RangeDisplay):
         Largest allowed absolute difference from `prediction`, above 0.
     status : array-like of shape (n_radii,), optional
         "safe", "unsafe" or "undecided". By default, the status follows from a comparison of the
-        bounds with the tolerance. Can be given only together with `tolerance`.
+        bounds with the tolerance. A status can be given only together with `tolerance`.
     target_name : str, optional
         Name of the target.
     unit : str, optional

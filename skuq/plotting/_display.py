@@ -135,7 +135,7 @@ def axes_below(ax: Axes, highest: float, label: str) -> Axes:
 
 
 def _make_room(ax: Axes) -> None:
-    """Shrink the axes to fit legend and lower axes in, unless a layout engine already does this."""
+    """Shrink the axes to make room for legend and lower axes, unless a layout engine does so."""
     cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
     if cell is None or figure.get_layout_engine() is not None:
         return

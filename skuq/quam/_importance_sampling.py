@@ -130,9 +130,10 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over given models and found models with excess <= gamma.
+    """Smallest and largest probability over the given models and the models found.
 
-    Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
+    A model found by a search counts only if its excess loss is at most gamma. Shapes: `log_given`
+    (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
@@ -257,7 +258,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """Return, for each search, the model of largest divergence among the models within gamma.
+    """Return, for each search, the most divergent model with an excess loss of at most gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).

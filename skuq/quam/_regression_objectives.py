@@ -101,7 +101,7 @@ class Divergence(_TwoSided):
     """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
 
     At the given model, the divergence has zero gradient. Therefore, searches start at a
-    displacement of 0.01 noise standard deviations from the given model.
+    displacement of 0.01 standard deviations of the noise from the given model.
 
     Parameters
     ----------

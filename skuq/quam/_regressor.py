@@ -41,9 +41,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs. There is a search for higher predictions, and a search for lower ones. Where such
-    models can be found, the data do not determine the prediction and the epistemic uncertainty is
-    large.
+    other inputs. There are searches for higher predictions and searches for lower predictions.
+    Where such models can be found, the data do not determine the prediction and the epistemic
+    uncertainty is large.
 
     Parameters
     ----------
@@ -118,11 +118,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
     are derived.
 
-    With attack="divergence", each search starts at a displacement of 0.01 noise standard deviations
-    from the given model, because the gradient at the given model itself is zero. The displacement
-    is a change of the output layer's bias. If the output layer has no bias, or if its bias is not
-    searched, the search starts at the given model, and its attack adds the displacement. The
-    gradient moves models that are on the wrong side to the correct side.
+    With attack="divergence", each search starts at a displacement of 0.01 standard deviations of
+    the noise from the given model, because the gradient at the given model itself is zero. The
+    displacement is a change of the output layer's bias. If the output layer has no bias, or if its
+    bias is not searched, the search starts at the given model, and its attack adds the
+    displacement. The gradient moves models that are on the wrong side to the correct side.
 
     The epistemic part is an importance sampling estimate over the models found by the
     searches, not over the whole posterior; it is comparable only between runs with the same

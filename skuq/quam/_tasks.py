@@ -64,7 +64,7 @@ class Search(ABC, BaseEstimator):
         """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if it is below two, warn if below all."""
+        """Number of searches that fit into memory; raise if 0 or 1 fit, warn if not all fit."""
         raise NotImplementedError
 
 

@@ -107,7 +107,7 @@ def texts_in(column: pd.Series) -> pd.Series:
 def spellings_of(values: pd.Series) -> dict[str, list[str]]:
     """Map each value, written as text, to all texts that a file reader converts to this value.
 
-    Values are left out if they are read only from a text that equals the value.
+    Values whose only text equals the value are left out.
     """
     found: dict[str, list[str]] = {}
     for text in values.unique():

@@ -61,7 +61,7 @@ class Quantities:
         return cls(scale, RowNoise.fit(inputs, predicted, y - predicted, weight, **work))
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
-        """Predict rows; `held_out` rows need out-of-bag noise, as noise was learnt from them."""
+        """Predict rows; `held_out` rows get out-of-bag noise, as the noise was learnt from them."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         own = None
         if hasattr(estimator, "predict_model_std"):

@@ -20,7 +20,7 @@ OFTEN = 10  # with at least this many rows per distinct integer, a regression is
 
 
 def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
-    """Whether the task is a regression; "auto" is one for fractions or many distinct values."""
+    """Whether the task is regression; "auto" decides so for fractions or many distinct values."""
     if task != "auto":
         return task == "regression"
     column = train[target].dropna().infer_objects()
