@@ -90,7 +90,7 @@ def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
 
 
 def _is_table(table: Any) -> bool:
-    """Whether this is a table of Polars or pyarrow, checked without importing either."""
+    """Whether this is a table of Polars or pyarrow, checked without importing these libraries."""
     kind = type(table)
     library = kind.__module__.partition(".")[0]
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"))

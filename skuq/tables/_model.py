@@ -400,9 +400,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing; if there are several rows and none can be scored; if most cannot
-            be scored and their unreadable cells are numbers with a different decimal mark; or, with
-            `strict`, if any row cannot be scored.
+            If a column is missing; if there are several rows and none can be scored; if most rows
+            cannot be scored and their unreadable cells are numbers with a different decimal mark;
+            or, with `strict`, if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
 

@@ -225,7 +225,7 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Compute an unbiased estimate of the variance over the networks' average quantiles [1]_.
+    """Compute an unbiased estimate of the variance over quantiles averaged across networks [1]_.
 
     The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. This
     variance is estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over
