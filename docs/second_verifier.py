@@ -642,10 +642,10 @@ def verify_audit(
     """Verify all proofs of an audit.
 
     Return ``passed`` at level "verdict". At other levels, return count, correct predictions and sum
-    of confidences of each bin, and ``within_alpha``: whether each bin is within alpha. This verifier
-    does not test whether a deviation is statistically significant. With regions, ``regions`` is a list
-    of the results of each region (None for a region without samples at level "verdict"), and
-    ``passed`` is true if all verdicts are.
+    of confidences of each bin, and ``within_alpha``: whether each bin is within alpha. This
+    verifier does not test whether a deviation is statistically significant. With regions,
+    ``regions`` is a list of the results of each region (None for a region without samples at level
+    "verdict"), and ``passed`` is true if all verdicts are.
     """
     commitment.check_own(bundle, keys=commitment.keys, challenge=challenge, regions=regions)
     demand(list(classes) == commitment.classes, "The commitment is about other classes than yours.")
@@ -1089,9 +1089,9 @@ TRUST = {
     "supplied": "NOT the public ceremony's string: trusted because you supplied it",
 }
 NOT_JUDGED = (
-    "This verifier does not judge these sums at a confidence level: within_alpha "
-    "makes no allowance for chance, and skuq may reject an audit that is accepted here, because it "
-    "could not have failed."
+    "This verifier does not judge these sums at a confidence level: within_alpha leaves no margin "
+    "for sampling error, and skuq may reject an audit that is accepted here, because it could not "
+    "have failed."
 )
 
 

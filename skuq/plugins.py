@@ -1,6 +1,6 @@
 """Discovery of estimators through the entry points of group ``skuq.estimators``.
 
-Built-in and third-party estimators are both registered there. A plugin is imported on first
+Built-in and third-party estimators are all registered in this group. A plugin is imported on first
 use. If the import fails, the error names the plugin, and other plugins remain usable.
 """
 
@@ -53,7 +53,7 @@ class Plugin:
 
 @cache
 def _registered() -> dict[str, list[EntryPoint]]:
-    """Entry points by name; a name has several if more than one distribution registers it."""
+    """Entry points of each name: several if more than one distribution registers the name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
         same = found.setdefault(entry.name, [])

@@ -112,7 +112,8 @@ class ResidualForest:
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
         """Out-of-bag quantiles for the training rows, in the order of `residuals`.
 
-        The distribution for a row excludes its own residual. Shape (n_rows, n_levels).
+        The distribution for a row does not include the residual of this row. Shape (n_rows,
+        n_levels).
         """
         found = np.empty((len(self.residuals), len(levels)))
         share = self._share_of_leaves()

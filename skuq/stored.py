@@ -60,8 +60,8 @@ def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_
 
     `fields` maps the attributes to be saved to type hints. Omit it for dataclasses and named
     tuples, which declare their fields. Parameters of scikit-learn estimators are always saved, and
-    validated by their constraints. Layers of networks are rebuilt by calling the class with the
-    fields.
+    are validated by the parameter constraints of the estimator. Layers of networks are rebuilt by
+    calling the class with the fields.
     """
 
     def register(kind: _Class) -> _Class:
@@ -120,7 +120,7 @@ def to_stored(value: Any) -> Any:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Whether a value is an instance of a class, without importing its module."""
+    """Whether a value is an instance of a class, without importing the module of the class."""
     imported = sys.modules.get(module)
     return imported is not None and isinstance(value, getattr(imported, name))
 

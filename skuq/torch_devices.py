@@ -103,7 +103,7 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Return a copy with all networks on the CPU, or the value itself if all are there already.
+    """Return a copy with all networks on the CPU; the value itself if they already are on the CPU.
 
     Parameters
     ----------

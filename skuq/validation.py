@@ -210,8 +210,8 @@ def warn_if_worse_than_guessing(
 ) -> None:
     """Warn of a model that fits the data so badly that it was probably not trained on them.
 
-    `loss` is the model's mean cross-entropy on the samples, in nats. It is compared with the
-    entropy of the class frequencies; the warning is issued if the loss is more than 5 % larger.
+    `loss` is the model's mean cross-entropy on the samples, in nats. The warning is issued if the
+    loss exceeds the entropy of the class frequencies by more than 5 %.
     """
     count = np.bincount(codes, weights=weight)
     share = count / count.sum()
@@ -262,7 +262,7 @@ def checked_widths(hidden_sizes: Any, name: str = "hidden_sizes") -> tuple[int, 
 
 
 def as_pandas(X: Any) -> Any:
-    """Convert tables of other libraries, such as Polars, to DataFrames; return the rest as is."""
+    """Convert tables of other libraries, such as Polars, to DataFrames; keep other inputs."""
     # pyarrow has names in `column_names`; its attribute `columns` contains the values.
     names = getattr(X, "column_names", None)
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):

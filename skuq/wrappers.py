@@ -74,8 +74,8 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     Returns
     -------
     Unwrapped or None
-        The estimator inside and the transformation of its input; None if `estimator` is not one
-        of these wrappers.
+        The estimator inside and the transformation of its input; None if `estimator` is not a
+        supported wrapper.
 
     Raises
     ------

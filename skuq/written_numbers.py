@@ -1,7 +1,7 @@
 """Parsing of numbers in cells of text: decimal marks, units, brackets, ranges, missing values.
 
-Used to detect the decimal mark of a file and to convert columns of text to numbers. Each distinct
-text of a column is parsed once.
+These functions detect the decimal mark of a file, and convert columns of text to numbers. Each
+distinct text of a column is parsed once.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class NumberFormat:
     def values_of(
         self, texts: Sequence[str], parts: Sequence[Parts | None]
     ) -> tuple[FloatArray, IntArray]:
-        """Parse texts like `read`, given the result of `parts_of` for each."""
+        """Parse texts like `read`, given the result of `parts_of` for each text."""
         values, kinds = [np.nan] * len(texts), [OTHER] * len(texts)
         for k, (text, each) in enumerate(zip(texts, parts, strict=True)):
             if each is None or not self._has_unit(each):
@@ -130,7 +130,7 @@ class NumberFormat:
         return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
-        """Adapt the format, found in a file with decimal mark `own`, to the decimal mark `decimal`.
+        """Adapt the format of a file with decimal mark `own` to one with decimal mark `decimal`.
 
         If both marks are equal, the format is kept, even if this column has a different decimal
         mark.

@@ -95,7 +95,7 @@ def question_options(*, required: bool) -> Wrap:
             default=0.95,
             type=Probability(none=None),
             help="A model whose confidence is right within --alpha passes with at least this "
-            "probability; 'none' makes no allowance for chance.",
+            "probability; 'none' leaves no margin for sampling error.",
         ),
         option(
             "--level",

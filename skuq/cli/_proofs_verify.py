@@ -409,7 +409,7 @@ def _show_certificate(record: dict[str, Any], compared: bool, names: Sequence[st
     level, tolerance = record["confidence_level"], record["tolerance"]
     n, k = record["n_samples"], record["n_proven"]
     proven = "" if k == n else f" ({k} of them proven)"
-    chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
+    chance = "no margin for sampling error" if level is None else f"confidence level {level:g}"
     say(
         f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
         f"{record['n_samples']} samples{proven}, level {record['level']}"

@@ -184,7 +184,7 @@ class WeightedClassifier(skorch.NeuralNetClassifier):
 
 
 def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
-    """dtype of a net's training data: the dtype of its module if it has one, else float32."""
+    """dtype of a net's training data: float64 if its module is a float64 instance, else float32."""
     if not isinstance(net.module, nn.Module):
         return np.float32
     floating = [p.dtype for p in net.module.parameters() if p.is_floating_point()]

@@ -51,7 +51,7 @@ class TrainingSettings:
     device : str or torch.device
         Device of the training; "auto" as in `resolve_device`.
     verbose : int
-        Whether skorch prints each epoch.
+        Whether skorch prints the losses of each epoch.
     """
 
     learning_rate: float
@@ -117,13 +117,13 @@ def train(
         Validation data for early stopping with `settings.patience`. None: training runs for all
         epochs.
     callbacks : sequence of skorch callbacks, default=()
-        Additional callbacks that run before the user's.
+        Additional callbacks, which run before the callbacks of the user.
     loss_changes : bool, default=False
         Whether a callback changes the loss function between epochs; losses of different epochs then
         cannot be compared.
     advice : str, default=None
-        Advice in the error message if the training diverges. None: use a smaller `learning_rate`,
-        or scale the features.
+        Advice in the error message if the training diverges. None: the advice to use a smaller
+        `learning_rate`, or to scale the features.
 
     Returns
     -------
@@ -226,7 +226,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw mini-batches for a search's penalty: all samples if they fit, else from shuffled epochs.
+    """Draw a search's mini-batches: from shuffled epochs, or all samples if they fit into a batch.
 
     Parameters
     ----------

@@ -63,13 +63,13 @@ def cut_network(
     Parameters
     ----------
     network : torch.nn.Module
-        Network in evaluation mode. The parts share its parameters, except if a layer must be
-        removed, which is done in a copy.
+        Network in evaluation mode. The two parts share its parameters, unless a layer must be
+        removed; the layer is then removed from a copy.
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable
         "linear": all weights from the first executed `torch.nn.Linear` on. Unless the network
-        begins with this layer, it may be followed only by the remaining layers of the
-        `nn.Sequential` (or of the nested `nn.Sequential`s) that contains it. "last": the last
-        layer. "bias": all biases. "norm": scales and shifts of normalisation layers. A callable
+        begins with this linear layer, all layers that run after it must belong to the
+        `nn.Sequential` (or the nested `nn.Sequential`s) that contains it. "last": the last layer.
+        "bias": all biases. "norm": scales and shifts of normalisation layers. A callable
         ``parameters(name, tensor)`` returns whether to select a parameter. "auto" is "linear" if
         the network can be split before its first linear layer. If the network begins with a linear
         layer, and is a chain of layers or has fewer than a million weights, "auto" selects all
@@ -81,8 +81,8 @@ def cut_network(
     -------
     Cut
         ``module(body(X))`` equals ``network(X)``; if `body` is None, ``module(X)`` equals
-        ``network(X)``. For "last", `body` is None if the last layer is followed by a computation
-        other than log-softmax that is not a module of an `nn.Sequential`.
+        ``network(X)``. For "last", `body` is None if a computation outside of `nn.Sequential`
+        modules follows the last layer, unless this computation is a log-softmax.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Split before the last layer; no body if a computation outside of modules follows it."""
+    """Split before the last layer; no body if code outside of modules processes its output."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
@@ -212,7 +212,8 @@ class LayerInput(nn.Module):
     network : torch.nn.Module
         Network in evaluation mode.
     name : str
-        Name of the layer in `network`. If it runs several times, its first input is returned.
+        Name of the layer in `network`. If the layer runs several times, the input of its first run
+        is returned.
 
     Examples
     --------

@@ -29,8 +29,8 @@ def _bounded(scores: FloatArray) -> FloatArray:
 class Tail:
     """Surprise at a score: the negative log of its p-value among the held-out scores.
 
-    Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the
-    largest tenth were exponentially distributed. Therefore, inputs whose scores are larger than all
+    Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the largest
+    tenth of the scores were exponentially distributed. Therefore, two different scores above all
     held-out scores still have different surprises.
 
     Attributes
@@ -108,8 +108,9 @@ class Combination:
     ) -> Self:
         """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
 
-        The statistic of a held-out input is computed by cross-validation, without its own scores,
-        as for a new input. Including its own scores would make it less surprising.
+        By cross-validation, the statistic of a held-out input is computed from tails that were
+        fitted without this input, as for a new input. With tails fitted to its own scores, it would
+        appear less surprising than a new input.
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))

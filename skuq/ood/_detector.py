@@ -86,8 +86,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs of
           a learner or, in a network, the inputs of the first layer that receives one vector per
           sample. Features are scaled to unit length or standardised, depending on which neighbours
-          predict the labels better. Table columns (texts, or fewer than 32 features not learned by
-          a network) are always standardised.
+          predict the labels better. The features of tables are always standardised; inputs count as
+          a table if they have columns of texts, or fewer than 32 features that no network has
+          learned.
         - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
           "total", the total uncertainty of a skuq estimator; and, with at least five training
           inputs per feature, "mahalanobis", the relative Mahalanobis distance. These scores are
@@ -106,8 +107,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Fraction of the training inputs that is held out (at most 5,000 inputs). No effect if `fit`
         receives `X_held_out`.
     by_class : bool, default=False
-        Whether the false alarm rate holds within each class. It then also holds for other class
-        proportions, but fewer OOD inputs are found.
+        Whether the false alarm rate holds within each class. If True, the rate also holds if the
+        class proportions of new inputs differ from those of the held-out inputs, but fewer OOD
+        inputs are found.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -136,13 +138,13 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     each kind of score (model, distance, support). The sum over kinds is compared with the sums of
     the held-out inputs.
 
-    The rate holds in expectation over the draw of the held-out inputs. Held-out inputs must have
-    the same distribution as new in-distribution inputs, and must not be used for training. With n
-    held-out inputs, the rate of a single detector has a standard deviation of about
-    ``sqrt(rate / n)``; this formula is only a rough approximation with fewer than about 20 held-out
-    inputs. P-values of training inputs are too large, because each input is its own nearest
-    neighbour. A pipeline around the detector does not transform `X_held_out`; pass the pipeline as
-    `estimator` instead.
+    The false alarm rate holds in expectation over the draw of the held-out inputs. Held-out inputs
+    must have the same distribution as new in-distribution inputs, and must not be used for
+    training. With n held-out inputs, the false alarm rate of one fitted detector varies with a
+    standard deviation of about ``sqrt(rate / n)``; with fewer than about 20 held-out inputs, this
+    formula is only a rough approximation. P-values of training inputs are too large, because each
+    input is its own nearest neighbour. A pipeline around the detector does not transform
+    `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
     ----------
@@ -241,9 +243,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         -----
         UserWarning
             If a frozen estimator may have been trained on the held-out inputs, held-out inputs are
-            training inputs, there are too few held-out inputs for the rate, the model's loss on
-            the training inputs is worse than the loss of guessing, or a module is given labels 0
-            and 1 as floats.
+            training inputs, there are too few held-out inputs for the rate, the model's loss on the
+            training inputs is larger than the loss of guessing, or a module is given labels 0 and 1
+            as floats.
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -387,8 +389,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score, and the columns or words, that make each input unusual.
 
-        Each column or word is replaced by columns or words of training inputs. For each column or
-        word of each input, this costs as much as scoring 20 inputs.
+        To find these parts, each column or word of an input is replaced by columns or words of
+        training inputs. Each replaced column or word costs as much time as scoring 20 inputs.
 
         Parameters
         ----------
@@ -399,11 +401,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         -------
         DataFrame
             One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
-            name of the score with the largest surprise; and one column of p-values per score.
-            Tables of up to 100 columns have a column ``columns``: up to three columns with their
-            values, which are not supported by training rows or contribute most to the surprise.
-            Texts have a column ``words``: up to three words that do not occur in training texts or
-            contribute most to the surprise.
+            name of the score with the largest surprise; and one column of p-values per score. For
+            tables of up to 100 columns, there is a column ``columns``. It names up to three columns
+            and their values: values that are rare or absent among the training rows, or that
+            contribute most to the surprise. For texts, there is a column ``words``: up to three
+            words that do not occur in training texts, or that contribute most to the surprise.
         """
         check_is_fitted(self)
         scores = self._scores_of(X)

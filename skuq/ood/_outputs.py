@@ -30,8 +30,8 @@ class RowOutputs:
     X : array-like of shape (n_samples, ...)
         The rows themselves.
     features : array or sparse matrix of shape (n_samples, n_features), or None
-        Features for distances: the inputs of a learner or, in a network, the inputs of the first
-        layer that receives one vector per sample, without missing values.
+        Features for distances, without missing values: the inputs of a learner or, in a network,
+        the inputs of the first layer that receives one vector per sample.
     logits : ndarray of shape (n_samples, n_classes), float64, or None
         Logits of a classifier, if available.
     log_proba : ndarray of shape (n_samples, n_classes), float64, or None

@@ -166,8 +166,8 @@ class Epistemic(_Part):
 class Neighbors(Score):
     """Mean distance to the ten nearest training rows.
 
-    Sun, Ming, Zhu, Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022,
-    with the mean of the distances.
+    Sun, Ming, Zhu, Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022, but
+    with the mean of the ten distances instead of the largest one.
     """
 
     name, group = "neighbors", "distance"
@@ -210,8 +210,8 @@ class UnitLength:
 class Standardised:
     """Euclidean distances in units of each feature's standard deviation.
 
-    Indicators all have the same scale, even for rare categories: the distance between two
-    categories is 1.
+    Indicator features of categories all have the same scale, even if the category is rare: two rows
+    that differ only in one category have a distance of 1.
     """
 
     def __init__(self, features: Any):
@@ -264,7 +264,7 @@ def automatic(training: Training) -> dict[str, Score]:
 def _best_metric(
     metrics: Sequence[Any], features: FloatArray, y: NDArray[Any] | None, training: Training
 ) -> Any:
-    """Select the metric whose neighbours best predict the targets of left-out rows."""
+    """Select the metric for which the nearest neighbours best predict targets of left-out rows."""
     if y is None or len(features) <= N_NEIGHBORS:
         lengths = np.linalg.norm(features, axis=1)
         return metrics[0 if lengths.std() <= _SAME_LENGTH * lengths.mean() else 1]

@@ -1,4 +1,4 @@
-"""Columns of a row, and words of a text, that make it unusual."""
+"""Columns that make a row unusual, and words that make a text unusual."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class UnusualParts:
         return cls(typical, values, shown)
 
     def describe(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
-        """List up to three columns with values, or words, for each input, separated by "; "."""
+        """For each input, list up to three words, or columns with values, separated by "; "."""
         if not isinstance(self.values, TrainingValues):
             return self._words(np.asarray(X, dtype=object), self.values, statistic)
         rows = as_pandas(X)

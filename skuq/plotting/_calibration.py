@@ -176,7 +176,7 @@ class ReliabilityDisplay(Display):
 
 
 class CalibrationAuditDisplay(Display):
-    """Accuracy against reported confidence per bin, with exact intervals and the tolerance.
+    """Accuracy against reported confidence per bin, with confidence intervals and tolerance.
 
     Each point is a bin at its mean confidence. The line through the point is the confidence
     interval of the accuracy, corrected for all bins of the audit. Bins that belong to a finding

@@ -35,8 +35,9 @@ class CertifiedMeanDisplay(RangeDisplay):
     The filled band is proven: no point of the region has a mean outside it. The two lines are means
     attained at points of the region. As in `CertifiedRangeDisplay`, regions of increasing radius
     are nested, so band and lines are step functions of the radius. With a tolerance, dotted lines
-    show the prediction plus and minus the tolerance, and radii at which a point beyond these lines
-    was found are hatched. Radii in the legend are rounded such that the statements remain proven.
+    show the prediction plus and minus the tolerance. The hatched radii are those at which a point
+    with a mean beyond these lines was found. Radii in the legend are rounded such that the
+    statements remain proven.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ class CertifiedMeanDisplay(RangeDisplay):
     tolerance : float, optional
         Largest allowed absolute difference from `prediction`, above 0.
     status : array-like of shape (n_radii,), optional
-        "safe", "unsafe" or "undecided". Default: by comparison of the bounds with the tolerance.
-        Only with `tolerance`.
+        "safe", "unsafe" or "undecided". By default, the status follows from a comparison of the
+        bounds with the tolerance. A status can be given only together with `tolerance`.
     target_name : str, optional
         Name of the target.
     unit : str, optional

@@ -27,12 +27,12 @@ class CertifiedRangeDisplay(RangeDisplay):
     """Proven limits of a class probability, against the radius of the region.
 
     The filled band is proven: no point of the region has a probability outside it. The two lines
-    are probabilities attained at points of the region. Regions of increasing radius are nested. A
-    proof therefore also holds for all smaller regions, and a point that was found also lies in all
-    larger regions; band and lines are step functions of the radius. Radii at which a point of a
-    different class was found are hatched. If such a point was found only at the last radius, a
-    strip beyond this radius is hatched. Radii in the legend are rounded such that the statements
-    remain proven.
+    are probabilities attained at points of the region. Regions of increasing radius are nested: a
+    proof for one region also holds for all smaller regions, and a point that was found in one
+    region also lies in all larger regions. Therefore, band and lines are step functions of the
+    radius. The hatched radii are those at which a point with a different predicted class was found.
+    If such a point was found only at the last radius, a strip beyond this radius is hatched. Radii
+    in the legend are rounded such that the statements remain proven.
 
     Parameters
     ----------
@@ -43,8 +43,9 @@ class CertifiedRangeDisplay(RangeDisplay):
     max_lower, max_upper : array-like of shape (n_radii,)
         Bounds of the largest probability in each region.
     status : array-like of shape (n_radii,), optional
-        "safe", "unsafe" or "undecided". Default: by comparison with 1/2, which is valid for the
-        predicted class of a problem with two classes.
+        "safe", "unsafe" or "undecided". By default, the status follows from a comparison of the
+        bounds with 1/2, which is valid only if there are two classes and the class is the predicted
+        one.
     attack : array-like of shape (n_radii,), optional
         Probabilities at the points found by an attack.
     class_name : str, optional

@@ -27,8 +27,8 @@ def description(figure: Any) -> str:
     Returns
     -------
     str
-        For each axes: what they show, their labels, and what the named lines, points and bars
-        show, in numbers. Empty if nothing is drawn.
+        For each axes of the figure: a description of the content, the labels, and the numbers that
+        the named lines, points and bars show. Empty if nothing is drawn.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def _line(line: Any, ax: Any) -> str:
 
 
 def _of_twins(line: Any, ax: Any) -> str:
-    """Levels of the unnamed horizontal lines for which an empty line is the legend entry."""
+    """Levels of the unnamed horizontal lines that an empty line represents in the legend."""
     style = line.get_linestyle()
     across = ax.get_yaxis_transform(which="grid")
     levels = [
@@ -271,5 +271,5 @@ def _number(value: float) -> str:
 
 
 def _text(label: Any) -> str:
-    """Text of a label as its reader sees it."""
+    """Text of a label as it is displayed, without escape characters."""
     return " ".join(str(label).replace(r"\$", "$").split())

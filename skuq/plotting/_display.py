@@ -135,7 +135,7 @@ def axes_below(ax: Axes, highest: float, label: str) -> Axes:
 
 
 def _make_room(ax: Axes) -> None:
-    """Shrink the axes for legend and lower axes, unless a layout engine shrinks them."""
+    """Shrink the axes to make room for legend and lower axes, unless a layout engine does so."""
     cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
     if cell is None or figure.get_layout_engine() is not None:
         return
@@ -146,7 +146,7 @@ def _make_room(ax: Axes) -> None:
 
 
 def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> None:
-    """Place the legend in rows above the axes, where it hides no data, and the title above it."""
+    """Place the legend in rows above the axes, so that it hides no data; the title goes on top."""
     engine, place = ax.figure.get_layout_engine(), ax.get_window_extent()
     room = place.width
     if engine is not None:  # a layout engine shrinks the axes, but does not move their left edge

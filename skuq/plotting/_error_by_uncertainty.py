@@ -33,12 +33,13 @@ BEYOND = 1e6  # factor by which the dashed line extends beyond the groups
 class ErrorByUncertaintyDisplay(Display):
     """Prediction errors of a regressor against predicted standard deviations.
 
-    Each dot is a row. Each point is a group of rows with similar predicted deviation: its root mean
-    squared error against its root mean squared deviation. On the dashed line, errors are as large
-    as predicted. Above this line, errors are larger than predicted: the model is overconfident. For
-    Gaussian errors, all points lie within the vertical bars around the dashed line with a
-    probability of at least 95%. A point far above the other points may be due to a single row. Axes
-    are logarithmic if the groups differ by more than a factor of ten.
+    Each dot is a row. Each point is a group of rows with similar predicted standard deviations: the
+    root mean squared error of the group against the root mean square of its predicted standard
+    deviations. On the dashed line, errors are as large as predicted. Above this line, errors are
+    larger than predicted: the model is overconfident. For Gaussian errors, all points lie within
+    the vertical bars around the dashed line with a probability of at least 95%. A point far above
+    the other points may be due to a single row. Axes are logarithmic if the groups differ by more
+    than a factor of ten.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class ErrorByUncertaintyDisplay(Display):
         Predicted standard deviations of the values, including noise, in units of the target;
         ``std > 0``.
     n_groups : int, default=10
-        Number of groups of about equal size; rows of equal deviation stay together.
+        Number of groups of about equal size; rows with equal `std` are in the same group.
     unit : str, optional
         Unit of the target.
     name : str, optional
@@ -57,10 +58,10 @@ class ErrorByUncertaintyDisplay(Display):
     Attributes
     ----------
     error, std : ndarray of shape (n_samples,), float64
-        Absolute errors, and the predicted deviations as given.
+        Absolute errors, and the predicted standard deviations as given.
     group_error, group_std : ndarray of shape (n_groups,), float64
-        Root mean square of errors and of deviations in each group; ties can reduce the number of
-        groups.
+        Root mean square of the errors, and of the standard deviations, in each group. Ties can
+        reduce the number of groups.
     count : ndarray of shape (n_groups,), int64
         Number of rows of each group.
     log : bool
@@ -122,7 +123,7 @@ class ErrorByUncertaintyDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Predict means and standard deviations, and draw errors against deviations.
+        """Predict means and standard deviations, and draw errors against standard deviations.
 
         Parameters
         ----------

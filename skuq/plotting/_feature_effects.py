@@ -43,7 +43,7 @@ class FeatureEffectsDisplay(Display):
     class_name : str, optional
         Name of the class.
     max_features : int, optional
-        Maximum number of bars, which show the largest effects. Default: 20.
+        Maximum number of bars; the features with the largest effects are shown. Default: 20.
 
     Attributes
     ----------

@@ -204,9 +204,9 @@ class CoverageBySizeDisplay(Display):
 
     A point is the share of the values in a group that lie in their intervals. The line through the
     point is an exact binomial confidence interval for the coverage. With a probability of at least
-    95%, the confidence intervals of all groups contain the true coverage.
-    The dashed line is the nominal coverage. Groups whose confidence interval does not contain it
-    have a different colour and marker. The axis shows the edges of the groups.
+    95%, the confidence intervals of all groups contain the true coverage. The dashed line is the
+    nominal coverage. Groups whose confidence interval does not contain the nominal coverage have a
+    different colour and marker. The axis shows the edges of the groups.
 
     Parameters
     ----------

@@ -90,9 +90,9 @@ class OODDisplay(Display):
         detector : OODDetector
             Fitted detector.
         X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-        In-distribution inputs that were not used in training, or inputs to be tested.
+            In-distribution inputs that were not used in training, or inputs to be tested.
         X_ood : array-like like `X`, or mapping of str to array-like, default=None
-            Out-of-distribution inputs, or several kinds of them by name.
+            Out-of-distribution inputs, or a mapping from names to several kinds of such inputs.
         ax : matplotlib Axes, optional
             Where to draw. Default: a new figure.
 

@@ -38,7 +38,7 @@ LOG_RANGE = 1e12  # values below the largest value divided by LOG_RANGE are roun
 
 
 class RiskCoverageDisplay(Display):
-    """Risk-coverage curve: mean loss of the least uncertain samples, against their share.
+    """Risk-coverage curve: mean loss of the least uncertain samples, against the coverage.
 
     Several curves of the same loss can be drawn on the same axes. The dashed line is the mean loss
     over all samples.

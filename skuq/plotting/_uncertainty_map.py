@@ -105,7 +105,7 @@ class UncertaintyMapDisplay(Display):
         unit: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Predict uncertainty on a grid around the points and draw both.
+        """Predict uncertainty on a grid around the points, and draw the map and the points.
 
         Parameters
         ----------

@@ -334,10 +334,10 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search for adversarial models on new inputs, together with the pool of `fit`.
 
-        For these inputs, the uncertainty then separates supported from unsupported predictions
-        better, because the search used exactly these inputs. The given model is not retrained. The
-        result for a row depends on the other rows in `X`, above all on the proportion of unusual
-        rows; see the guide.
+        Because the search uses exactly these inputs, their uncertainty then distinguishes better
+        between predictions that the training data determine and predictions that the data do not
+        determine. The given model is not retrained. The result for a row depends on the other rows
+        in `X`, above all on the proportion of unusual rows; see the guide.
 
         Parameters
         ----------
@@ -382,8 +382,8 @@ class QUAMBase(ModelMixin, ABC):
         Returns
         -------
         QUAMClassifier or QUAMRegressor
-            A smaller copy for `predict`, `predict_uncertainty` and `adversarial_models`, which can
-            be shared without the training data.
+            A smaller copy, which can be shared without the training data. It supports `predict`,
+            `predict_uncertainty` and `adversarial_models`.
 
         Raises
         ------

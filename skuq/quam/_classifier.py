@@ -42,16 +42,21 @@ class QUAMClassifier(
         without retraining and never altered; `fit` then needs the training data of this model. The
         outputs of a module correspond to the sorted labels in `y`.
     search : {"pool", "refit", "pointwise"}, search object or None, default=None
-        The search for adversarial models. `PoolSearch`, for networks: `fit` runs one gradient
-        search for each class, on a whole pool of inputs. After `fit`, each input costs only the
-        evaluation of the models found. `RefitSearch`, for any learner: `fit` refits the learner for
-        each class, on the training data and a pool of small weight. `PointwiseSearch`, for networks
-        and logistic regression: a new gradient search for each input, as in the paper's Algorithm
-        1. A name selects the search with its defaults. None selects "pool" for networks and large
-        logistic regressions, and "refit" for all other models. A `LogisticRegression` is large if
-        the number of training rows times the number of coefficients exceeds ten million: gradient
-        searches then cost less than refits. With `class_weight`, an L1 penalty or
-        solver="liblinear", it is always refitted.
+        The search for adversarial models. A name selects a search with its default settings:
+
+        - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
+          whole pool of inputs. After `fit`, each input costs only the evaluation of the models
+          found.
+        - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
+          training data and a pool of small weight.
+        - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
+          new gradient search, as in the paper's Algorithm 1.
+
+        None selects "pool" for networks and large logistic regressions, and "refit" for all other
+        models. A `LogisticRegression` is large if the number of training rows times the number of
+        coefficients exceeds ten million: gradient searches then cost less than refits. A
+        `LogisticRegression` with `class_weight`, an L1 penalty or solver="liblinear" is always
+        refitted.
     setting : {"expected", "selected", "pairwise"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
@@ -71,9 +76,10 @@ class QUAMClassifier(
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
         errors of the losses; models that the data cannot distinguish then have similar weights. The
         losses are computed on training samples; for refitted learners, on held-out training
-        samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples in the mean;
-        the weights are then likelihoods of the training set, or of a mini-batch if the training set
-        is larger than `train_batch_size`. Larger values give more weight to models that fit worse.
+        samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples over which
+        the loss is averaged; the weights are then likelihoods of the training set, or of a
+        mini-batch if the training set is larger than `train_batch_size`. Larger values give more
+        weight to models that fit worse.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.
@@ -212,9 +218,9 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If the model's loss on the training data is worse than the loss of guessing; if the
-            first steps indicate that the search takes more than five minutes; or if fewer classes
-            are searched because not all models fit into memory.
+            If the model's loss on the training data is larger than the loss of guessing; if the
+            first steps indicate that the search takes more than five minutes; or if only some of
+            the classes are searched, because not all models fit into memory.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -303,16 +309,16 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If the search on a pool finds only models whose loss exceeds the given model's by more
-            than `gamma`; the range then contains the given model only.
+            If the search on a pool finds only models whose loss exceeds the loss of the given model
+            by more than `gamma`. The range is then computed from the given model alone.
 
         Notes
         -----
         The range includes a model if its likelihood of the training data, relative to the given
         model's likelihood, is at least ``exp(-n_samples * gamma)``: see Löhr et al., "Credal
         Prediction based on Relative Likelihood", 2025. For refitted learners, the loss is computed
-        on held-out samples, as in `adversarial_models`. A forest with limited leaves that replaces
-        the given model in the mixture is included as well.
+        on held-out samples, as in `adversarial_models`. If a forest with at least 2 samples in each
+        leaf replaces the given model in the mixture, the range includes this forest, too.
 
         Examples
         --------
@@ -343,8 +349,8 @@ class QUAMClassifier(
         Returns
         -------
         AdversarialModels
-            Predictions, divergences and training losses of the most divergent model whose
-            training loss is within `gamma`, for each input and targeted class.
+            For each input and targeted class: prediction, divergence and training loss of the most
+            divergent model whose excess training loss is at most `gamma`.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))

@@ -101,8 +101,8 @@ def with_progress(
 ) -> Iterator[T]:
     """Iterate over the steps of a search, with a progress bar if `verbose`.
 
-    After two steps, warn if all steps together will take long. `times` is the number of searches of
-    `n_steps` steps that run one after the other; 0 suppresses the warning.
+    After two steps, warn if all steps together will take long. `times` is the number of searches
+    that run one after the other, with `n_steps` steps each; 0 suppresses the warning.
     """
     start = perf_counter()
     with tqdm(total=n_steps, desc="QUAM search", unit=unit, disable=not verbose) as bar:

@@ -323,8 +323,8 @@ class MiniBatches:
     train : TrainingSet
         Training data.
     rows : Tensor of shape (n_steps, n_rows), int64
-        Sample indices of each step's mini-batch. If a mini-batch contains all samples, their
-        indices must be in ascending order; they are not copied to the device.
+        Sample indices of each step's mini-batch. If a mini-batch contains all samples, the indices
+        must be in ascending order; in this case, they are not copied to the device.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
@@ -347,7 +347,7 @@ class Attack(ABC):
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Inputs of a step, (n_rows, ...), or (n_models, n_rows, ...) with inputs per model."""
+        """Inputs of a step, (n_rows, ...); (n_models, n_rows, ...) if models differ in inputs."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:

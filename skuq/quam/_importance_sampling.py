@@ -130,9 +130,10 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over the given models and the found models within gamma.
+    """Smallest and largest probability over the given models and the models found.
 
-    Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
+    A model found by a search counts only if its excess loss is at most gamma. Shapes: `log_given`
+    (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
@@ -233,8 +234,8 @@ class AdversarialModels(NamedTuple):
 
         References
         ----------
-        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike in Definition 1, a model that
-        explains the data better than the given model by more than gamma is included.
+        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike Definition 1, this code also
+        includes models that explain the data better than the given model by more than gamma.
 
         Examples
         --------
@@ -259,7 +260,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """Return, for each search, the model of largest divergence among the models within gamma.
+    """Return, for each search, the most divergent model with an excess loss of at most gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).

@@ -44,7 +44,7 @@ class Objective(ABC):
     def offsets(self) -> dict[str, Tensor]:
         r"""Initial displacement of each search's weights from the reference model, by parameter.
 
-        Each has shape (n_points * n_searches, \*parameter.shape), ordered by point.
+        Each displacement has shape (n_points * n_searches, \*parameter.shape), ordered by point.
         """
         return {}
 

@@ -50,11 +50,11 @@ class PointwiseSearch(GradientSearch):
     targeted : bool, default=True
         Whether there is one search for each class, as in `PoolSearch`.
     n_steps : int, default=100
-        Number of steps of each search; the cost is proportional to it.
+        Number of steps of each search; the cost is proportional to this number.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
-        training samples' weights. For a regressor, "auto" is 20, because the gradient of a
-        displacement does not decrease with distance.
+        training samples' weights. For a regressor, "auto" is 20, because the gradient of the
+        displacement does not decrease as a model moves away from the given model.
     eta : float or "auto", default="auto"
         Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search (by
         125 for a regressor). If `c0` is "auto", too, the final penalty of a classifier equals the
@@ -72,8 +72,8 @@ class PointwiseSearch(GradientSearch):
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
-        Number of test points searched at once. It limits memory use (each search needs 4 copies of
-        the searched weights) and does not affect the result.
+        Number of test points searched at once. A smaller number reduces memory use (each search
+        needs 4 copies of the searched weights), and does not affect the result.
 
     Examples
     --------
@@ -176,10 +176,10 @@ def search_adversarial_models(
     gradient of this search's objective, and Adam works element by element.
 
     All searches use the same mini-batches; a result therefore does not depend on the other test
-    points in the call. ``L_train - L_ref`` is estimated by the difference of both models' losses on
-    the same batch. This estimate is unbiased and cancels most of the batch noise. The slack gamma
-    of the paper is a constant of the objective, without a gradient: it is used only to select the
-    best model (`best_adversarial_models`).
+    points in the call. ``L_train - L_ref`` is estimated by the difference between the losses of the
+    searched model and of the reference model on the same batch. This estimate is unbiased and
+    cancels most of the batch noise. The slack gamma of the paper is a constant of the objective,
+    without a gradient: it is used only to select the best model (`best_adversarial_models`).
 
     Parameters
     ----------
@@ -203,7 +203,8 @@ def search_adversarial_models(
     prior_precision : float, default=0.0
         Precision of the zero-mean Gaussian prior on each weight. The negative log posterior is
         ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample weights.
-        Divided by n, it replaces the mean training loss of both models.
+        Divided by n, the negative log posterior replaces the mean training loss of the searched
+        model and of the reference model.
 
     Returns
     -------

@@ -78,12 +78,12 @@ class PoolSearch(GradientSearch):
         for a model with any prediction other than the fitted model's; this search is cheaper, but
         tends to find the same alternative repeatedly.
     n_steps : int or "auto", default="auto"
-        Number of steps of each search; the cost is proportional to it. "auto" is 200. For a single
-        linear layer of more than 32,768 weights, such as the head of a large network, "auto" is 50,
-        because this search is convex and converges with larger steps.
+        Number of steps of each search; the cost is proportional to this number. "auto" is 200. For
+        a single linear layer of more than 32,768 weights, such as the head of a large network,
+        "auto" is 50, because this search is convex and converges with larger steps.
     c0 : float, default=10.0
-        Initial weight of the penalty on the training loss. With a weight c, the pool has 1 / c of
-        the total weight of the training samples.
+        Initial weight of the penalty on the training loss. If the penalty has weight c, the total
+        weight of the pool is 1 / c of the total weight of the training samples.
     eta : float or "auto", default="auto"
         Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search.
     update_every : int, default=1
@@ -96,16 +96,16 @@ class PoolSearch(GradientSearch):
         size by 10 over the search, which lets the last models converge.
     prior_precision : float, default=0.0
         Precision of the zero-mean Gaussian prior on each searched weight: the negative log
-        posterior is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set it if
-        the model was trained with a prior; an optimiser's `weight_decay` corresponds to a precision
-        of ``weight_decay * n_samples``. The prior affects the search and the weights of the models
-        found.
+        posterior is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set this
+        precision if the model was trained with a prior; an optimiser's `weight_decay` corresponds
+        to a precision of ``weight_decay * n_samples``. The prior affects the search and the weights
+        of the models found.
     train_batch_size : int, default=512
         Number of training samples per step (for the penalty), and number of pool inputs per step.
     max_memory : float or "auto", default="auto"
         Largest memory, in bytes, of the search and the models it keeps; "auto" is half of the free
-        memory. If all searches would need more memory, only the most probable classes are searched,
-        as many as fit, with a warning.
+        memory. If all searches together would need more memory, only the most probable classes are
+        searched (as many classes as fit), and a warning is issued.
 
     Notes
     -----
@@ -255,8 +255,8 @@ def search_networks(
     of the pool and one of the training data. The paper searches each test point separately; its
     authors' scripts search all test points together.
 
-    The tensors of `objective` are on the device. `targets` are the classes or directions of its
-    searches.
+    The tensors of `objective` are on the device. `targets` are the classes or directions of the
+    objective's searches.
     """
     problem, device = fitted.problem, settings.device
     searched, x = problem.on(device), fitted.features(pool, device)

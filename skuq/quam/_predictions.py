@@ -28,7 +28,7 @@ class SearchedPoints(NamedTuple):
     reference: NDArray[Any]  # (n_points, n_outputs)
 
     def outputs(self) -> Iterator[Outputs]:
-        """Run the searches; the trajectories are reduced before they leave the process."""
+        """Run the searches; only results computed from the trajectories leave the process."""
         from skuq.networks import on_device
         from skuq.quam._objectives import Targeted
         from skuq.quam._pointwise_search import search_batch

@@ -133,8 +133,8 @@ class Refitted(Found):
     models : tuple of tuples of LearnerModel
         Models of each search, (n_searches, n_kept).
     limited : LearnerModel or None
-        The learner with limited leaves, fitted without a pool, if the given model memorises its
-        samples.
+        The learner with a minimum number of samples in each leaf, fitted without a pool, if the
+        given model memorises its samples.
     """
 
     models: tuple[tuple[LearnerModel, ...], ...]
@@ -263,7 +263,7 @@ _Rows = tuple[Any, NDArray[Any], FloatArray | None]
 
 
 def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
-    """Shuffle rows; otherwise, a split by position would have the whole pool in a single part."""
+    """Shuffle rows; otherwise, a split by position would put the whole pool into a single part."""
     order = np.random.default_rng(seed).permutation(len(y))
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 

@@ -81,8 +81,9 @@ class Displacement(_TwoSided):
     """Displacement of the mean, in standard deviations of the given model.
 
     If all models have the same variance, the displacement is the square root of twice the
-    divergence; both objectives then rank models equally. The penalised displacement, unlike its
-    square, has a minimum for every penalty, and a nonzero gradient at the start.
+    divergence. The objectives by displacement and by divergence then rank models in the same order.
+    The penalised displacement, unlike its square, has a minimum for every penalty, and a nonzero
+    gradient at the start.
 
     Examples
     --------
@@ -100,8 +101,8 @@ class Displacement(_TwoSided):
 class Divergence(_TwoSided):
     """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
 
-    At the given model, the divergence has zero gradient. Therefore, searches start 0.01 standard
-    deviations of the noise away from the given model.
+    At the given model, the divergence has zero gradient. Therefore, searches start at a
+    displacement of 0.01 standard deviations of the noise from the given model.
 
     Parameters
     ----------

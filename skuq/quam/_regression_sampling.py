@@ -1,7 +1,8 @@
 """Importance sampling for regression: from the models found by the searches to uncertainty.
 
-Models are normal distributions of the target. Their outputs are the mean and, if the variance is
-not known, the log variance. As in `_importance_sampling`, they are arrays or Tensors.
+Each model predicts a normal distribution of the target. The outputs of a model are the mean and, if
+the variance is not known, the log variance. As in `_importance_sampling`, the outputs are arrays or
+Tensors.
 """
 
 from __future__ import annotations

@@ -41,8 +41,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs. There are searches for both kinds. Where such models can be found, the data do not
-    determine the prediction and the epistemic uncertainty is large.
+    other inputs. There are searches for higher predictions and searches for lower predictions.
+    Where such models can be found, the data do not determine the prediction and the epistemic
+    uncertainty is large.
 
     Parameters
     ----------
@@ -68,11 +69,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         explain the data (Eq. 26). "selected": uncertainty of the given model (Eq. 27). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models.
     attack : {"displacement", "divergence"}, default="displacement"
-        Objective of the searches at the test point, besides a small training loss:
-        "displacement" of the mean, in standard deviations of the noise, or "divergence", half the
-        square of the displacement (Eq. 25), as in the paper. Both objectives rank models equally.
-        But far from the data, the square grows faster than the penalty; the searches then end in
-        implausible models, and a single model gets all the weight. For networks only.
+        Objective of the searches at the test point, besides a small training loss: "displacement"
+        of the mean, in standard deviations of the noise, or "divergence", half the square of the
+        displacement (Eq. 25), as in the paper. Both objectives rank models in the same order. But
+        far from the data, the square grows faster than the penalty; the searches then end in
+        implausible models, and a single model gets all the weight. This parameter is for networks
+        only.
     noise_cv : int, cross-validation generator or iterable, default=5
         Cross-validation with which the noise is estimated: copies of the model predict held-out
         samples, and their errors determine the noise (Eq. 28). An integer is the number of random
@@ -80,10 +82,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         estimated from its errors on the samples passed to `fit`; the estimate is too small if the
         model overfits them.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
-        As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
-        pool, the searches move predictions by two standard deviations of the target up and down.
-        For linear models, further searches divide the pool by planes and move the two sides in
-        opposite ways.
+        As in `QUAMClassifier`. The training losses that `gamma` limits are Gaussian negative
+        log-likelihoods. On a pool, the searches move predictions by two standard deviations of the
+        target up and down. For linear models, further searches divide the pool by planes and move
+        the two sides in opposite ways.
 
     Attributes
     ----------
@@ -108,18 +110,19 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     aleatoric = expected differential entropy, epistemic = expected KL divergence of the average
     model, a mixture, from the single models (by quadrature). "pairwise": aleatoric = expected
     differential entropy, epistemic = expected KL divergence of pairs of models (in closed form).
-    The total is the sum. Differential entropies depend on the unit of the target and may be
-    negative; the epistemic part does not depend on the unit and is never negative.
+    The total is the sum of the aleatoric and the epistemic part. Differential entropies depend on
+    the unit of the target and may be negative; the epistemic part does not depend on the unit and
+    is never negative.
 
     In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
     factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
     are derived.
 
-    With attack="divergence", each search starts 0.01 standard deviations of the noise away from the
-    given model, where the gradient is not zero; for this start, the output layer's bias is changed.
-    If the output layer has no bias, or if its bias is not searched, the search starts at the given
-    model, and its attack adds this displacement. The gradient moves models that are on the wrong
-    side to the correct side.
+    With attack="divergence", each search starts at a displacement of 0.01 standard deviations of
+    the noise from the given model, because the gradient at the given model itself is zero. The
+    displacement is a change of the output layer's bias. If the output layer has no bias, or if its
+    bias is not searched, the search starts at the given model, and its attack adds the
+    displacement. The gradient moves models that are on the wrong side to the correct side.
 
     The epistemic part is an importance sampling estimate over the models found by the
     searches, not over the whole posterior; it is comparable only between runs with the same
@@ -415,9 +418,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target. Deviations are
-            from the given model's mean if the setting is "selected", otherwise from the average of
-            the models' means. The result contains the epistemic part only, without the noise.
+            Weighted standard deviation of the models' means, in units of the target. If the setting
+            is "selected", the standard deviation is computed around the given model's mean,
+            otherwise around the average of the models' means. The result contains the epistemic
+            part only, without the noise.
 
         Raises
         ------
@@ -503,7 +507,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         -----
         With heteroscedastic noise, the width is calibrated on cross-validated residuals, using
         out-of-bag predictions of the forest that models the noise. This does not guarantee the
-        coverage; `skuq.tables.TableModel`, which holds out rows, has a guarantee for any model.
+        coverage. `skuq.tables.TableModel`, which holds out rows, guarantees the coverage for any
+        model.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -523,8 +528,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         AdversarialRegressors
-            Predictions, divergences and training losses of the most divergent model whose
-            training loss is within `gamma`, for each input, upward and downward.
+            For each input, in the upward and in the downward direction: prediction, divergence and
+            training loss of the most divergent model whose excess training loss is at most `gamma`.
 
         Raises
         ------

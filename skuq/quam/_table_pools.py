@@ -144,7 +144,7 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
 def _some(
     columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: np.random.RandomState
 ) -> BoolArray:
-    """Mask of some given columns per row: at least one, and in half of the rows at most three."""
+    """Random mask of given columns: at least one per row, and in every second row at most three."""
     order = np.argsort(random.uniform(size=(shape[0], len(columns))), axis=1)
     few, many = (min(most, len(columns)) for most in (_FEW, max(_FEW, len(columns) // 2)))
     most = np.where(np.arange(shape[0]) % 2, few, many)[:, None]

@@ -64,7 +64,7 @@ class Search(ABC, BaseEstimator):
         """Raise TypeError for models that this search does not support."""
 
     def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if fewer than two do, warn if not all."""
+        """Number of searches that fit into memory; raise if 0 or 1 fit, warn if not all fit."""
         raise NotImplementedError
 
 
@@ -273,7 +273,7 @@ class Classification(Task):
         return estimate_uncertainty(reference, outputs.models, sampling, centre)
 
     def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
-        """Smallest and largest probability of each class over models within gamma."""
+        """Smallest and largest probability of each class over models with excess loss <= gamma."""
         given = log_softmax(outputs.reference)[:, None]
         if outputs.centre is not None:  # predictions of a model with an excess loss of zero
             given = joined_models(given, log_softmax(outputs.centre)[:, None])

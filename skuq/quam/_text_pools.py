@@ -134,7 +134,7 @@ def _drawn_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
 
 
 def _free_tokens(X: NDArray[Any]) -> BoolArray:
-    """Mask of the tokens that may change, without the first and the padding, (n, length)."""
+    """Mask of the tokens that may change: all but the first token and the padding, (n, length)."""
     free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
     return free & (np.cumsum(free, axis=1) > 1)
 

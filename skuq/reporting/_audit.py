@@ -390,7 +390,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _largest(bins: Iterable[Row]) -> str:
-    """The bin of the largest difference, with its size and finding."""
+    """The bin with the largest difference: its range, number of samples and finding."""
     row = max((row for row in bins if row["count"]), key=lambda row: abs(row["gap"]))
     return f"{_range(row)}, {counted(row['count'], 'sample')}: {_unbroken(bin_finding(row))}"
 
@@ -481,7 +481,7 @@ def _unbroken(text: str) -> str:
 
 
 def _both(low: float | None, high: float | None) -> str:
-    """Detectable differences (accuracy minus confidence) for confidence too low and too high."""
+    """Detectable differences (accuracy minus confidence) if confidence is too low and too high."""
     return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
 
 

@@ -1,8 +1,8 @@
 """Sentences of the report on an audit.
 
-`figures` is the dict returned by `skuq.reporting.audit_data`, and `row` is one of its bins. A list
-that a function returns contains sentences, most important first. All decisions are made in the
-auditor.
+`figures` is the dict returned by `skuq.reporting.audit_data`, and `row` is one of its bins. A
+function that returns several sentences returns a list with the most important sentence first. The
+functions only describe results; all decisions are made in the auditor.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _advice(figures: Figures) -> str:
 
 
 def _smaller(in_groups: Iterable[Row]) -> str:
-    """Sentence on bins of groups that are beyond the tolerance but not significant, or ""."""
+    """Sentence on bins of groups with gaps that exceed the tolerance, but not significantly."""
     n_beyond = len(_beyond(in_groups))
     if not n_beyond:
         return ""
@@ -209,7 +209,7 @@ def power(figures: Figures) -> list[str]:
 
 
 def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
-    """Deviations of the accuracy that are detected, in both directions; "" without any."""
+    """Deviations of the accuracy that are detected, in both directions; "" if none are."""
     return ", or ".join(
         f"{verb} its confidence by at least {sizes} percentage points"
         for direction, verb in VERBS.items()
@@ -218,7 +218,7 @@ def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
 
 
 def _from_to(gaps: Iterable[float | None]) -> str:
-    """Smallest and largest gap in percentage points, such as "5.8 to 9.4"; "" without any."""
+    """Smallest and largest gap in percentage points, such as "5.8 to 9.4"; "" without gaps."""
     found = sorted({f"{100 * gap:.1f}" for gap in gaps if gap is not None}, key=float)
     return " to ".join(found[:: max(1, len(found) - 1)])
 
@@ -475,7 +475,7 @@ def _within_chance(figures: Figures) -> list[str]:
     return [
         f"The difference is larger than the tolerated {points(figures)}, but not significantly "
         f"for this number of predictions: {', '.join(described)}. Algorithm 1 of the "
-        "published audit, which makes no allowance for chance, would fail the model for this.",
+        "published audit leaves no margin for sampling error, and would fail the model for this.",
         *sentences,
     ]
 
@@ -485,7 +485,7 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
 
 
 def _deviating(rows: Iterable[Row]) -> list[Row]:
-    """Bins that deviate on their own, excluding all other bins of a finding."""
+    """Bins that themselves deviate as stated by their finding; a finding may have further bins."""
     return [row for row in rows if bin_finding(row) in ("too low", "too high")]
 
 

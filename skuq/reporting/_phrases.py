@@ -52,11 +52,11 @@ def bin_finding(row: Row) -> str:
     Returns
     -------
     str
-        ``"too low"`` or ``"too high"``: the reported confidence deviates significantly by more
-        than the tolerance. ``"with neighbours"``: the bin is part of such a finding, but does not
-        itself deviate by more than the tolerance in the direction of the finding. ``"tolerated"``:
-        a significant deviation within the tolerance. ``"chance"``: a deviation beyond the tolerance
-        that is not significant. ``"none"``: any other bin.
+        ``"too low"`` or ``"too high"``: the reported confidence deviates significantly by more than
+        the tolerance. ``"with neighbours"``: a significant finding covers the bin and its
+        neighbours, but the bin itself does not deviate by more than the tolerance in the direction
+        of the finding. ``"tolerated"``: a significant deviation within the tolerance. ``"chance"``:
+        a deviation beyond the tolerance that is not significant. ``"none"``: any other bin.
 
     Examples
     --------

@@ -370,7 +370,7 @@ def _wrong_predictions(model: TableModel) -> dict[str, Any]:
 
 
 def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
-    """Name the scores that detect wrong predictions best, within a standard error."""
+    """Name the score that detects wrong predictions best, and scores within one standard error."""
     best = max(scores, key=lambda score: score.auroc)
     error = _standard_error(best.auroc, n_wrong, n_right)
     names = [

@@ -83,8 +83,8 @@ class TableFile(ABC):
     Notes
     -----
     Tables that are read have ``attrs`` that describe the file. ``"decimal"`` (CSV only) is the
-    decimal mark, or "" if the first rows do not show it. ``"numbered"`` is the word for a row
-    ("line" or "row") and the number of the first row.
+    decimal mark, or "" if the first rows do not show it. ``"numbered"`` is a pair: the word for a
+    row ("line" or "row"), and the number of the first row.
     """
 
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}

@@ -105,9 +105,9 @@ def texts_in(column: pd.Series) -> pd.Series:
 
 
 def spellings_of(values: pd.Series) -> dict[str, list[str]]:
-    """For each value (as text) that a file reader may infer, list all texts with this value.
+    """Map each value, written as text, to all texts that a file reader converts to this value.
 
-    Values whose only text is the value itself are left out.
+    Values whose only text equals the value are left out.
     """
     found: dict[str, list[str]] = {}
     for text in values.unique():
@@ -116,7 +116,7 @@ def spellings_of(values: pd.Series) -> dict[str, list[str]]:
 
 
 def as_spelled(column: pd.Series, texts: pd.Series, spellings: dict[str, list[str]]) -> pd.Series:
-    """Replace numbers and booleans of a column by the texts that the training table has for them.
+    """Replace numbers and booleans of a column by the corresponding texts of the training table.
 
     `texts` are the cells as text. Cells that are text already are kept.
     """

@@ -325,7 +325,7 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column contains row numbers, of this table or of a larger table that contains it.
+    """Whether a column numbers the rows of this table, or of a larger table that includes them.
 
     A stored index without a name always counts as row numbers, even if most numbers are missing.
     """

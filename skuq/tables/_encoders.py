@@ -45,7 +45,7 @@ def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
     """Return a transformer for trees: numbers unchanged, categories as integer codes.
 
     Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
-    in a subset of the rows, such a column may have no value at all, and trees refuse it.
+    in a subset of the rows, such a column may have no value at all, for which trees raise an error.
     """
     filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
     sparse = [name for name in numbers if name not in filled]

@@ -70,8 +70,9 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         -------
         Uncertainty
             Total, aleatoric and epistemic part, each of shape (n_rows,). For classification, the
-            unit is that of `estimator_`; for regression, the parts are variances in squared units
-            of the target. A pandas table keeps its index.
+            parts have the unit of the uncertainty that `estimator_` predicts; for regression, they
+            are variances in squared units of the target. For a pandas table, the result has the
+            index of the table.
 
         Raises
         ------

@@ -37,7 +37,7 @@ class HeldOutMixin:
         loss : float
             Log loss of the probabilities, in nats, or mean squared error for regression.
         guessing : float
-            Loss of always predicting the class frequencies, or the mean.
+            Loss of always predicting the class frequencies or, for regression, the mean.
         """
         label = self.held_out_["label"]
         if self.classes_ is None:
@@ -105,8 +105,8 @@ class HeldOutMixin:
         DataFrame
             One row per class among the held-out rows, in sorted order. Columns: ``rows``, the
             number of held-out rows; ``accuracy``, the share predicted correctly; ``coverage``, the
-            share whose set contains the true class. Coverage is measured as in
-            `measured_coverage`, and NaN in the same cases.
+            share whose set contains the true class. Coverage is measured as in `measured_coverage`,
+            and is NaN under the same conditions.
 
         Raises
         ------

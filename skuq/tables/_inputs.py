@@ -42,7 +42,7 @@ def as_frame(table: Any, which: str) -> pd.DataFrame:
 
 
 def in_library_of(table: Any, frame: pd.DataFrame, same: Sequence[str]) -> Any:
-    """Convert a DataFrame to the library of `table`; columns in `same` keep `table`'s types."""
+    """Convert a DataFrame to the library of `table`; columns in `same` get the types of `table`."""
     return as_table_of(table.select([*same]), frame) if _is_table(table) else frame
 
 
@@ -91,7 +91,7 @@ def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
 
 
 def _is_table(table: Any) -> bool:
-    """Whether this is a table of Polars or pyarrow, checked without importing either."""
+    """Whether this is a table of Polars or pyarrow, checked without importing these libraries."""
     kind = type(table)
     library = kind.__module__.partition(".")[0]
     return (library, kind.__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"))

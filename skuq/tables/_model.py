@@ -254,10 +254,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         id_column : str, default=None
             Column that identifies rows; not a feature, but included in the results.
         held_out : table as `train`, with the target as a column; default=None
-            Labelled rows for calibration and measurement, instead of a part of `train`. Pass them
-            for a fitted estimator that was trained on `train`, because its quality would be
-            overstated on its own training rows. Rows that are also in `train` are dropped from
-            `held_out`.
+            Labelled rows for calibration and measurement, instead of a part of `train`. Pass such
+            rows if the estimator is already fitted and was trained on `train`: measured on its own
+            training rows, its quality would be overstated. Rows that are also in `train` are
+            dropped from `held_out`.
 
         Returns
         -------
@@ -371,8 +371,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Returns
         -------
         DataFrame or pyarrow Table
-            One row per input row, in order, in the library of `table` (pandas for an array), with
-            the index of a pandas table. Lists in a cell are separated by "; ". Columns:
+            One row per input row, in the same order. The results are a table of the same library as
+            `table` (pandas for an array); for a pandas table, they have its index. Lists in a cell
+            are separated by "; ". Columns:
 
             - the id column, if there is one;
             - ``prediction``;
@@ -399,9 +400,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing; if there are several rows and none can be scored; if most cannot
-            be scored and their unreadable cells are numbers with a different decimal mark; or, with
-            `strict`, if any row cannot be scored.
+            If a column is missing; if there are several rows and none can be scored; if most rows
+            cannot be scored and their unreadable cells are numbers with a different decimal mark;
+            or, with `strict`, if any row cannot be scored.
         sklearn.exceptions.NotFittedError
             If the model is not fitted.
 
@@ -663,8 +664,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def _disagreement(self, inputs: Any) -> FloatArray:
         """Uncertainty that `reasons` explain: the spread of the models, or the epistemic part.
 
-        Regressors use the spread: the epistemic part increases with it, but would need a
-        quadrature for each row.
+        For regressors, the spread is used. The epistemic part increases with the spread, but its
+        computation would need a quadrature for each row.
         """
         if hasattr(self.estimator_, "predict_model_std"):
             spread: FloatArray = self.estimator_.predict_model_std(inputs)

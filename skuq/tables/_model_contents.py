@@ -245,7 +245,7 @@ def _problem(name: str, value: Any, attributes: dict[str, Any], default: float) 
 
 
 def _largest(value: Any, *, of_arrays: bool) -> int:
-    """Largest integer in a number, a list or (if `of_arrays`) an array; 0 if there is none."""
+    """Largest integer in a value: a number, a list or (if `of_arrays`) an array; else 0."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if of_arrays or value.size == 1 else 0
     if isinstance(value, list | tuple):

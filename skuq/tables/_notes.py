@@ -112,8 +112,8 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
 def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     """Advise to leave out columns whose values are new in nearly all rows, such as dates.
 
-    `counts` are the numbers of new values by clean column. For a column of dates, they also have an
-    entry under its original name.
+    `counts` contains the number of new values of each clean column. For a column of dates, it also
+    has an entry under the original name of the column.
     """
     if n_rows < FEWEST_ROWS:
         return []

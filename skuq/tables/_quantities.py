@@ -61,7 +61,7 @@ class Quantities:
         return cls(scale, RowNoise.fit(inputs, predicted, y - predicted, weight, **work))
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
-        """Predict rows; if `held_out`, the noise was learnt from them, so use out-of-bag noise."""
+        """Predict rows; `held_out` rows get out-of-bag noise, as the noise was learnt from them."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         own = None
         if hasattr(estimator, "predict_model_std"):

@@ -50,7 +50,7 @@ def _skops() -> Any:
 
 
 class _NotImported(MetaPathFinder):
-    """Context manager in which importing certain packages fails in this thread.
+    """Context manager that makes the import of certain packages fail in this thread.
 
     To list all estimators, skops imports all modules of scikit-learn, including adapters for arrays
     of these packages. The adapters are not needed, and importing the packages takes seconds. If
@@ -258,7 +258,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
 
 
 def _series(version: Any) -> list[str]:
-    """Major and minor version; models are compatible between versions that share both."""
+    """Major and minor version; saved models are compatible between versions that agree in both."""
     return str(version).split(".")[:2]
 
 

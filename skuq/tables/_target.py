@@ -22,7 +22,7 @@ OFTEN = 10
 
 
 def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
-    """Whether the task is a regression; "auto" selects it for fractions or many distinct values."""
+    """Whether the task is regression; "auto" decides so for fractions or many distinct values."""
     if task != "auto":
         return task == "regression"
     column = train[target].dropna().infer_objects()
@@ -60,7 +60,8 @@ def rows_with_target(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows with a target, and warnings about the other rows.
 
-    A target stored as text is parsed with `format`, as found in a file with decimal mark `decimal`.
+    A target stored as text is parsed with `format`, which was detected in a file with the decimal
+    mark `decimal`.
     """
     if target not in table.columns:
         raise TableError(f"The {which} has no column {target!r}.{separator_hint(table)}")
@@ -175,7 +176,7 @@ def _check_classes(labels: NDArray[Any], target: str) -> None:
 
 
 def classes_as_given(values: NDArray[Any], column: pd.Series) -> NDArray[Any]:
-    """Convert predicted classes back to the type of the training column; dates are held as text."""
+    """Convert predicted classes back to the type of the training column, such as text to dates."""
     dates = is_datetime64_dtype(column) or infer_dtype(column, skipna=True) == "date"
     return values.astype("datetime64[ns]") if dates else values
 

@@ -27,7 +27,7 @@ class TargetScale:
     Attributes
     ----------
     power : float
-        1, 0.5, or 0 for the logarithm.
+        Exponent of the transform: 1, 0.5, or 0 for the logarithm.
     low, high : float
         Smallest and largest possible value; may be infinite.
     whole : bool
@@ -87,7 +87,7 @@ class TargetScale:
         return slope
 
     def possible(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Shrink intervals to their possible values: clip to the bounds, round if `whole`."""
+        """Shrink intervals to possible targets: clip to the bounds, round if `whole`."""
         lower, upper = np.clip(lower, self.low, self.high), np.clip(upper, self.low, self.high)
         if not self.whole:
             return lower, upper

@@ -195,7 +195,7 @@ class Folds:
     def _outputs(
         self, name: str, train: NDArray[Any], test: NDArray[Any], y: NDArray[Any]
     ) -> tuple[FloatArray, NDArray[Any] | None]:
-        """Predictions or class probabilities of a learner for test rows; and its classes."""
+        """Predictions or class probabilities of a learner for test rows; classes of the learner."""
         known = self.X.iloc[train]
         encoder = LEARNERS[name].encoder(known, self.numbers)
         inputs = encoder.fit_transform(known)
@@ -253,7 +253,7 @@ def _network_outputs(
 
 
 def _makes_pool(estimator: Any) -> bool:
-    """Whether QUAM generates its own candidate pool, for which it would use encoded rows."""
+    """Whether QUAM would generate its own candidate pool, from encoded instead of raw rows."""
     from skuq.quam import QUAMClassifier, QUAMRegressor
 
     if not isinstance(estimator, QUAMClassifier | QUAMRegressor):
@@ -274,7 +274,7 @@ def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
     """Map column names of the table to the feature names of the estimator.
 
     Column names map to themselves if the estimator has no feature names. Spaces around feature
-    names are ignored, since names read from files have none.
+    names are ignored, because column names read from files have no surrounding spaces.
     """
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -356,7 +356,7 @@ class Training:
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def run(self, X: pd.DataFrame, y: NDArray[Any]) -> Trained:
-        """Select and train a learner, and search for adversarial models of it."""
+        """Select and train a learner, and search for adversarial models of this learner."""
         given, numbers = self.estimator, self.columns.numbers_
         comparison, name = Comparison(), given
         folds = Folds.of(X, y, numbers, self.regression, self.random_state)

@@ -37,7 +37,8 @@ def sum_by_column(cells: Iterable[Cells]) -> pd.Series:
 def refuse_many(cells: Sequence[Cells], n_rows: int, given: bool) -> None:
     """Refuse training columns in which more than a few rows have infinite or too large numbers.
 
-    For a given (external) estimator, a single row is too many, since its inputs are not changed.
+    For a given (external) estimator, a single such row is refused, because the inputs of the
+    estimator are not changed.
     """
     for each in cells:
         if not each.read and len(each.rows) > (0 if given else FEW * n_rows):
@@ -73,9 +74,9 @@ def refuse_unread_rows(
 def has_too_many_unread(rows: Mapping[int, str], cells: Sequence[Cells], n_rows: int) -> bool:
     """Whether to refuse a table of several rows instead of setting its unreadable rows aside.
 
-    Besides tables without a readable row, these are tables with a different decimal mark, in which
-    the readable cells are misread: 77,0 is unreadable, but 77,125 in the same column is read as a
-    number that is a thousand times too large.
+    Tables without a readable row are refused. Tables with a different decimal mark are refused,
+    too, because their readable cells are misread: 77,0 is unreadable, but 77,125 in the same column
+    is read as a number that is a thousand times too large.
     """
     if len(rows) == n_rows:
         return n_rows > 1

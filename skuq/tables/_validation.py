@@ -63,7 +63,7 @@ def feature_names(
 def separator_hint(frame: pd.DataFrame) -> str:
     """Hint for a table that lacks a column because its file was split at a wrong separator.
 
-    Returns a sentence with a leading space, or "" if the table does not look like this.
+    Returns a sentence with a leading space, or "" if nothing indicates a wrong separator.
     """
     name = str(frame.columns[0]) if len(frame.columns) == 1 else ""
     sep = max(SEPARATORS, key=name.count)
@@ -89,7 +89,7 @@ def place(table: pd.DataFrame, position: int) -> str:
 def word_among_numbers(values: pd.Series) -> str | None:
     """Return a non-numeric value of a text column in which at least half of the values are numbers.
 
-    Return None if there is no such value, or if fewer values are numbers.
+    Return None if all values are numbers, or if less than half of them are numbers.
     """
     no_number = pd.to_numeric(values, errors="coerce").isna()
     if not 0 < no_number.sum() <= len(values) / 2:

@@ -96,7 +96,7 @@ def uncertainty_checks(
     ------
     callable
         Function of the estimator that raises if the check fails. Its ``__name__`` is the name of
-        the check. Checks from the same call that only predict share a fitted clone.
+        the check. Checks that only predict share a fitted clone if the same call has yielded them.
 
     Examples
     --------

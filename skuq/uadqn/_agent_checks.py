@@ -1,4 +1,4 @@
-"""Checks for all algorithms: of saved agents, of the options of `load`, and after training."""
+"""Checks for all algorithms: of saved agents and of the options of `load`; training warnings."""
 
 from __future__ import annotations
 

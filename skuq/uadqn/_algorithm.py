@@ -158,7 +158,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
 
         Parameters
         ----------
-        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of them
+        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
 
         Returns
@@ -217,7 +217,7 @@ def move(algorithm: Any, device: torch.device) -> None:
 
 
 def move_to_train(algorithm: Any, device: str | torch.device) -> None:
-    """Move an agent to a device for training; deterministic algorithms are used if it is seeded."""
+    """Move an agent to a device for training; agents with a seed use deterministic algorithms."""
     move(algorithm, chosen_device(algorithm, device))
     if algorithm.device.type == "cuda" and algorithm.seed is not None:
         # stable-baselines3 does the same for an agent that is created on a GPU.
@@ -246,7 +246,7 @@ def _setting_of_the_policy(name: str) -> Any:
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Raise if a setting is out of range, has no effect, or is for epsilon-greedy exploration."""
+    """Raise if a setting is out of range, has no effect, or configures epsilon-greedy actions."""
     for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
         checked_setting(name, settings[name])
     prior_scale = settings.get("prior_scale")

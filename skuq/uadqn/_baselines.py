@@ -170,7 +170,7 @@ class BootstrappedPolicy(DQNMlpPolicy):
         super().__init__(*spaces_and_schedule, **options)
 
     def make_q_net(self) -> QNetwork:
-        """Build a network with all heads, used for the online and the target network."""
+        """Build a network with all heads: called for the online network and the target network."""
         options = self._update_features_extractor(self.net_args, features_extractor=None)
         return HeadsNetwork(self.n_members, **options).to(self.device)
 

@@ -46,9 +46,10 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     costs 1, the goal is worth 10, and a fall ends the episode. The mean return is 4.86 along the
     ledge; along the upper row the return is always 4 (Sec. 3.1 of [1]_).
 
-    Observations are float32 of shape (10,): 1 at the agent's cell, in row-major order. Actions are
-    0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True after a fall. Episodes are truncated
-    after 15 steps, by gymnasium's `TimeLimit` if the environment is made by its id.
+    Observations are float32 arrays of shape (10,), with the cells in row-major order: 1 at the cell
+    of the agent, 0 elsewhere. Actions are 0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True
+    after a fall. Episodes are truncated after 15 steps, by gymnasium's `TimeLimit` if the
+    environment is made by its id.
 
     Parameters
     ----------
@@ -291,7 +292,8 @@ def play_episodes(
     seeds : sequence of int
         Seed of each episode.
     max_steps : int, default=27_000
-        Number of steps after which an episode is truncated; the default is half an hour of Atari.
+        Number of steps after which an episode is truncated; the default corresponds to half an hour
+        of an Atari game.
     watch : callable, default=None
         Called before each step with the observation, the action and the return so far, and
         at the end of an episode with None for the action.
@@ -300,8 +302,8 @@ def play_episodes(
     -------
     list of Played
         One result for each seed: the undiscounted return ``score``, the number of ``steps``,
-        ``ended`` (False if it was truncated at `max_steps`), and ``falls``, the number of steps
-        with a true ``info["fell"]`` (None if the environment does not report it).
+        ``ended`` (False if the episode was truncated at `max_steps`), and ``falls``, the number of
+        steps with a true ``info["fell"]`` (None if the environment does not report it).
 
     Raises
     ------

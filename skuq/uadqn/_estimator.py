@@ -111,10 +111,10 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which
         is faster for small networks.
     random_state : int, RandomState instance or None, default=None
-        Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on
-        one machine are bit-identical if the device computes deterministically. Fits in several
-        threads run one after the other, because stable-baselines3 draws from global generators;
-        fits in processes run in parallel.
+        Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on one
+        machine are bit-identical if the device computes deterministically. Fits in several threads
+        run one after the other, because stable-baselines3 draws from global generators; fits in
+        separate processes run in parallel.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -303,7 +303,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
 
         Returns
@@ -324,11 +324,11 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
         per_action : bool, default=False
-            Whether to return the uncertainty of all actions, or only of the action that `predict`
-            chooses.
+            Whether to return the uncertainty of all actions. False: only the uncertainty of the
+            action that `predict` chooses.
 
         Returns
         -------
@@ -358,7 +358,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
             Observations.
 
         Returns

@@ -46,7 +46,7 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     ----------
     algorithm : stable_baselines3 algorithm
         An algorithm of `skuq.uadqn`.
-    observation : ndarray, or dictionary of them
+    observation : ndarray, or dict of ndarrays
         One observation.
     action : int
         The action.
@@ -182,8 +182,9 @@ class Film:
     Parameters
     ----------
     name : str
-        Id of the environment. If its observations are boolean grids of channels, these are drawn;
-        any other environment is made with ``render_mode="rgb_array"``.
+        Id of the environment. If the observations are boolean grids of channels, the film shows
+        these grids. Any other environment is made with ``render_mode="rgb_array"``, and the film
+        shows its images.
 
     Attributes
     ----------

@@ -115,7 +115,8 @@ def draw_biases(
 ) -> None:
     """Draw the biases of stacked networks from a normal distribution.
 
-    Its standard deviation is `relative_spread` times the standard deviation of the layer's weights.
+    The standard deviation of this distribution is `relative_spread` times the standard deviation of
+    the weights of the layer.
     """
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
@@ -175,7 +176,7 @@ class AnchoredLoss(nn.Module):
         self.levels = quantile_levels(n_quantiles, dtype=variance.dtype, device=variance.device)
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Compute the loss of a batch of samples with one target each, and weights of mean 1."""
+        """Compute the loss of a batch; each sample has one target, and weights have mean 1."""
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
         data = (losses @ batch["weight"]).sum() / len(targets)
         pulls = [

@@ -158,7 +158,7 @@ class _VmappedExtractor(nn.Module):
 def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
 ) -> tuple[nn.Module, int]:
-    """Build feature extractors for several networks as one module; return module and width."""
+    """Build feature extractors of several networks as one module; also return its output width."""
     # Outputs have shape (n_members, n_samples, features). If the extractor has no trainable
     # weights, all networks use the same features, of shape (n_samples, features). Frozen weights
     # keep the values that `make` has set; trainable weights of linear and convolutional layers are

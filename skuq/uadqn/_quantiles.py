@@ -27,9 +27,9 @@ def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) ->
 
     The mean and the variance over quantiles give each quantile the same weight. This is correct for
     the midpoints (i - .5) / N of N intervals of equal probability. The paper prints i / (N + 1)
-    (its Sec. 1). These levels omit more of both tails: with 50 quantiles, they underestimate the
-    variance of a normal distribution by 13 %; midpoints underestimate it by 3 %. The authors' code
-    also uses midpoints.
+    (its Sec. 1). These levels omit more of both tails than midpoints do: with 50 quantiles, they
+    underestimate the variance of a normal distribution by 13 %, and midpoints underestimate it by
+    3 %. The authors' code also uses midpoints.
 
     Parameters
     ----------
@@ -227,13 +227,13 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Compute an unbiased estimate of the variance over the networks' average quantiles [1]_.
+    """Compute an unbiased estimate of the variance over quantiles averaged across networks [1]_.
 
-    The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. It is
-    estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over all pairs of
-    networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but the variance
-    over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance is computed
-    for each action separately.
+    The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. This
+    variance is estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over
+    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but
+    the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
+    is computed for each action separately.
 
     Parameters
     ----------

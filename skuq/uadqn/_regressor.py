@@ -285,9 +285,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         """Predict an interval for the target of each input.
 
         The interval lies between two quantiles and is widened where the networks disagree:
-        distances of the quantiles from the median and the deviation between networks add in
-        quadrature. It is not calibrated: in regions with many training samples, its coverage tends
-        to exceed the requested coverage.
+        distances of the quantiles from the median and the standard deviation between networks add
+        in quadrature. The interval is not calibrated: in regions with many training samples, its
+        coverage tends to exceed the requested coverage.
 
         Parameters
         ----------

@@ -211,9 +211,10 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Raise if a run would be resumed with a configuration that differs from its own.
+    """Raise if a run would be resumed with a configuration that differs from the stored one.
 
-    For UA-DQN, the number of steps may increase, because the algorithm does not depend on it.
+    For UA-DQN, the number of steps may increase, because the algorithm does not depend on the
+    number of steps.
     """
     wanted = config.as_json()
     for name in ("env", "method", "seed"):

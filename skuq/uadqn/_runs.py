@@ -107,9 +107,10 @@ def train_run(
     Raises
     ------
     RunError
-        If the folder contains other files or a run with a different configuration, in which case
-        nothing is written; if another process is training in the folder; if the environment or the
-        device does not exist or is not supported; or if a run would be resumed without `trust`.
+        If the folder contains other files or a run with a different configuration (nothing is
+        written to such a folder); if another process is training in the folder; if the environment
+        or the device does not exist or is not supported; or if a run would be resumed without
+        `trust`.
     CheckpointError
         If the last checkpoint cannot be used.
 
@@ -404,8 +405,8 @@ def train_seeds(
 
     The result of each run equals the result of `train_run` with the same seed. To resume after an
     interruption, repeat the call. The iterator is lazy: runs are trained while you iterate over it.
-    The number of threads per process is the number of cores divided by the number of processes, and
-    results equal the results of a single run with this number of threads.
+    The number of threads per process is the number of cores divided by the number of processes.
+    Each result equals the result of a single run with this number of threads.
 
     Parameters
     ----------

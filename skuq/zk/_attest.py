@@ -37,7 +37,7 @@ def attest(
     out : str or Path
         JSON file to write.
     nonce : str
-        Text chosen by the client; prevents the replay of an older attestation.
+        Text chosen by the client, which prevents the replay of an older attestation.
     timeout : float, default=600.0
         Time limit of the proof, in seconds.
 

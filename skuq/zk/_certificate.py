@@ -67,8 +67,8 @@ def certify(
     valid_days : int, default=365
         Days until the certificate expires.
     revocations : str, default=""
-        Where the auditor publishes the list of revoked certificates (see `revoke`), such as
-        a web address.
+        Location at which the auditor publishes the list of revoked certificates (see `revoke`),
+        such as a web address.
 
     Returns
     -------

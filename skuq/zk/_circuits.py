@@ -94,7 +94,7 @@ def _inputs(
 
 
 def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
-    """Inputs for a run whose outputs are ignored: fixed inputs, and 0 for all others."""
+    """Inputs for a run whose outputs are ignored: the fixed inputs, and 0 for all other inputs."""
     known = fixed_inputs(shape)
     return [
         [int(v) for v in known.get(name, np.zeros(size, np.int64)).ravel()]
@@ -120,8 +120,8 @@ def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
 def edges(n_bins: int, max_bins: int) -> IntArray:
     """Odd thresholds of equal-width bins, shape (max_bins,).
 
-    ``2 c - edge > 0`` if the confidence ``c`` is in that bin or a higher one. Bins beyond
-    `n_bins` have edges above any confidence.
+    For the threshold ``edge`` of a bin, ``2 c - edge > 0`` if the confidence ``c`` is in this bin
+    or in a higher one. Bins beyond `n_bins` have thresholds above any confidence.
     """
     one = 1 << CONFIDENCE_BITS
     first = -(-np.arange(n_bins) * one // n_bins)
@@ -250,11 +250,12 @@ def _pad(graph: Graph, shape: Architecture, pads: str, chunks: str) -> str:
 
 
 def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
-    """Evaluate step 3 of Algorithm 1, with an allowance for chance, as 1 or -1 for each alpha.
+    """Evaluate step 3 of Algorithm 1, with a margin for sampling error, as 1 or -1 per alpha.
 
     Let n be the number of predictions in a bin, c the sum of their confidences, and r the number of
-    correct predictions. The test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``. All sums are
-    multiplied by four to be integers; alpha is in thousandths, chance in quarters of millionths.
+    correct predictions. The test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``, where
+    ``chance`` is the margin (`chance_allowance`). All sums are multiplied by four to be integers;
+    alpha is in thousandths, chance in quarters of millionths.
     """
     n_bins = shape.n_bins
     under_pads = graph.public("sums", 1, 3 * n_bins)
@@ -315,7 +316,7 @@ class Graph:
     def operator_parameter(self, value: float) -> str:
         """Add a public number that the proof system uses as an operator parameter.
 
-        It becomes part of the verifying key and is not committed to.
+        The number becomes part of the verifying key, and is not committed to.
         """
         return self._constant(np.array([value], np.float32))
 

@@ -104,8 +104,8 @@ def commit(
         Number of proofs of audits that this commitment allows. Each proof reveals one linear
         combination of weights and salt; the number of salts is chosen for this number of proofs.
     n_attestations : int, default=32
-        Number of single predictions that can be proven for clients. They do not count towards
-        `n_proofs`.
+        Number of single predictions that can be proven for clients. These predictions do not count
+        towards `n_proofs`.
     verdict_samples : int, default=0
         Number of reference samples that can be audited at level "verdict", which reveals only
         pass or fail. Each chunk of samples needs a one-time pad, which is part of the commitment.
@@ -316,7 +316,7 @@ def fit_shape(
 def _with_pads(
     shape: Architecture, blocks: int, verdict_samples: int
 ) -> tuple[Architecture, dict[str, int]]:
-    """Add a pad for each chunk of `verdict_samples` rows; also return the rows per proof."""
+    """Add a pad for each chunk of the `verdict_samples` rows; also return the rows per proof."""
     fitting = _rows_per_proof(shape, blocks)
     while verdict_samples and min(fitting.values()) > 0:
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
@@ -359,7 +359,7 @@ def _fitting(rows: Callable[[int], int], room: int) -> int:
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:
-    """Minimise the columns of circuits with one proof per statement: attestation and verdict."""
+    """Minimise the number of columns of circuits with one proof per attestation or verdict."""
     columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in {"attestation", "verdict"} & set(columns):

@@ -265,9 +265,9 @@ def verify(
 def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: Path) -> bool:
     """Whether the proof system reads at least `length` bytes of a proof under this key.
 
-    The number of bytes read does not depend on the content of a proof, so a proof of zero bytes is
-    passed. Zero bytes are valid points (at infinity) and valid numbers, so the whole proof is
-    parsed before verification fails.
+    The number of bytes read does not depend on the content of a proof. Therefore, the proof system
+    is given a dummy proof in which all bytes are 0. It parses the whole dummy before verification
+    fails, because such bytes are valid points (at infinity) and valid numbers.
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)

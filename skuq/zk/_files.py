@@ -44,8 +44,9 @@ MAX_MESSAGE = 500  # characters of an error message, which may quote another par
 class VerificationError(ValueError):
     """Failed verification of a commitment, an audit or an attestation; the message names the check.
 
-    The error is not a verdict on the model and contains no information about it. Text quoted from
-    another party's files is escaped and truncated, so that it cannot imitate lines of a report.
+    The error is not a verdict on the model, and contains no information about the model. Text
+    quoted from another party's files is escaped and truncated, so that it cannot imitate lines of a
+    report.
     """
 
     def __init__(self, message: object):

@@ -101,7 +101,7 @@ class Architecture(NamedTuple):
         return self.columns.get(circuit, MAX_COLUMNS)
 
     def rows_of(self, circuit: str) -> int:
-        """Data rows that one proof of a circuit covers; 0 if it has no data rows."""
+        """Number of data rows per proof of a circuit; 0 if the circuit has no data rows."""
         return self.rows_per_proof.get(circuit, 0)
 
 
@@ -117,7 +117,7 @@ class IntegerNetwork(NamedTuple):
     def logit_bits(self) -> int:
         """Binary digits of the logits after the point.
 
-        Every hidden layer adds one, because the circuit computes ``h + |h|``, twice the ReLU.
+        Every hidden layer adds one digit, because the circuit computes ``h + |h|``, twice the ReLU.
         """
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
@@ -145,7 +145,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
     - the sums of each layer;
     - ``2 x + 1`` for differences x <= 0 of ordered logits;
-    - the divisor and the quotient of logits before exp;
+    - the divisor and the quotient in the division of logits before exp;
     - errors of the reciprocal of a sum of at most C powers, each power at most `ONE`;
     - differences of these errors;
     - the difference of twice a confidence and an edge.

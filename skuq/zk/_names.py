@@ -243,7 +243,7 @@ def _code(c: str) -> str:
 
 
 def _folded(text: str) -> list[str]:
-    """Normalised forms for comparing names: one unchanged, one with Latin lookalikes."""
+    """Normalised forms for comparing names: with original letters, and with Latin lookalikes."""
     plain, forms = unicodedata.normalize("NFKD", text), []
     for written in (plain, plain.translate(LETTERS)):
         once = unicodedata.normalize("NFKC", written.casefold())

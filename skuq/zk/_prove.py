@@ -114,8 +114,8 @@ def prove(
     n_bins : int, default=10
         Number of confidence bins, at most the committed number.
     confidence_level : float or None, default=0.95
-        Minimum probability that a model within alpha passes. None makes no allowance for chance,
-        as in Algorithm 1.
+        Minimum probability that a model within alpha passes. None omits the margin for sampling
+        error, as in Algorithm 1.
     level : {"bins", "verdict", "predictions"}, default="bins"
         Disclosure besides the verdict. "bins": the sums of every bin. "verdict": nothing.
         "predictions": the reported confidence of every reference sample, of which a random subset
@@ -133,9 +133,9 @@ def prove(
     timeout : float, default=600.0
         Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Number of simultaneous proofs, each in a process with its share of the cores. It is reduced
-        if the proofs would not fit into the free memory together. None means 1, and -1 the number
-        of cores.
+        Number of simultaneous proofs, each in a process with its share of the cores. The number is
+        reduced if the proofs would not fit into the free memory together. None means 1, and -1 the
+        number of cores.
     verbose : int, default=0
         If 1, show progress.
 
@@ -244,7 +244,8 @@ class _AuditRun:
     def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
         """Write the statement, with a reserved pad for each chunk if there are verdicts.
 
-        Raises before anything is used up if the audit needs more proofs than are left.
+        Raises an error if the audit needs more proofs than are left, before any proof or pad is
+        used up.
         """
         self.check_out()
         if n_chunks > MAX_CHUNKS:

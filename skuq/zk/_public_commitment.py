@@ -264,7 +264,7 @@ class Encoding(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Integers per row."""
+        """Number of integers per row."""
         return sum(column.width for column in self.columns)
 
     def limits(self) -> IntArray:
@@ -337,7 +337,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of integers: 1, or one indicator per level and one for all other values."""
+        """Number of integers: 1, or an indicator per level and an indicator of all other values."""
         return self.levels + 1 if self.levels else 1
 
 

@@ -28,8 +28,8 @@ class Regions(NamedTuple):
     ----------
     tree : list or None
         ``[column, threshold, below, above]``: rows whose value in that column (counted from 0) is
-        at most the threshold belong to the tree ``below``, other rows to ``above``. A None is a
-        region.
+        at most the threshold belong to the tree ``below``, other rows to ``above``. In place of a
+        tree, None stands for a region.
     """
 
     tree: Any
@@ -108,7 +108,7 @@ def choose_regions(
         JSON file to write, for the provider and for `verify`.
     max_regions : int, default=8
         Maximum number of regions, from 2 to 64. More regions isolate smaller groups, but provide
-        less evidence for each.
+        less evidence for each region.
     min_samples : int, default=100
         Minimum number of samples of a region.
 
@@ -209,7 +209,7 @@ def group_confidence_level(confidence_level: float, n_groups: int) -> float:
     """Compute the confidence level of a single audit from the joint level of several audits.
 
     The probability that any of the audits wrongly fails a model within alpha is at most the sum of
-    the error probabilities of the single audits (Bonferroni), however the groups overlap.
+    the error probabilities of the single audits (Bonferroni), even if the groups overlap.
 
     Parameters
     ----------

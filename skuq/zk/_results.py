@@ -182,7 +182,7 @@ class Attestation(NamedTuple):
 
 
 def _trusted(trust: Trust) -> dict[str, str]:
-    """Entries of a result about the reference string, as a keyword and as a phrase."""
+    """Entries of a result that state why its reference string is trusted: keyword and phrase."""
     return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
 
 
@@ -334,7 +334,7 @@ def notes_of(
 ) -> list[str]:
     """Describe what was tested and the limits of the verdict, without text from the provider."""
     agreed = committed.record["agreement"]
-    chance = "without allowance for chance"
+    chance = "without a margin for sampling error"
     if statement.confidence_level is not None:
         chance = f"at a confidence level of {statement.confidence_level:g}"
     lacking = ""
@@ -386,11 +386,11 @@ def joint_verdict(
     Raises
     ------
     VerificationError
-        If the audits differ in commitment or settings, if two used the same reference
-        data, if a class is unexpectedly absent in all groups, or if the confidence level
-        of the audits does not match `confidence_level`.
+        If the audits differ in commitment or settings, if two audits used the same reference data,
+        if a class is unexpectedly absent in all groups, or if the confidence level of the audits
+        does not match `confidence_level`.
     ValueError
-        If `audits` is empty, or `absent_classes` contains a class that a group has.
+        If `audits` is empty, or `absent_classes` contains a class for which a group has labels.
     """
     if not audits:
         raise ValueError("`audits` must contain the audit of at least one group, got none.")

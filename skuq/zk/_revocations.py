@@ -43,8 +43,8 @@ def revoke(
         The auditor's private key that signed the certificates: Ed25519, a PEM file
         without a password.
     valid_days : int, default=30
-        Days until the list expires. For this time, an attacker can hide a revocation from a client
-        by presenting an older list.
+        Days until the list expires. During this time, an attacker can hide a revocation from a
+        client by presenting an older list.
     previous : str or Path, default=None
         The previous list, which this list continues. Default: this is the first list.
 

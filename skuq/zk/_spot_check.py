@@ -126,7 +126,7 @@ def read_challenge(path: Path) -> dict[str, str]:
 
 
 def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntArray:
-    """Select the rows to prove: the `k` rows of each region with the smallest hashes, or all.
+    """Select the rows to prove: in each region, the `k` rows with the smallest hashes, or all.
 
     The hashes depend only on the nonce and on data that were fixed before the auditor chose the
     nonce. If they depended on anything else, such as alpha, a provider could try values until no

@@ -280,8 +280,8 @@ def public_inputs(
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
     """Outputs that are not transmitted because the verifier knows them.
 
-    For sums: the number of most probable classes over all counted rows. It equals the number of
-    these rows, because each row has exactly one such class.
+    If the outputs are sums, one of them counts the most probable classes of all counted rows. Each
+    row has exactly one most probable class, so this output equals the number of counted rows.
     """
     return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 

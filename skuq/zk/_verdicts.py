@@ -60,13 +60,13 @@ def thresholds(alpha: float, tolerance: float) -> list[int]:
 
 
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
-    """Allowance for chance in a bin, in quarters of millionths (Hoeffding, union over bins).
+    """Margin for sampling error in a bin, in quarters of millionths (Hoeffding, union bound).
 
     Suppose that in each of B bins, the mean confidence of independent predictions is within alpha
     of their mean probability of being correct. Then, with probability at least 1 - delta,
     ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` holds in all bins.
     Here, n is the size of the bin, and 1 - delta is the confidence level. Without a confidence
-    level the allowance is 0, as in Algorithm 1.
+    level, the margin is 0, as in Algorithm 1.
     """
     if confidence_level is None:
         return 0
@@ -78,9 +78,9 @@ def too_few_to_fail(
 ) -> str:
     """Reason why a verdict might pass for all possible labels; empty if it could fail.
 
-    The sums are secret, so this assumes the worst case. In that case, each possible bin contains
-    the largest number of samples with which the bin passes both if all predictions are correct and
-    if none is. With one more sample, the verdict can fail.
+    The sums are secret, so this function assumes the worst case: each possible bin contains as many
+    samples as possible, while the bin still passes both if all of its predictions are correct and
+    if none of them is. With one more sample, the verdict can fail.
     """
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING

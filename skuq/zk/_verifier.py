@@ -56,8 +56,8 @@ def make_keys(
     """Write a circuit, its settings and both keys to a folder.
 
     Raises an error if the circuit does not use the committed numbers, or if its commitment differs
-    from that of `commitment_point`. Proofs of different circuits are about the same weights only
-    if the weights have the same order in all circuits.
+    from the commitment that `commitment_point` computes. Proofs of different circuits are about the
+    same weights only if the weights have the same order in all circuits.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)

@@ -138,7 +138,7 @@ def verify(
     Returns
     -------
     VerifiedAudit
-        The verdict, which may be "failed". If a proof does not hold, an error is raised instead.
+        The verdict, which may be "failed". If a proof is invalid, an error is raised instead.
 
     Raises
     ------

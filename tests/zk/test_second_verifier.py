@@ -265,7 +265,7 @@ def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
     assert found["count"] == first.sums.count.tolist()
     assert found["reference_string"] == "supplied"
     assert found["trust"] == REFERENCE_STRINGS["supplied"]
-    assert "makes no allowance for chance" in found["note"]
+    assert "leaves no margin for sampling error" in found["note"]
     assert second.main([*map(str, given), "0.3"]) == 2
     assert "another alpha" in capsys.readouterr().err
     shutil.copy(tmp_path / "ref.csv", exchange.folder / "bins.csv")
