@@ -91,8 +91,8 @@ for name, audit in audits.items():
 
 # %%
 # The honest model would fail Algorithm 1 of the paper, which compares the gap of every bin with
-# ``alpha`` and leaves no margin for sampling error: one bin of the honest model has only 25 samples.
-# The lines in the plot show the range that chance can explain.
+# ``alpha`` and leaves no margin for sampling error: one bin of the honest model has only 25
+# samples. The lines in the plot show the range that chance can explain.
 from skuq.plotting import CalibrationAuditDisplay
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 6), layout="constrained")
