@@ -271,7 +271,7 @@ def _is_same(own: os.stat_result, entry: str) -> bool:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Resolve links, and check that the path can be replaced by a file."""
+    """Resolve links, and check that a file can be written at the path."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(

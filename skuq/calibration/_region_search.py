@@ -128,7 +128,8 @@ def search_regions(
     alpha : float
         Tolerated distance between accuracy and confidence, in [0, 1].
     confidence_level : float, default=0.95
-        Probability of finding nothing for a model within alpha.
+        Probability that the search finds nothing if the model's confidence is within `alpha` of
+        its accuracy everywhere.
     n_families : int, default=1
         Number of tests that share the permitted error probability ``1 - confidence_level``: this
         search, the scan of all samples, and the scan of each group.

@@ -69,7 +69,7 @@ def together(*options: Wrap) -> Wrap:
 
 
 def question_options(*, required: bool) -> Wrap:
-    """Options for the audit's parameters; without defaults if `required` (for the auditor)."""
+    """Options for the parameters of an audit; if `required`, they have no defaults."""
 
     def option(*names: str, default: Any, **settings: Any) -> Wrap:
         if required:

@@ -168,9 +168,9 @@ def _dgl_for_networks() -> ModuleType:
         return import_dgl()
     except ImportError as error:
         raise ImportError(
-            "With a graph from matrices, your network is called as network(graph, features), where "
-            f"`graph` is a DGLGraph. {error}. Without DGL, pass the graph as an object with "
-            "`edge_index` and `x`: your network is then called as network(x, edge_index).",
+            "A graph that is given as matrices is converted to a DGLGraph, and your network is "
+            f"called as network(graph, features). {error}. Without DGL, pass the graph as an object "
+            "with `edge_index` and `x`: your network is then called as network(x, edge_index).",
             name="dgl",
         ) from error
 

@@ -230,7 +230,7 @@ def search_adversarial_models(
 
 
 class _PointAttack(Attack):
-    """``L_adv`` of each model at its own test point; records the predictions at these points."""
+    """Compute ``L_adv`` of each model at its own test point, and record the predictions there."""
 
     def __init__(self, points: Tensor, objective: Objective, n_models: int):
         self.points, self.objective = points, objective

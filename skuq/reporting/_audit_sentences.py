@@ -31,8 +31,8 @@ MOST_GROUPS = 5
 # Maximum number of groups from a numeric column. With more groups, the column probably contains
 # measurements.
 MOST_NUMBERS = 20
-# If a bin needs more samples than this number for a significant finding, it is not called too
-# small.
+# A bin is called too small only if, with at most this many samples, the finding would be
+# significant: more samples than this cannot be asked for.
 MOST_SAMPLES = 1_000_000
 
 WAYS: dict[Direction, str] = {"underconfident": "too low", "overconfident": "too high"}

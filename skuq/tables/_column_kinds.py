@@ -126,9 +126,9 @@ def as_spelled(column: pd.Series, texts: pd.Series, spellings: dict[str, list[st
     for value in texts[converted].dropna().unique():
         if len(known := spellings.get(value, [])) > 1:
             raise TableError(
-                f"Column {column.name!r} has {value} as a number, but the training table has the "
-                f"texts {' and '.join(map(repr, known))}; read the column as text, as "
-                f"`dtype={{{column.name!r}: str}}` in pandas does."
+                f"Column {column.name!r} contains the number {value}, which may stand for each of "
+                f"these texts in the training table: {' and '.join(map(repr, known))}. Read the "
+                f"column as text, in pandas with `dtype={{{column.name!r}: str}}`."
             )
     only = {value: known[0] for value, known in spellings.items()}
     return texts.where(~converted, texts.map(lambda text: only.get(text, text)))

@@ -75,7 +75,8 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "input_visibility": "public",
         "output_visibility": "public",
         "param_visibility": "polycommit",
-        # Integers are not rescaled. Values are divided only if their unit is finer than this scale.
+        # Integer inputs keep their scale. Intermediate values are divided only if their own scale
+        # is finer than this one.
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,

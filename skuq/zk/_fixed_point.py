@@ -49,7 +49,7 @@ EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 class Architecture(NamedTuple):
     """Public architecture, which determines the verifying keys."""
 
-    # numbers of integers in an input row, of neurons in each hidden layer, and of classes
+    # sizes of the layers: integers of an input row, neurons of each hidden layer, classes
     widths: tuple[int, ...]
     logit_bits: int  # number of binary digits of the logits after the point
     digits: int  # number of digits that represent every number in the circuit

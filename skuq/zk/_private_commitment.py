@@ -212,7 +212,7 @@ class Ledger:
     def _check_against(self, counts: dict[Kind, int]) -> None:
         try:
             second = _counts(self._second)
-        except VerificationError:  # there is no second copy before the first use on a machine
+        except VerificationError:  # before the first use on a machine, there is no second ledger
             return
         if any(second[kind] > counts[kind] for kind in KINDS):
             raise RuntimeError(ROLLED_BACK)

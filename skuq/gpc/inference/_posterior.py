@@ -190,9 +190,9 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
     # Errors are below 1e-10 for two and three classes, and for four classes if the standard
     # deviations of differences of latent functions are moderate (about 1). Otherwise errors are
-    # about 1e-2. The value 1e-2 is a proven bound if classes are almost independent up to a shift
-    # (Eq. 35 of the proofs page of the user guide). In the remaining cases, it is an estimate for
-    # 8,192 quasi-random points.
+    # about 1e-2. The value 1e-2 is a proven bound if the latent functions are almost independent,
+    # apart from a shift that all have in common (Eq. 35 of the proofs page of the user guide). In
+    # the remaining cases, it is an estimate for 8,192 quasi-random points.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
