@@ -169,8 +169,8 @@ def _dgl_for_networks() -> ModuleType:
     except ImportError as error:
         raise ImportError(
             "A graph that is given as matrices is converted to a DGLGraph, and your network is "
-            f"called as network(graph, features). {error}. Without DGL, pass the graph as an object "
-            "with `edge_index` and `x`: your network is then called as network(x, edge_index).",
+            f"called as network(graph, features). {error}. Without DGL, pass the graph as an object"
+            " with `edge_index` and `x`: your network is then called as network(x, edge_index).",
             name="dgl",
         ) from error
 
