@@ -166,7 +166,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
     In Eq. 89, the divergence has a weight of 1, with which the evidence vanishes. The default was
     chosen by the mean validation loss (negative log-likelihood, all classes, 2 splits). For the
     weights 0, 1e-4, 1e-3, 1e-2, 0.1 and 1, this loss is 0.62, 0.62, 0.64, 0.70, 1.08 and 1.67 on
-    CoraML, and 0.41, 0.41, 0.41, 0.42, 0.86 and 2.08 on AmazonPhoto.
+    CoraML, and 0.41, 0.41, 0.41, 0.42, 0.86 and 2.08 on AmazonPhotos.
 
     References
     ----------

@@ -74,7 +74,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
 
     Notes
     -----
-    With a learning rate of 0.01, as in the authors' code, 2 of 4 fits on CoraML and AmazonPhoto
+    With a learning rate of 0.01, as in the authors' code, 2 of 4 fits on CoraML and AmazonPhotos
     failed: latent points moved to a region in which all densities and their gradients vanish, and
     validation accuracy stayed at 0.2 and 0.6. With a learning rate of 3e-3, the accuracy was 0.88
     to 0.93 in each of 5 fits. An encoder with few hidden units also fails, because dropout moves
