@@ -35,6 +35,7 @@ _MOST_COMPARED = 2000  # number of rows for selecting the hyperparameters of the
 _COMPARED_COVERAGE = 0.9
 _MOST_FEATURES = 50  # maximum number of features per split
 _AT_ONCE = 1000  # batch size
+_ROUNDING = 1e-8  # above the relative error of cumulative shares in a batch
 _LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
 
 
@@ -142,7 +143,9 @@ class ResidualForest:
         # the quantiles of all rows.
         running = np.concatenate([[0.0], np.cumsum(shares.data)])
         first, last = running[shares.indptr[:-1]], running[shares.indptr[1:]]
-        targets = first[:, None] + np.outer(last - first, levels)
+        # If a cumulative share equals the level, rounding errors of the sum over the other rows
+        # must not decide.
+        targets = first[:, None] + np.outer(last - first, levels - _ROUNDING)
         at = np.searchsorted(running, targets) - 1
         at = np.clip(at, shares.indptr[:-1, None], shares.indptr[1:, None] - 1)
         quantiles: FloatArray = self.residuals[shares.indices[at]]

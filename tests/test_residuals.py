@@ -90,6 +90,14 @@ def test_few_residuals_have_one_distribution(n):
     np.testing.assert_array_equal(found, [[residuals[0], residuals[-1]]])
 
 
+@pytest.mark.parametrize("n", [7, 20])
+def test_the_quantile_of_a_row_does_not_depend_on_the_other_rows(n):
+    """Levels that equal cumulative shares, which other rows must not round up or down."""
+    forest = ResidualForest.fit(np.zeros((n, 1)), np.arange(n) - n / 2)
+    found = forest.quantiles(np.zeros((1000, 1)), np.arange(1, n) / n)
+    np.testing.assert_array_equal(found, np.tile(forest.residuals[:-1], (1000, 1)))
+
+
 def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, noisy):
     monkeypatch.setattr("skuq.residuals.MAX_ROWS", 200)
     forest = ResidualForest.fit(*noisy)
