@@ -40,7 +40,7 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
     >>> from skuq.extras import import_optional
     >>> import_optional("no_such_package.part", extra="plot")
     Traceback (most recent call last):
-    ImportError: no_such_package, which is needed for this, is not installed; install it with: \
+    ImportError: no_such_package is needed for this and is not installed; install it with: \
 pip install 'skuq[plot]'
     """
     package = module.partition(".")[0]
@@ -52,7 +52,7 @@ pip install 'skuq[plot]'
         else:
             problem = f"installed but cannot be imported ({type(error).__name__}: {error})"
         raise ImportError(
-            f"{package}, which is needed for this, is {problem}; {_advice(package, extra)}",
+            f"{package} is needed for this and is {problem}; {_advice(package, extra)}",
             name=package,
         ) from error
 

@@ -36,7 +36,7 @@ def test_a_submodule_is_returned_and_not_its_package():
 
 def test_a_missing_package_names_the_extra_and_chains_the_cause():
     expected = (
-        "absent_package, which is needed for this, is not installed; "
+        "absent_package is needed for this and is not installed; "
         "install it with: pip install 'skuq[graph]'"
     )
     with pytest.raises(ImportError, match=f"^{re.escape(expected)}$") as caught:

@@ -628,9 +628,7 @@ def test_without_the_extra_the_commands_name_it(tmp_path, monkeypatch, package, 
     monkeypatch.chdir(tmp_path)
     result = train() if command == "train-agent" else run("play", "--trust", "run")
     message = refused(result)
-    assert message.startswith(
-        f"skuq {command}: {package}, which is needed for this, is not installed"
-    )
+    assert message.startswith(f"skuq {command}: {package} is needed for this and is not installed")
     assert message.endswith("pip install 'skuq[rl]'")
     assert list(tmp_path.iterdir()) == []
 
@@ -638,6 +636,6 @@ def test_without_the_extra_the_commands_name_it(tmp_path, monkeypatch, package, 
 def test_without_pillow_a_gif_is_refused_and_playing_is_not(run_folder, monkeypatch, rl):
     monkeypatch.setattr(extras, "import_module", absent("PIL"))
     message = refused(run("play", "--trust", run_folder, "--gif", "film.gif"))
-    assert message.startswith("--gif: PIL, which is needed for this, is not installed")
+    assert message.startswith("--gif: PIL is needed for this and is not installed")
     assert message.endswith("pip install 'skuq[plot]'")
     assert run("play", "--trust", run_folder).exit_code == 0

@@ -609,7 +609,7 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch, name):
         "attest": ["--commitment", "published", "--nonce", "1", "--out", "a.json"],
         "check": ["--commitment", "published", "--attestation", "ref.csv", "--nonce", "1"],
     }
-    unusable(run(name, *given[name]), "ezkl, which is needed for this, is not installed")
+    unusable(run(name, *given[name]), "ezkl is needed for this and is not installed")
     assert run(name, *given[name]).stderr.rstrip().endswith("pip install 'skuq[zk]'")
 
 

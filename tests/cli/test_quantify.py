@@ -420,7 +420,7 @@ def test_without_matplotlib_a_report_is_refused_naming_the_extra(
     before = files(folder)
     result = run("demo") if what == "skuq demo" else quantify("--report", "report.html")
     message = refused(result, folder, before)
-    assert message.startswith(f"{what}: matplotlib, which is needed for this, is not installed")
+    assert message.startswith(f"{what}: matplotlib is needed for this and is not installed")
     assert message.endswith("pip install 'skuq[plot]'")
 
 

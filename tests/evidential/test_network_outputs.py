@@ -68,7 +68,7 @@ def test_network_stays_as_it_is(x, layer):
 
 
 def test_layer_beyond_the_first_is_refused(net, x):
-    with pytest.raises(ValueError, match="only 3; pass the name of a module instead"):
+    with pytest.raises(ValueError, match="only 3 of them; pass the name of a module instead"):
         read(net, x, -5)
 
 

@@ -141,5 +141,5 @@ def test_a_copy_for_the_same_graph_still_refuses_the_nodes_that_trained(probe, d
 
 def test_a_node_is_one_held_out_sample(probe, nodes, y, held_out):
     repeated = np.append(held_out, held_out[[7, 3]])
-    with pytest.raises(ValueError, match=f"first is {held_out[3]}.*each node once"):
+    with pytest.raises(ValueError, match=f"for example {held_out[3]}.*each node once"):
         detector_of(probe, nodes, y, repeated)

@@ -40,8 +40,7 @@ from skuq import QUAMClassifier
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 from skuq.validation import to_dense
 
-# Few bins: with sample weights, scikit-learn computes the quantile of each bin on its own.
-BOOSTING = HistGradientBoostingClassifier(max_iter=8, max_bins=64, random_state=0)
+BOOSTING = HistGradientBoostingClassifier(max_iter=8, random_state=0)
 BOOSTING_OF_DENSE = make_pipeline(FunctionTransformer(to_dense), BOOSTING)
 LEARNERS = {
     "boosting": BOOSTING,

@@ -135,7 +135,7 @@ def priced():
     X, signal, _ = table("line", n=120)
     prices = (5000 + 1000 * signal).round(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skuq.residuals.N_TREES", 20)  # as `few_trees` does
+        patch.setattr("skuq.residuals.N_TREES", 5)  # as `few_trees` does
         model = TableModel("logistic", task="regression").fit(X.assign(y=prices), "y")
     return X, prices, model.predict(X)
 
