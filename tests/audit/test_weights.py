@@ -88,6 +88,7 @@ def test_others_count_as_the_effective_number_of_samples():
 
 
 WEIGHTS = {
+    "uniform": lambda random, n: random.uniform(0.1, 1, n),
     "few heavy": lambda random, n: np.where(random.random(n) < 0.1, 1.0, 0.1),
     "lognormal": lambda random, n: random.lognormal(0, 1, n),
 }

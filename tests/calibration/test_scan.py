@@ -199,6 +199,7 @@ def share_with_findings(count, draw, alpha, level=0.05, repeats=600):
     ("alpha", "side"),
     [
         pytest.param(0.05, 1, marks=pytest.mark.slow),
+        pytest.param(0.05, 0, marks=pytest.mark.slow),
         (0.05, -1),
         (0.0, 0),
     ],

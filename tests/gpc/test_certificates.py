@@ -50,7 +50,7 @@ def test_counterexamples_lie_in_balls_of_a_few_steps_of_float64(norm):
 @pytest.mark.parametrize("norm", sorted(ORDERS))
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
     X, radius = points(), 0.25
-    found = model.certify(X, radius=radius, norm=norm, max_regions=60)
+    found = model.certify(X, radius=radius, norm=norm, max_regions=200)
     predicted = model.predict(X)
     attack = model.attack(X, radius=radius, norm=norm)
     assert set(found.status) >= {"safe", "unsafe"}
@@ -126,7 +126,7 @@ def test_deviations_are_those_of_samples(model):
 def test_safe_radii_lie_below_the_nearest_counterexample(model):
     """In one norm for each likelihood; `certify` is tested with each pair."""
     X, norm = points(2), {"probit": "linf", "logit": "l1", "softmax": "l2"}[model.likelihood_]
-    found = model.certified_radius(X, norm=norm, max_radius=0.6, precision=0.1, max_regions=100)
+    found = model.certified_radius(X, norm=norm, max_radius=0.6, precision=0.05, max_regions=300)
     assert (found.lower <= found.upper).all()
     attack = model.attack(X, radius=np.maximum(found.lower, 1e-9), norm=norm)
     assert not attack.success[found.lower > 0].any()
@@ -294,7 +294,7 @@ def test_other_points_neither_widen_a_bound_nor_change_a_decision(likelihood, n_
     kernel = ConstantKernel(25.0) * RBF(0.8)
     model = fit_model(rng, kernel, likelihood, n=30, n_classes=n_classes)
     X = np.concatenate([model.posterior_.inputs[:2], [[9.0, -9.0]]])
-    request = {"radius": 0.3, "norm": norm, "max_regions": 4}
+    request = {"radius": 0.3, "norm": norm, "max_regions": 8}
     of_one = {"tol": 1e-3, "class_": model.classes_[1]}
     together = model.predict_proba_bounds(X, **of_one, **request)
     decided = model.certify(X, **request)
@@ -312,8 +312,8 @@ def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch, likeliho
     """Into parts of which some hold the most promising box of no point."""
     rng = np.random.default_rng(5)
     model = fit_model(rng, 9.0 * RBF(0.7), likelihood, n=20, n_classes=n_classes)
-    X = points(2)
-    request = {"radius": 0.5, "norm": "linf", "tol": 1e-3, "max_regions": 6}
+    X = points(3)
+    request = {"radius": 0.5, "norm": "linf", "tol": 1e-3, "max_regions": 8}
     at_once = model.predict_proba_bounds(X, **request)
     monkeypatch.setattr(_branch_and_bound, "_BATCH", 2)
     in_parts = model.predict_proba_bounds(X, **request)

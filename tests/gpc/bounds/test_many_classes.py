@@ -297,11 +297,11 @@ def pairs_at(kind, own, mean, covariance, gradient=None, most_variance=None, **p
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
     rng = np.random.default_rng(2)
-    X = model.posterior_.inputs[:5]
+    X = model.posterior_.inputs[:8]
     labels = model.predict(X)
     seen = set()
     for radius in (1e-3, 0.6):
-        found = model.certify(X, radius=radius, norm=norm, max_regions=6)
+        found = model.certify(X, radius=radius, norm=norm, max_regions=20)
         seen |= set(found.status)
         for i, x in enumerate(X):
             tried = sample(rng, x, x - radius, x + radius, 40, radius, norm)
@@ -320,7 +320,7 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
 
 def test_ranges_hold_all_probabilities(model):
     X, radius = model.posterior_.inputs[:2], 0.05
-    found = model.predict_proba_bounds(X, radius, tol=0.05, max_regions=4)
+    found = model.predict_proba_bounds(X, radius, tol=0.05, max_regions=10)
     for i, x in enumerate(X):
         proba = model.predict_proba(grid(x - radius, x + radius, 7))
         assert (found.min_lower[i] <= proba + 5e-3).all()
@@ -328,14 +328,14 @@ def test_ranges_hold_all_probabilities(model):
     assert (found.min_lower <= found.min_upper).all()
     assert (found.max_lower <= found.max_upper).all()
     assert (found.min_lower.max(axis=1) > 0).any()
-    one = model.predict_proba_bounds(X, radius, class_=model.classes_[1], max_regions=4)
+    one = model.predict_proba_bounds(X, radius, class_=model.classes_[1], max_regions=10)
     np.testing.assert_allclose(one.max_upper[:, 0], found.max_upper[:, 1], atol=0.06)
 
 
 @pytest.mark.slow
 def test_radii_are_certified_for_many_classes(model):
     X = model.posterior_.inputs[:2]
-    found = model.certified_radius(X, max_radius=0.5, precision=0.25, max_regions=5)
+    found = model.certified_radius(X, max_radius=0.5, precision=0.1, max_regions=20)
     assert (found.lower <= found.upper).all()
     assert (found.lower > 0).any()
 
