@@ -425,7 +425,10 @@ LOW, HIGH = MEAN - STD, MEAN + STD
     [
         (lambda: IntervalsByWidthDisplay(Y, HIGH, LOW), "`lower` must be <= `upper`"),
         (lambda: IntervalsByWidthDisplay(Y, LOW, HIGH, coverage=90), "`coverage` must lie"),
-        (lambda: IntervalsByWidthDisplay(Y, LOW, with_outlier(HIGH, 3, 1e301)), "`upper` must be"),
+        (
+            lambda: IntervalsByWidthDisplay(Y, LOW, with_outlier(HIGH, 3, 1e301)),
+            "`upper` must be at most",
+        ),
         (lambda: CoverageBySizeDisplay(Y, LOW, HIGH, MEAN[:5]), "got 400, 5 rows"),
         (lambda: CoverageBySizeDisplay(Y, LOW, HIGH, coverage=1), "`coverage` must lie"),
         (lambda: CoverageBySizeDisplay(Y, LOW, HIGH, n_groups=0), "`n_groups` must be an integer"),
