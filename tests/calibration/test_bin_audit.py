@@ -77,7 +77,7 @@ bins = st.integers(1, 300).flatmap(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.lists(bins, min_size=1, max_size=8),
     alpha=st.floats(0, 1),

@@ -127,7 +127,7 @@ rows = st.integers(0, 200).flatmap(
 # Both directions are found: the one with the larger share of the level comes first, although its
 # evidence is a little smaller.
 @example(rows=[(39, 22, 45), (188, 18, 393)], alpha=0.0, level=0.3)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rows=st.lists(rows, min_size=1, max_size=7),
     alpha=st.sampled_from([0.0, 0.05, 0.3, 1.0]),

@@ -35,7 +35,7 @@ def test_vacuity_measure_is_the_paper_s():
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(alpha=CONCENTRATIONS)
 def test_total_is_the_sum_and_no_part_is_negative(measure, alpha):
     u = dirichlet_uncertainty(alpha, measure)
@@ -46,7 +46,7 @@ def test_total_is_the_sum_and_no_part_is_negative(measure, alpha):
         assert (part >= 0).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(alpha=CONCENTRATIONS)
 def test_information_is_at_most_the_logarithm_of_the_number_of_classes(alpha):
     u = dirichlet_uncertainty(alpha, "information")
@@ -253,7 +253,7 @@ def relabelled_graphs(draw):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(drawn=relabelled_graphs())
 def test_names_of_nodes_do_not_matter_and_concentrations_stay_positive(scheme, drawn):
     adjacency, alpha, order = drawn

@@ -204,7 +204,7 @@ def test_ice_is_the_squared_distance_of_the_definition():
     np.testing.assert_allclose(ice_loss(torch.tensor(q), torch.tensor(p)), expected)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     arrays(np.float64, 4, elements=st.floats(0, 1e3)),
     arrays(np.float64, 4, elements=st.floats(1e-3, 1)),

@@ -42,7 +42,7 @@ def enclosed(found, proba, i, slack=ROUNDING):
 
 
 @pytest.mark.slow
-@settings(max_examples=12, derandomize=True, deadline=None, database=None)
+@settings(max_examples=12, derandomize=True, database=None)
 @given(
     seed=st.integers(0, 10**6),
     name=st.sampled_from(sorted(KERNELS)),

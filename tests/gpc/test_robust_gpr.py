@@ -104,7 +104,7 @@ def check_ranges(found, i, mean, std, scale):
         assert values.max() <= bounds.upper[i] + slack
 
 
-@settings(max_examples=24, derandomize=True, deadline=None, database=None)
+@settings(max_examples=24, derandomize=True, database=None)
 @given(
     seed=st.integers(0, 10**6),
     name=st.sampled_from(sorted(KERNELS)),

@@ -80,7 +80,7 @@ def answers(gpc, norm, unit):
         yield from gpc.explain(points, 0.2 * unit[0], max_regions=3)
 
 
-@settings(max_examples=6, derandomize=True, deadline=None, database=None)
+@settings(max_examples=6, derandomize=True, database=None)
 @given(
     kernel=st.sampled_from(sorted(KERNELS)),
     kind=st.sampled_from(sorted(MODELS)),
@@ -97,7 +97,7 @@ def test_powers_of_two_change_no_digit(kernel, kind, norm, search, unit):
         np.testing.assert_array_equal(one, other)
 
 
-@settings(max_examples=5, derandomize=True, deadline=None, database=None)
+@settings(max_examples=5, derandomize=True, database=None)
 @given(
     kernel=st.sampled_from(sorted(KERNELS)),
     kind=st.sampled_from(sorted(MODELS)),

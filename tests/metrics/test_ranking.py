@@ -70,7 +70,7 @@ def test_area_under_risk_coverage_of_constant_uncertainty_is_the_error_rate():
     ),
     random=st.randoms(use_true_random=False),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_selective_prediction_does_not_depend_on_the_order_of_the_rows(rows, random):
     shuffled = random.sample(rows, len(rows))
     area = area_under_risk_coverage(*zip(*rows, strict=True))

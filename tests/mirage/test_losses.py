@@ -61,7 +61,7 @@ def test_weighted_target_is_equation_12():
             assert table[i, j] == pytest.approx(expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1e-6, 1), st.integers(2, 12), st.data())
 def test_targets_are_distributions(epsilon, n_classes, data):
     classes = np.arange(n_classes)

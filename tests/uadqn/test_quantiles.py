@@ -48,7 +48,7 @@ def test_value_and_gradient_are_those_of_all_pairs(shape):
     torch.testing.assert_close(gradient, expected_gradient)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(0))
 def test_value_is_that_of_all_pairs_with_ties(k, b, n, m, seed):
     rng = np.random.default_rng(seed)  # integers: many targets equal each other and quantiles
@@ -208,7 +208,7 @@ def test_covariance_can_be_negative():
     assert aleatoric_variance(np.array([[0.0, 1.0], [1.0, 0.0]])) == -0.25
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(quantile_arrays, st.floats(-50, 50), st.floats(-5, 5))
 def test_shift_changes_nothing_and_scale_goes_in_squared(quantiles, shift, scale):
     for estimate in ESTIMATES:
@@ -216,7 +216,7 @@ def test_shift_changes_nothing_and_scale_goes_in_squared(quantiles, shift, scale
         np.testing.assert_allclose(estimate(scale * quantiles + shift), expected, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(quantile_arrays)
 def test_identical_networks_have_no_epistemic_part(quantiles):
     same = np.repeat(quantiles[:1], 3, axis=0)
@@ -224,7 +224,7 @@ def test_identical_networks_have_no_epistemic_part(quantiles):
     np.testing.assert_allclose(aleatoric_variance(same), quantile_variance(same[0]), atol=1e-8)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(quantile_arrays)
 def test_networks_may_come_in_any_order_and_epistemic_is_never_negative(quantiles):
     for estimate in ESTIMATES:

@@ -105,7 +105,7 @@ def test_points_outside_are_pulled_in_and_others_stay(norm):
 
 
 @NORMS
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     place=st.sampled_from([0.0, 1.0, -1e9, 1.7e9]),

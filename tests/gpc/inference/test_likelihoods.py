@@ -27,7 +27,7 @@ def exact_logistic(mean, sd):
     )
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(SCALES, SHIFTS, st.sampled_from([1e-3, 1e-6, 1e-11]))
 def test_logistic_averages_are_as_close_as_stated(scale, shift, accuracy):
     nodes = normal_nodes([scale], accuracy, LIKE)
@@ -36,7 +36,7 @@ def test_logistic_averages_are_as_close_as_stated(scale, shift, accuracy):
     assert nodes.error <= 2 * accuracy + 1e-12
 
 
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     st.tuples(st.floats(0.05, 4.0), st.floats(0.05, 4.0)),
     st.tuples(st.floats(-8.0, 8.0), st.floats(-8.0, 8.0)),

@@ -31,7 +31,7 @@ def binary_entropy(likelihood):
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(mean=st.floats(-30, 30), sd=st.floats(1e-3, 50.0))
 def test_two_classes_are_exact(likelihood, mean, sd):
     moments = np.array([[mean]]), np.array([[[sd**2]]])
@@ -41,7 +41,7 @@ def test_two_classes_are_exact(likelihood, mean, sd):
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
-@settings(deadline=None, max_examples=15, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(mean=st.floats(-20, 20), sd=st.floats(1e-3, 30.0))
 def test_expected_entropy_of_two_classes_is_exact(likelihood, mean, sd):
     got = expected_entropy(likelihood, np.array([[mean]]), np.array([[[sd**2]]]))
@@ -50,7 +50,7 @@ def test_expected_entropy_of_two_classes_is_exact(likelihood, mean, sd):
     assert got[0] == pytest.approx(expected, abs=1e-5)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(st.floats(-10, 10), st.floats(0.0, 20.0), st.floats(0.0, 20.0), st.floats(-0.9, 0.9))
 def test_softmax_of_two_classes_is_logit_of_the_difference(mean, first, second, share):
     cross = share * np.sqrt(first * second)
