@@ -35,6 +35,7 @@ from types import NoneType, UnionType
 from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from skuq.extras import import_networks
@@ -278,6 +279,8 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
 def _is_of(value: Any, hint: Any) -> bool:
     """Whether a value and all its items match a type hint."""
     origin, of = get_origin(hint), get_args(hint)
+    if origin is NDArray:  # an alias of its own since NumPy 2.5, before a name for `np.ndarray`
+        return _is_array(value, of[0])
     if hint is Any:
         return True
     if origin is NotRequired:
@@ -286,8 +289,7 @@ def _is_of(value: Any, hint: Any) -> bool:
         return any(_is_of(value, each) for each in of)
     if origin is np.ndarray:
         (scalar,) = get_args(of[1])
-        known = isinstance(scalar, type) and scalar is not Any
-        return isinstance(value, np.ndarray) and (not known or np.issubdtype(value.dtype, scalar))
+        return _is_array(value, scalar)
     if origin is dict:
         return isinstance(value, dict) and all(
             _is_of(key, of[0]) and _is_of(each, of[1]) for key, each in value.items()
@@ -302,3 +304,9 @@ def _is_of(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return isinstance(value, (int, np.integer) if hint is int else (int, float, np.number))
     return isinstance(value, NoneType if hint is None else hint)
+
+
+def _is_array(value: Any, scalar: Any) -> bool:
+    """Whether a value is an array of a kind of scalars; `Any` stands for all kinds."""
+    known = isinstance(scalar, type) and scalar is not Any
+    return isinstance(value, np.ndarray) and (not known or np.issubdtype(value.dtype, scalar))

@@ -1,7 +1,7 @@
 """Objects as containers under names of a format: the same again, and nothing that was forged."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NotRequired
+from typing import Any, NamedTuple, NotRequired, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -196,3 +196,24 @@ def test_values_are_checked_with_all_that_is_in_them(hint, fitting, others):
     for value in others:
         with pytest.raises(StoredError, match=r"test\.one: 'one' is of type"):
             from_stored({"skuq": "test.one", "one": value})
+
+
+@pytest.mark.parametrize(
+    ("hint_of", "fitting", "others"),
+    [
+        (
+            lambda alias: alias[np.float64],
+            [np.ones(1)],
+            [np.array(["a"]), np.ones(1, bool), [1.0]],
+        ),
+        (lambda alias: dict[str, alias[Any]], [{}, {"a": np.ones(1)}], [{"a": [1.0]}]),
+    ],
+)
+def test_hints_of_arrays_may_be_aliases_of_their_own(monkeypatch, hint_of, fitting, others):
+    # `NDArray[...]` is one since NumPy 2.5.
+    typing_extensions = pytest.importorskip("typing_extensions")
+    item = TypeVar("item", bound=np.generic)
+    arrays = np.ndarray[tuple[Any, ...], np.dtype[item]]
+    alias = typing_extensions.TypeAliasType("NDArray", arrays, type_params=(item,))
+    monkeypatch.setattr(skuq.stored, "NDArray", alias)
+    test_values_are_checked_with_all_that_is_in_them(hint_of(alias), fitting, others)
