@@ -154,7 +154,7 @@ def last_layer_posterior(
     "Laplace Redux", NeurIPS 2021.
     """
     columns = [weight] if bias is None else [weight, bias[:, None]]
-    mean = torch.cat(columns, dim=1).detach().double()
+    mean = torch.cat(columns, dim=1).detach().to(curvature.device).double()
     prior = prior_precision * torch.eye(mean.numel(), dtype=mean.dtype, device=mean.device)
     # Eq. 4.142 to 4.144 (Bishop)
     return LastLayerPosterior(mean, _factor(curvature.double() + prior), bias is not None)

@@ -23,7 +23,7 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq.networks import Cut, cut_network, evaluate
+from skuq.networks import Cut, cut_network, evaluate, free_memory
 
 
 class LaplaceClassifier(SampledModelsClassifier):
@@ -149,17 +149,18 @@ class LaplaceClassifier(SampledModelsClassifier):
         curvature = last_layer_curvature(
             features.to(there), log_proba.to(there), train.weight.to(there), bias=bias
         )
-        curvature = _of_outputs(curvature, self._to_logits.to(there)).cpu()
+        curvature = _of_outputs(curvature, self._to_logits.to(there))
+        # Decompositions need a few matrices of the same size.
+        curvature = curvature.to(_with_memory(there, 6 * curvature.nbytes))
         self.prior_precision_ = self._prior_precision(curvature, layer)
-        self.posterior_ = last_layer_posterior(
-            layer.weight, layer.bias, curvature, self.prior_precision_
-        )
+        posterior = last_layer_posterior(layer.weight, layer.bias, curvature, self.prior_precision_)
+        self.posterior_ = posterior.on("cpu")
 
     def _prior_precision(self, curvature: Tensor, layer: nn.Linear) -> float:
         if self.prior_precision != "auto":
             return float(self.prior_precision)
         squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
-        return evidence_prior_precision(torch.linalg.eigvalsh(curvature), squares)
+        return evidence_prior_precision(torch.linalg.eigvalsh(curvature).cpu(), squares)
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
         body = replace(self.model_, module=self._body).to(device)
@@ -185,6 +186,12 @@ class LaplaceClassifier(SampledModelsClassifier):
 def _with_double(device: torch.device) -> torch.device:
     """Device for matrix decompositions, which need float64: the CPU instead of MPS."""
     return torch.device("cpu") if device.type == "mps" else device
+
+
+def _with_memory(device: torch.device, n_bytes: int) -> torch.device:
+    """Return the device if it has this much free memory, otherwise the CPU."""
+    free = free_memory(device)
+    return device if free is None or n_bytes <= free else torch.device("cpu")
 
 
 def _linear_head(network: nn.Module, X: Tensor) -> Cut:
