@@ -95,6 +95,7 @@ def finish(
         "machine": {
             "cpu": platform.processor() or platform.machine(),
             "cores": os.cpu_count(),
+            **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
             "threads": args.threads,
             "versions": {package: version(package) for package in (*PACKAGES, *packages)},
         },

@@ -73,13 +73,16 @@ def binned(history: pd.DataFrame, steps: int) -> pd.DataFrame:
     return scores.set_axis(["step", "episodes", "score"], axis=1).astype({"step": int})
 
 
-def curve(out: Path, *run) -> pd.DataFrame:
+def curve(out: Path, *run, checkpoint_every: int) -> pd.DataFrame:
     """Read the learning curve of a run, possibly unfinished; empty without a history."""
     folder, steps = folder_of(out, *run), run[-1]
     if not (folder / "history.csv").exists():
         return NO_CURVES
     history = pd.read_csv(folder / "history.csv")
-    done = steps if (folder / "agent.zip").exists() else history.step.max()
+    # The history of an unfinished run was written with its last checkpoint, after the last of these
+    # episodes.
+    checkpoint = -(-history.step.max() // checkpoint_every) * checkpoint_every
+    done = steps if (folder / "agent.zip").exists() else checkpoint
     points = binned(history, steps)
     return points[points.step <= done].assign(**dict(zip(RUN, run, strict=True)))
 
@@ -205,7 +208,8 @@ def measure(args, out: Path) -> None:
         Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
             delayed(train)(out, *run, args) for run in left
         )
-    curves = pd.concat([before, *(curve(out, *run) for run in left)])
+    found = [curve(out, *run, checkpoint_every=args.checkpoint_every) for run in left]
+    curves = pd.concat([before, *found])
     if args.record is not None:
         complete = curves.groupby(RUN).step.transform("max") == curves.steps
         with atomic_path(CURVES) as partial:

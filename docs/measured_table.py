@@ -147,9 +147,10 @@ def _line(cells: list[str]) -> Iterator[str]:
 
 def _origin(result: dict) -> Iterator[str]:
     machine, changed = result["machine"], changed_parts(result)
+    gpu = f"{machine['gpu']}, " if "gpu" in machine else ""
     yield (
-        f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} "
-        f"({machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
+        f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} ({gpu}"
+        f"{machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
     )
     if "parts" not in result:
         yield "Whether its code changed since then was not recorded."

@@ -122,3 +122,9 @@ def test_a_page_says_what_may_have_changed_since(known, note):
         "machine": machine,
     }
     assert note in " ".join(_origin(made | known))
+
+
+def test_a_page_says_which_gpu_was_there():
+    machine = {"threads": 1, "cores": 2, "gpu": "NVIDIA H100", "versions": {"torch": "2"}}
+    made = {"benchmark": "x", "command": "y", "date": "z", "code": "1", "machine": machine}
+    assert "(NVIDIA H100, 1 of 2 cores, torch 2)" in " ".join(_origin(made))
