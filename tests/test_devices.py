@@ -207,6 +207,26 @@ def test_data_too_large_for_the_device_stay_on_the_cpu(monkeypatch, watched):
     assert_equal(found.predict_uncertainty(X[::10]), expected.predict_uncertainty(X[::10]))
 
 
+@needs_cuda
+@pytest.mark.parametrize(("free", "expected"), [(2**30, DEVICE), (1000, "cpu")])
+def test_matrices_are_decomposed_where_there_is_memory_for_them(monkeypatch, free, expected):
+    module = sys.modules[LaplaceClassifier.__module__]
+    devices, original = [], module.last_layer_posterior
+
+    def posterior(weight, bias, curvature, prior_precision):
+        devices.append(curvature.device.type)
+        return original(weight, bias, curvature, prior_precision)
+
+    monkeypatch.setattr(module, "last_layer_posterior", posterior)
+    monkeypatch.setattr(module, "free_memory", lambda device: free)
+    X, y = data_of("laplace")
+    found = made("laplace", DEVICE).fit(X, y)
+    assert devices == [expected]
+    assert found.posterior_.factor.device.type == "cpu"
+    on_cpu = made("laplace", "cpu").fit(X, y)
+    assert_equal(found.predict_uncertainty(X[::10]), on_cpu.predict_uncertainty(X[::10]))
+
+
 @pytest.mark.parametrize("name", ["laplace", "ensemble", "dropout", "sgmcmc"])
 def test_weights_go_to_the_device_once_however_many_batches(watched, name):
     if name == "sgmcmc" and find_spec("posteriors") is None:
