@@ -97,6 +97,9 @@ ESTIMATORS = {
     "quam": QUAMClassifier(search=PoolSearch(n_steps=5), random_state=0),
 }
 REGRESSORS = {"mirage-regressor", "anchored", "gpr"}
+# Heads are trained in float32. With weights of their own, an H100 and a CPU differ by up to 5e-6
+# after ten epochs.
+CLOSE_TRAINED = {"probe-network": CLOSE if DEVICE == "mps" else {"rtol": 2e-5, "atol": 1e-9}}
 # Chains and dropout while training draw from the generator of the device.
 OTHER_STREAM = {"dropout", "sgmcmc", "sgmcmc-last"}
 
@@ -132,10 +135,10 @@ def made(name, device):
     return clone(ESTIMATORS[name]).set_params(device=device)
 
 
-def assert_equal(found, expected):
+def assert_equal(found, expected, close=CLOSE):
     for part in ("total", "aleatoric", "epistemic"):
         np.testing.assert_allclose(
-            getattr(found, part), getattr(expected, part), **CLOSE, err_msg=part
+            getattr(found, part), getattr(expected, part), **close, err_msg=part
         )
         assert getattr(found, part).dtype == np.float64
 
@@ -153,8 +156,9 @@ def test_models_are_trained_on_a_device_as_on_the_cpu(name):
     X, y = data_of(name)
     found = made(name, DEVICE).fit(X, y)
     if name not in OTHER_STREAM:
-        expected = made(name, "cpu").fit(X, y)
-        assert_equal(found.predict_uncertainty(X[::10]), expected.predict_uncertainty(X[::10]))
+        expected = made(name, "cpu").fit(X, y).predict_uncertainty(X[::10])
+        close = CLOSE_TRAINED.get(name, CLOSE)
+        assert_equal(found.predict_uncertainty(X[::10]), expected, close)
     # What is fitted lies on the CPU, in the type of the network.
     if hasattr(found, "model_"):
         assert {(p.device.type, p.dtype) for p in found.model_.module.parameters()} == {
