@@ -495,4 +495,5 @@ def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
 _CHECKPOINTS = {
     "CheckpointFunction": _Plain,
     "_checkpoint_without_reentrant_generator": _around_nothing,
+    "_checkpoint_without_reentrant_generator_impl": _around_nothing,  # called since torch 2.14
 }
