@@ -279,7 +279,8 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
 def _is_of(value: Any, hint: Any) -> bool:
     """Whether a value and all its items match a type hint."""
     origin, of = get_origin(hint), get_args(hint)
-    if origin is NDArray:  # an alias of its own since NumPy 2.5, before a name for `np.ndarray`
+    # Since NumPy 2.5, `NDArray[...]` is an alias of its own; before, it was `np.ndarray[...]`.
+    if origin is NDArray:
         return _is_array(value, of[0])
     if hint is Any:
         return True
