@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 import warnings
 
-import matplotlib.pyplot as pyplot
 import numpy as np
 import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 import sklearn
 import torch
@@ -81,6 +78,10 @@ from skuq.metrics import (
 from skuq.plotting import ReliabilityDisplay
 from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.tables import TableModel
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
 
 IRIS = load_iris(return_X_y=True)
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,10 @@ y = X[:, 0] > 0
 trees = HistGradientBoostingClassifier(max_iter=5)
 regressor = HistGradientBoostingRegressor(max_iter=5)
 """
+REPORT = "--report r.html" if find_spec("matplotlib") else ""
 FREE = {
     "audit": "from skuq.cli import main; main('audit --label y --proba p --predictions p.csv"
-    " --report r.html --json r.json'.split(), standalone_mode=False)",
+    f" {REPORT} --json r.json'.split(), standalone_mode=False)",
     "auditor": f"{TREES}from skuq import CalibrationAuditor\n"
     "CalibrationAuditor(trees).fit(X, y).predict_uncertainty(X)",
     "estimators": "from skuq.cli import main; main(['estimators'], standalone_mode=False)",

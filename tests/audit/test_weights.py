@@ -225,6 +225,7 @@ def test_weights_reach_what_is_trained_and_are_requested(routes):
 
 
 def test_reports_write_fractions_of_samples():
+    pytest.importorskip("matplotlib")
     audit = CalibrationAuditor(MODEL, n_bins=5, search_regions=True).fit(X, Y, SHARES)
     data = audit_data(audit)
     assert data["n_samples"] == audit.n_samples_

@@ -161,6 +161,8 @@ def test_search_around_a_wrapped_module_is_that_around_the_module(network, wrapp
 @pytest.mark.parametrize("wrapper", ["parallel and compiled", "adapter", "dictionary"])
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_all_estimators_take_wrapped_modules(network, kind, wrapper):
+    if kind == "chains":
+        pytest.importorskip("posteriors")
     wrapped = WRAPPERS[wrapper](deepcopy(network))
     if kind == "auditor":
         found, expected = (CalibrationAuditor(net).fit(X, Y).ece_ for net in (wrapped, network))
