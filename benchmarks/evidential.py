@@ -68,6 +68,15 @@ class Task(NamedTuple):
     test: np.ndarray
     ood: np.ndarray  # for each test node, whether its class was left out
 
+    def labelled(self) -> dict[str, np.ndarray]:
+        """Return the arguments of `fit`: training and validation nodes, and their labels."""
+        return {
+            "X": self.train,
+            "y": self.labels[self.train],
+            "X_val": self.validation,
+            "y_val": self.labels[self.validation],
+        }
+
 
 class Scores(NamedTuple):
     """Predictions and uncertainty by a method for the test nodes."""
@@ -130,12 +139,7 @@ def scores_of(
     task: Task, methods: list[str], backbone: str, seed: int, members: int = 10
 ) -> list[Scores]:
     """Fit methods one after the other; methods on a pre-trained model share the same model."""
-    data = {
-        "X": task.train,
-        "y": task.labels[task.train],
-        "X_val": task.validation,
-        "y_val": task.labels[task.validation],
-    }
+    data = task.labelled()
     labelled = data["X"], data["y"]
     settings = {"architecture": backbone, "random_state": seed, **TRAINING}
     model = GraphClassifier(task.graph, **settings).fit(**data)

@@ -69,12 +69,7 @@ def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         if name == "arxiv_like"
         else evidential.read_task(name, args.data_dir, None, 0)
     )
-    data = {
-        "X": task.train,
-        "y": task.labels[task.train],
-        "X_val": task.validation,
-        "y_val": task.labels[task.validation],
-    }
+    data = task.labelled()
     size = SIZES.get(name, {})
     settings = {**evidential.TRAINING, "max_epochs": args.max_epochs, "random_state": args.seed}
     found = []

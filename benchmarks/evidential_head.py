@@ -25,12 +25,7 @@ ACTIVATIONS = ("exp", "softplus")
 def measure(name: str, setting: str, split: int, *, args: argparse.Namespace) -> dict[str, float]:
     """Compute the AUROC of the left-out classes for each variant."""
     task = evidential.read_task(name, args.data_dir, setting, split)
-    data = {
-        "X": task.train,
-        "y": task.labels[task.train],
-        "X_val": task.validation,
-        "y_val": task.labels[task.validation],
-    }
+    data = task.labelled()
     settings = {"random_state": args.seed + 1000 * split, **evidential.TRAINING}
     model = GraphClassifier(task.graph, **settings).fit(**data)
     probe = comparison_methods(task.graph, model, **settings)["epn-free"]

@@ -63,12 +63,7 @@ def measure(
     adjacency, features = matrices(variant, name, args)
     model = trained(variant, adjacency, features, task, args.seed + 1000 * split)
     network, graph = model.network_, as_node_graph((adjacency, features))
-    data = {
-        "X": task.train,
-        "y": task.labels[task.train],
-        "X_val": task.validation,
-        "y_val": task.labels[task.validation],
-    }
+    data = task.labelled()
     methods = {
         "entropy": LogitUncertainty(network, graph=graph, method="entropy"),
         "energy": LogitUncertainty(network, graph=graph, method="energy"),

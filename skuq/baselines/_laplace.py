@@ -23,7 +23,7 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq.networks import Cut, cut_network, evaluate, free_memory
+from skuq.networks import Cut, cut_network, device_with_memory, evaluate
 
 
 class LaplaceClassifier(SampledModelsClassifier):
@@ -151,7 +151,7 @@ class LaplaceClassifier(SampledModelsClassifier):
         )
         curvature = _of_outputs(curvature, self._to_logits.to(there))
         # Decompositions need a few matrices of the same size.
-        curvature = curvature.to(_with_memory(there, 6 * curvature.nbytes))
+        curvature = curvature.to(device_with_memory(6 * curvature.nbytes, there))
         self.prior_precision_ = self._prior_precision(curvature, layer)
         posterior = last_layer_posterior(layer.weight, layer.bias, curvature, self.prior_precision_)
         self.posterior_ = posterior.on("cpu")
@@ -186,12 +186,6 @@ class LaplaceClassifier(SampledModelsClassifier):
 def _with_double(device: torch.device) -> torch.device:
     """Device for matrix decompositions, which need float64: the CPU instead of MPS."""
     return torch.device("cpu") if device.type == "mps" else device
-
-
-def _with_memory(device: torch.device, n_bytes: int) -> torch.device:
-    """Return the device if it has this much free memory, otherwise the CPU."""
-    free = free_memory(device)
-    return device if free is None or n_bytes <= free else torch.device("cpu")
 
 
 def _linear_head(network: nn.Module, X: Tensor) -> Cut:

@@ -8,6 +8,7 @@ import_optional("torch", extra=None)
 from skuq.networks._devices import (
     HeldOnDevice,
     as_double,
+    device_with_memory,
     free_memory,
     moved,
     on_device,
@@ -78,6 +79,7 @@ __all__ = [
     "WeightedLoss",
     "as_double",
     "cut_network",
+    "device_with_memory",
     "evaluate",
     "fit_net",
     "float64_mlp",

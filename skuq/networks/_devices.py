@@ -40,8 +40,8 @@ def resolve_device(device: str | torch.device, network: nn.Module | None = None)
         any other value is a torch device name.
     network : torch.nn.Module, default=None
         Network to be evaluated on the device. A network with fewer than 32,768 weights counts as
-        small, and is faster on the CPU. If `network` is None, "auto" does not depend on the size of
-        the network.
+        small; most work with it is faster on the CPU. If `network` is None, "auto" does not depend
+        on the size of the network.
 
     Returns
     -------
@@ -143,6 +143,30 @@ def free_memory(device: torch.device | str) -> int | None:
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     return None
+
+
+def device_with_memory(n_bytes: int, device: torch.device | str) -> torch.device:
+    """Return a device if it has enough free memory, otherwise the CPU.
+
+    Parameters
+    ----------
+    n_bytes : int
+        The memory needed, in bytes.
+    device : torch.device or str
+        The preferred device.
+
+    Returns
+    -------
+    torch.device
+        The preferred device or the CPU.
+
+    Examples
+    --------
+    >>> device_with_memory(1000, "cpu")
+    device(type='cpu')
+    """
+    free = free_memory(device)
+    return torch.device(device if free is None or n_bytes <= free else "cpu")
 
 
 def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:

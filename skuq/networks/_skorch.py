@@ -15,7 +15,7 @@ from skorch.helper import predefined_split
 from torch import Tensor, nn
 from torch.utils.data import default_convert
 
-from skuq.networks._devices import free_memory, on_device, seeded
+from skuq.networks._devices import device_with_memory, on_device, seeded
 from skuq.networks._evaluate import input_error
 from skuq.networks._modules import mean_weight_one, weighted_mean
 
@@ -101,9 +101,8 @@ def as_dataset(
     data: Mapping[str, NDArray[Any]], targets: NDArray[Any], device: torch.device
 ) -> Dataset:
     """Copy data to a device, or to the CPU if they exceed half of the device's free memory."""
-    free = free_memory(device)
     n_bytes = targets.nbytes + sum(values.nbytes for values in data.values())
-    where = "cpu" if free is not None and n_bytes > free // 2 else device
+    where = device_with_memory(2 * n_bytes, device)
 
     def tensor(values: NDArray[Any]) -> Tensor:
         single = device.type == "mps" and values.dtype == np.float64
