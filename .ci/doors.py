@@ -2,6 +2,8 @@
 
 A package is entered through its `__init__`. Inside `skuq.NAME`, and in `tests/NAME`, the private
 modules of `skuq.NAME` may be imported; nobody else may import them, nor names with an underscore.
+Private packages, such as `skuq._networks`, are for this repository: no promise to users, and entered
+through their `__init__` like the others.
 """
 
 import ast
@@ -33,8 +35,8 @@ def is_closed(name: str, home: str) -> bool:
     parts = name.split(".")
     if parts[0] != "skuq" or not any(map(is_private, parts)):
         return False
-    package = parts[:1] if is_private(parts[1]) else parts[:2]
-    return home.split(".")[: len(package)] != package or (len(package) == 1 and home != "skuq")
+    inside = parts[2:] if is_private(parts[1]) else parts[1:]  # a private package has a door too
+    return any(map(is_private, inside)) and home.split(".")[:2] != parts[:2]
 
 
 def home_of(path: Path) -> str:

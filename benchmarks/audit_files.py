@@ -19,7 +19,7 @@ import pandas as pd
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.audit import audit_files
-from skuq.table_files import write_table
+from skuq._table_files import write_table
 
 BLOCK = 200_000  # distinct rows
 MIB = 2**10  # in KiB, the unit of ru_maxrss

@@ -23,7 +23,7 @@ from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 from skuq.extras import import_optional
 from skuq.mirage import MirageLoss, target_table
-from skuq.networks import MLP
+from skuq._networks import MLP
 
 N_BINS = 10
 

@@ -19,7 +19,7 @@ from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe, MCDropoutClassifier
 from skuq.datasets import load_npz
 from skuq.evidential import EvidenceLoss, LogitUncertainty
-from skuq.networks import LeNet
+from skuq._networks import LeNet
 
 
 def methods(net: LeNet, seed: int) -> dict:

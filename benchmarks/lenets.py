@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from skuq.datasets import load_npz
-from skuq.networks import LeNet
+from skuq._networks import LeNet
 
 LAYERS = {
     "first_layer": "features.0",

@@ -28,7 +28,7 @@ from benchmarks.mirage import Table, figures
 from skuq import MirageFineTuner
 from skuq.calibration import region_mask, temperature_scaled
 from skuq.datasets import load_npz, load_table
-from skuq.networks import LeNet, TabularNet
+from skuq._networks import LeNet, TabularNet
 
 EPOCHS = 20
 REGIONS = {

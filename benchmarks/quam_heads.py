@@ -19,7 +19,7 @@ from torch import nn
 from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import QUAMClassifier
 from skuq.datasets import load_npz
-from skuq.information import entropy
+from skuq._information import entropy
 from skuq.metrics import detection_metrics
 
 

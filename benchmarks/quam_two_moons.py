@@ -32,7 +32,7 @@ from skuq.baselines import (
     SGMCMCClassifier,
 )
 from skuq.extras import import_optional
-from skuq.information import decompose_expected, decompose_selected
+from skuq._information import decompose_expected, decompose_selected
 from skuq.quam import PointwiseSearch, PoolSearch
 
 N_TRAIN, NOISE, PRECISION = 200, 0.1, 1.0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from skuq.model_selection import cross_val_predict_uncertainty
     from skuq.ood import OODDetector
     from skuq.pipelines import Pipeline, make_pipeline
-    from skuq.plugins import PluginWarning, all_estimators
+    from skuq._plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
@@ -51,7 +51,7 @@ _PROTOCOL = {
     "skuq.model_selection": ("cross_val_predict_uncertainty",),
     "skuq.ood": ("OODDetector",),
     "skuq.pipelines": ("Pipeline", "make_pipeline"),
-    "skuq.plugins": ("PluginWarning", "all_estimators"),
+    "skuq._plugins": ("PluginWarning", "all_estimators"),
 }
 _protocol_name = lazy_names(__name__, _PROTOCOL)
 
@@ -90,7 +90,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and all(name not in names for names in _PROTOCOL.values()):
-        from skuq.plugins import estimator_names, load
+        from skuq._plugins import estimator_names, load
 
         if name in estimator_names():
             return globals().setdefault(name, load(name))  # cached

@@ -37,7 +37,7 @@ def few_trees(monkeypatch):
 @pytest.fixture
 def short_training(monkeypatch, few_trees):
     """Default networks are trained for a quarter of their epochs, and noise by few trees."""
-    training = sys.modules[pytest.importorskip("skuq.networks").train.__module__]
+    training = sys.modules[pytest.importorskip("skuq._networks").train.__module__]
     for name in ("CLASSIFIER", "REGRESSOR"):
         settings = getattr(training, name)
         short = replace(settings, max_epochs=settings.max_epochs // 4)
@@ -47,7 +47,7 @@ def short_training(monkeypatch, few_trees):
 @pytest.fixture
 def bytes_of_a_tensor(monkeypatch):
     """Lets tensors of networks take so many bytes, as where memory is short."""
-    devices = sys.modules[pytest.importorskip("skuq.networks").within_memory.__module__]
+    devices = sys.modules[pytest.importorskip("skuq._networks").within_memory.__module__]
     return lambda n_bytes: monkeypatch.setattr(devices, "_CACHED_BYTES", n_bytes)
 
 

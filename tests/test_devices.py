@@ -39,7 +39,7 @@ from skuq import (
     SGMCMCClassifier,
 )
 from skuq.evidential import NetworkHead
-from skuq.networks import device_with_memory
+from skuq._networks import device_with_memory
 from skuq.quam import PoolSearch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "mps"

@@ -18,7 +18,7 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier, QUAMRegressor, RobustGPC
-from skuq.networks import (
+from skuq._networks import (
     evaluate,
     resolve_device,
     stack_parameters,

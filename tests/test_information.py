@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 from scipy.stats import norm
 
-from skuq.information import (
+from skuq._information import (
     cross_entropy,
     decompose_expected,
     decompose_pairwise,

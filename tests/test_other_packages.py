@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skuq import DeepEnsembleClassifier, predict_uncertainty
-from skuq.information import decompose_expected
+from skuq._information import decompose_expected
 from skuq.testing import check_uncertainty_estimator
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide"

@@ -37,7 +37,7 @@ from skuq import (
     all_estimators,
 )
 from skuq.evidential import EvidenceLoss, NodeBatches
-from skuq.networks import MLP
+from skuq._networks import MLP
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 from skuq.tables import TableModel
 

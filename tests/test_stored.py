@@ -15,7 +15,7 @@ from torch import nn
 import skuq.stored
 from skuq import Uncertainty
 from skuq.base import FloatArray
-from skuq.networks import BinaryLogits
+from skuq._networks import BinaryLogits
 from skuq.stored import CLASSES, NotStorableError, StoredError, from_stored, stored, to_stored
 
 

@@ -21,7 +21,7 @@ from skuq import (
     QUAMClassifier,
     SGMCMCClassifier,
 )
-from skuq.networks import MLP
+from skuq._networks import MLP
 from skuq.quam import PointwiseSearch
 
 X, y = make_moons(200, noise=0.1, random_state=0)

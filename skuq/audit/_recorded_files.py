@@ -35,7 +35,7 @@ from skuq.audit._recorded_predictions import (
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
 from skuq.sample_weights import warn_of_mean_weight
-from skuq.table_files import CsvFormat, TableFile, open_table
+from skuq._table_files import CsvFormat, TableFile, open_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,7 @@ def audit_files(
     Parameters
     ----------
     paths : sequence of path-like
-        Files in a format that `skuq.table_files.open_table` reads, all with the same columns.
+        Files in a format that `skuq._table_files.open_table` reads, all with the same columns.
     label : str
         Column with the true label.
     proba : sequence of str, optional

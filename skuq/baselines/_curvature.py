@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from skuq.networks import HeldOnDevice
+from skuq._networks import HeldOnDevice
 
 # Largest number of elements of an intermediate result: 64 MiB in double precision.
 _CHUNK = 2**23

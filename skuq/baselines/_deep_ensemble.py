@@ -25,7 +25,7 @@ from skuq.baselines._sampled import (
     on_its_device,
 )
 from skuq.models import Model, fit_model, is_prefit, look_at
-from skuq.networks import on_device
+from skuq._networks import on_device
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 

@@ -23,7 +23,7 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq.networks import Cut, cut_network, device_with_memory, evaluate
+from skuq._networks import Cut, cut_network, device_with_memory, evaluate
 
 
 class LaplaceClassifier(SampledModelsClassifier):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
 from skuq.models import Model, NetworkModel, fit_model
-from skuq.networks import as_double, float64_mlp, on_device
+from skuq._networks import as_double, float64_mlp, on_device
 from skuq.validation import refuse_ineffective
 
 _UNITS = (nn.Dropout,)

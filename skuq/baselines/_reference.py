@@ -8,7 +8,7 @@ import numpy as np
 
 from skuq.base import Uncertainty
 from skuq.baselines._sampled import COMMON_CONSTRAINTS, BaselineClassifier
-from skuq.information import entropy
+from skuq._information import entropy
 
 
 class ReferenceClassifier(BaselineClassifier):

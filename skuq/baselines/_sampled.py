@@ -15,7 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
-from skuq.information import (
+from skuq._information import (
     Decomposition,
     decompose_expected,
     decompose_pairwise,
@@ -29,7 +29,7 @@ from skuq.models import (
     NetworkModel,
     look_at,
 )
-from skuq.networks import as_double, resolve_device
+from skuq._networks import as_double, resolve_device
 from skuq.validation import warn_if_worse_than_guessing
 
 COMMON_CONSTRAINTS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq.networks import (
+from skuq._networks import (
     as_double,
     evaluate,
     moved,

@@ -205,7 +205,7 @@ def _passes(
     check_outputs([report, json_path], paths)
     from skuq.audit import audit_files
     from skuq.labels import classes_of_columns
-    from skuq.table_files import CsvFormat
+    from skuq._table_files import CsvFormat
 
     columns = None if proba is None else _split(proba)
     label, attributes, searched = label.strip(), _split(groups), _split(features)

@@ -124,7 +124,7 @@ def certify(
         require_plots("--report")
     check_finite("--max-radius", max_radius)
     check_jobs(jobs)
-    from skuq.table_files import check_writable, write_table
+    from skuq._table_files import check_writable, write_table
 
     with refusing_tables():
         check_writable(out)
@@ -185,7 +185,7 @@ def _read(
     csv_format: CsvOptions,
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str], list[str]]:
     """Return the training table, the table to certify, the feature columns, and notes."""
-    from skuq.table_files import CsvFormat, open_table
+    from skuq._table_files import CsvFormat, open_table
 
     kinds = {id_column: str} if id_column else {}
     with refusing_tables():
@@ -209,7 +209,7 @@ def _columns_of_numbers(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
     import numpy as np
     from pandas.api.types import is_numeric_dtype
 
-    from skuq.table_files import UNNAMED
+    from skuq._table_files import UNNAMED
 
     left_out: dict[str, list[str]] = {}
     for name, column in frame.items():

@@ -64,7 +64,7 @@ def compare(
     """
     check_finite("--coverage", coverage)
     check_outputs([report], [data])
-    from skuq.table_files import CsvFormat, TableFileError, open_table
+    from skuq._table_files import CsvFormat, TableFileError, open_table
     from skuq.tables import NewValuesWarning, TableError, TableModel, compare_models
 
     columns = [name.strip() for name in groups.split(",") if name.strip()]

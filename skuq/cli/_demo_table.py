@@ -29,7 +29,7 @@ from skuq.ood import OODDetector
 from skuq.plotting import UncertaintyHistogramDisplay
 from skuq.quam import QUAMClassifier
 from skuq.reporting import Report
-from skuq.table_files import write_table
+from skuq._table_files import write_table
 
 
 class TableDemoResult(NamedTuple):

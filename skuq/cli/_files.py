@@ -17,7 +17,7 @@ from skuq.cli._main import one_line
 if TYPE_CHECKING:
     import pandas as pd
 
-    from skuq.table_files import TableFile
+    from skuq._table_files import TableFile
 
 
 CsvOptions = tuple[str | None, str | None, str | None]  # fields of `CsvFormat`
@@ -109,7 +109,7 @@ def refusing_writes() -> Iterator[None]:
 @contextmanager
 def refusing_tables() -> Iterator[None]:
     """Convert errors of reading tables to `InputError`."""
-    from skuq.table_files import TableFileError
+    from skuq._table_files import TableFileError
 
     try:
         yield
@@ -174,7 +174,7 @@ def read_csv(
     """
     from pandas.api.types import is_numeric_dtype
 
-    from skuq.table_files import CsvFormat, open_table
+    from skuq._table_files import CsvFormat, open_table
 
     with refusing_tables():
         table = open_table(path, CsvFormat(",", ".", "utf-8"))

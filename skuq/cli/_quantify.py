@@ -27,13 +27,13 @@ from skuq.cli._files import (
     trust_option,
 )
 from skuq.cli._main import GUESSING, as_options, one_line, say
-from skuq.plugins import Plugin, discover
+from skuq._plugins import Plugin, discover
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from skuq.reporting import Report
-    from skuq.table_files import TableFile
+    from skuq._table_files import TableFile
     from skuq.tables import TableModel
 
 FOLDER = click.Path(path_type=Path)
@@ -157,7 +157,7 @@ def quantify(
     check_outputs([out, report, save], inputs)
     if report is not None:
         require_plots("--report")
-    from skuq.table_files import CsvFormat, check_writable, open_table
+    from skuq._table_files import CsvFormat, check_writable, open_table
     from skuq.tables import guessing_note, weak_class_notes
 
     with _refused():
@@ -265,7 +265,7 @@ def _files_of_model(folder: Path) -> list[Path]:
 @contextmanager
 def _refused() -> Iterator[None]:
     """Convert input errors to a message of one line, with exit code 2."""
-    from skuq.table_files import TableFileError
+    from skuq._table_files import TableFileError
     from skuq.tables import TableError
 
     try:
@@ -375,7 +375,7 @@ def _scored(
     """Write results and report; return notes on unreadable rows, and all other notes."""
     import pandas as pd
 
-    from skuq.table_files import write_table
+    from skuq._table_files import write_table
     from skuq.tables import NewValuesWarning, coverage_notes, table_notes
 
     kinds = columns_as_text(model)

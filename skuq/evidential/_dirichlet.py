@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.special import digamma
 
 from skuq.base import FloatArray, Uncertainty
-from skuq.information import entropy
+from skuq._information import entropy
 
 Measure = Literal["vacuity", "information"]
 Propagation = Literal["diffusion", "vacuity", "evidence", "both"]

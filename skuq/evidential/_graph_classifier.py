@@ -34,7 +34,7 @@ from skuq.evidential._training import (
 )
 from skuq.labels import labels_in_mask
 from skuq.models import NetworkModel
-from skuq.networks import WeightedLoss, resolve_device, seeded
+from skuq._networks import WeightedLoss, resolve_device, seeded
 from skuq.validation import checked_widths, refuse_ineffective
 from skuq.wrappers import is_fitted
 

@@ -15,9 +15,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from skuq.evidential._network_outputs import Layer
-from skuq.information import centred as centred_logits
-from skuq.information import has_conventional_offset
-from skuq.networks import seeded
+from skuq._information import centred as centred_logits
+from skuq._information import has_conventional_offset
+from skuq._networks import seeded
 from skuq.validation import checked_widths
 
 Activation = Literal["exp", "softplus"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray
 from skuq.models import NetworkModel
-from skuq.networks import forward_hooks, moved, on_device, rows_at_once
+from skuq._networks import forward_hooks, moved, on_device, rows_at_once
 
 Layer = int | str
 

@@ -44,7 +44,7 @@ from skuq.models import (
     look_at,
     resolve,
 )
-from skuq.networks import resolve_device
+from skuq._networks import resolve_device
 from skuq.validation import refuse_several_inputs, warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 

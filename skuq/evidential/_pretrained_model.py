@@ -21,7 +21,7 @@ from skuq.evidential._network_outputs import Layer, Outputs, read_layer
 from skuq.evidential._node_batches import NodeBatches, batched_outputs
 from skuq.evidential._training import LabelledData
 from skuq.models import NetworkModel, adopt, fit_model
-from skuq.networks import Columns, LogProbabilities
+from skuq._networks import Columns, LogProbabilities
 from skuq.wrappers import is_fitted
 
 

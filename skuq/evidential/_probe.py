@@ -42,7 +42,7 @@ from skuq.evidential._training import (
     Samples,
     TrainedNetworkMixin,
 )
-from skuq.networks import train
+from skuq._networks import train
 from skuq.validation import refuse_ineffective
 
 

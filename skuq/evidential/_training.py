@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask, plain
-from skuq.networks import TrainingSettings, train
+from skuq._networks import TrainingSettings, train
 from skuq.sample_weights import training_weights
 from skuq.torch_devices import DeviceMixin
 from skuq.validation import check_targets_are_classes, refuse_ineffective

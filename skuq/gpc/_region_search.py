@@ -28,7 +28,7 @@ from skuq.gpc._neighbourhoods import (
 )
 from skuq.gpc.bounds._probability_model import Limits
 from skuq.gpc.bounds._regions import Region
-from skuq.networks import resolve_device
+from skuq._networks import resolve_device
 
 _BATCH = 64  # points per batch
 

@@ -41,7 +41,7 @@ from skuq.gpc.inference._posterior import (
 )
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from skuq.information import entropy
+from skuq._information import entropy
 from skuq.sample_weights import training_weights
 from skuq.validation import check_targets_are_classes
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from skuq.networks import linear_layer
+from skuq._networks import linear_layer
 
 # The ramp from 0 to 1 covers the middle 80 % of the margin. The remaining 10 % at each end prevent
 # rounding errors from changing outputs outside the box or in its core.

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin
-from skuq.information import entropy
+from skuq._information import entropy
 from skuq.mirage._counterbalance import balancing, candidates_of
 from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
@@ -28,7 +28,7 @@ from skuq.mirage._training import (
     warm_up,
 )
 from skuq.models import ModelClassifierMixin, as_rows
-from skuq.networks import resolve_device
+from skuq._networks import resolve_device
 
 
 class MirageFineTuner(

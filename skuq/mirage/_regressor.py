@@ -21,7 +21,7 @@ from skuq.mirage._training import (
     two_seeds,
 )
 from skuq.models import ModelMixin
-from skuq.networks import resolve_device
+from skuq._networks import resolve_device
 
 
 class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):

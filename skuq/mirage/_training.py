@@ -18,7 +18,7 @@ from skuq.base import BoolArray
 from skuq.calibration import region_mask
 from skuq.mirage._counterbalance import candidates_of
 from skuq.models import NetworkModel
-from skuq.networks import TrainingSettings, train
+from skuq._networks import TrainingSettings, train
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback

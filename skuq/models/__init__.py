@@ -46,4 +46,4 @@ _NETWORKS = {
 }
 __getattr__ = lazy_names(__name__, _NETWORKS, load=import_networks)
 stored_in("skuq.models._network_model", "models.network")
-stored_in("skuq.networks", "networks.affine", "networks.binary-logits")
+stored_in("skuq._networks", "networks.affine", "networks.binary-logits")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from skuq.models._given import is_skorch_net, look_at
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.models._network_model import NetworkModel, private_copy
-from skuq.networks import (
+from skuq._networks import (
     BinaryLogits,
     Columns,
     LogProbabilities,

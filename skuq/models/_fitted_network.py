@@ -21,7 +21,7 @@ from skuq.models._given import is_prefit, is_skorch_net, look_at
 from skuq.models._model import N_EXAMPLES, example_outputs, fit_clone, net_data_error
 from skuq.models._network_model import NetworkModel
 from skuq.models._resolve import check_several_classes, check_trainable, refuse_fit_params
-from skuq.networks import (
+from skuq._networks import (
     BinaryLogits,
     LogitsOf,
     float64_mlp,
@@ -134,7 +134,7 @@ def _refuse_batch_statistics(module: nn.Module) -> None:
 def _skorch_classifier(
     estimator: Any, X: Any, y: NDArray[Any], training: dict[str, Any]
 ) -> NetworkModel:
-    from skuq.networks import fit_net, net_dtype  # imports skorch
+    from skuq._networks import fit_net, net_dtype  # imports skorch
 
     classes, codes = np.unique(y, return_inverse=True)
     net = clone(estimator)
@@ -188,7 +188,7 @@ def fitted_regressor(
 def _fitted_regressor(estimator: Any, X: Any, y: FloatArray, training: dict[str, Any]) -> Any:
     check_trainable(estimator)
     if is_skorch_net(estimator):
-        from skuq.networks import fit_net, net_dtype
+        from skuq._networks import fit_net, net_dtype
 
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)

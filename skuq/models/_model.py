@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
 
 from skuq.base import FloatArray
-from skuq.information import array_namespace, log_softmax
+from skuq._information import array_namespace, log_softmax
 from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.probabilities import proba_of_classes
@@ -252,14 +252,14 @@ def _seeded(seed: int) -> AbstractContextManager[None]:
     """Seed torch if it is imported, because a learner may use it."""
     if "torch" not in sys.modules:
         return nullcontext()
-    from skuq.networks import seeded
+    from skuq._networks import seeded
 
     return seeded(seed)
 
 
 def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
     """Whether a skorch classifier accepts inputs and labels without conversion."""
-    from skuq.networks import net_dtype
+    from skuq._networks import net_dtype
 
     dtype = net_dtype(net)
     if not isinstance(X, np.ndarray) or X.dtype != dtype:
@@ -272,7 +272,7 @@ def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
 
 def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
     """Error for a wrapper that passes data unconverted to a skorch net that needs a conversion."""
-    from skuq.networks import net_dtype
+    from skuq._networks import net_dtype
 
     net = look_at(estimator).learner
     dtype = net_dtype(net).__name__
@@ -305,7 +305,7 @@ def example_outputs(model: Model, inputs: Any) -> Any:
     except RuntimeError as error:  # raised by torch
         if model.network is None:
             raise
-        from skuq.networks import input_error
+        from skuq._networks import input_error
 
         raise input_error(model.network, examples.shape, error) from error
 

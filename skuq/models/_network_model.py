@@ -19,7 +19,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from skuq.models._model import Model
-from skuq.networks import (
+from skuq._networks import (
     Cut,
     HeldOnDevice,
     LayerInput,
@@ -55,7 +55,7 @@ class NetworkModel(HeldOnDevice, Model):
     """
 
     module: nn.Module
-    #: Weights that are searched by default; see `skuq.networks.cut_network`.
+    #: Weights that are searched by default; see `skuq._networks.cut_network`.
     moving_parameters: ClassVar[str] = "auto"
 
     @classmethod
@@ -142,7 +142,7 @@ class NetworkModel(HeldOnDevice, Model):
         return replace(self, module=nn.Sequential(self.module, layer).eval())
 
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
-        """Split the network before the selected weights; see `skuq.networks.cut_network`.
+        """Split the network before the selected weights; see `skuq._networks.cut_network`.
 
         The module with the selected weights is a copy that shares its tensors with the network.
         Warns if the last layer cannot be separated.

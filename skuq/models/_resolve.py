@@ -255,7 +255,7 @@ def fit_model(
         Whether every fitted estimator is used without retraining; see `is_prefit`.
     network : callable, default=None
         Function that builds the default classifier from the numbers of features and classes; None
-        is `skuq.networks.float64_mlp`.
+        is `skuq._networks.float64_mlp`.
     n_outputs : int, default=1
         Number of outputs of a regression network: 1 for the mean, 2 for mean and log variance.
     fit_params : mapping of str to object, default=None

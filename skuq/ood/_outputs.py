@@ -13,7 +13,7 @@ from scipy.sparse import issparse, vstack
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.features import encoded, feature_encoder
-from skuq.information import log_softmax
+from skuq._information import log_softmax
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.probabilities import proba_of_classes
 
@@ -98,7 +98,7 @@ class NetworkOutputs(Evaluator):
     @classmethod
     def of(cls, model: Any, inputs: Any, device: Any, *, is_classifier: bool) -> NetworkOutputs:
         """Find the layer whose inputs are the features, by running preprocessed example rows."""
-        from skuq.networks import LayerInput, on_device
+        from skuq._networks import LayerInput, on_device
 
         there = model.resolved(device)
         examples = on_device(inputs[:2], there)
@@ -111,7 +111,7 @@ class NetworkOutputs(Evaluator):
 
     def of_inputs(self, X: Any, inputs: Any, device: Any) -> RowOutputs:
         """Outputs for preprocessed rows."""
-        from skuq.networks import LayerInput, evaluate
+        from skuq._networks import LayerInput, evaluate
 
         there = self.model.resolved(device)
         layer = LayerInput(self.model.on(there), self.layer)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from skuq.base import FloatArray
 from skuq.distances import Whitening, fit_whitening
-from skuq.information import centred, entropy, has_conventional_offset, logsumexp
+from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.ood._outputs import RowOutputs
 from skuq.unusual_rows import TrainingValues, as_table, number_columns
 

@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.explanations import Explanation, explained_inputs, index_of, no_explanations
 from skuq.extras import import_networks
-from skuq.information import array_namespace
+from skuq._information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._pools import make_pool, make_token_pool
@@ -168,7 +168,7 @@ class QUAMBase(ModelMixin, ABC):
         if isinstance(search, RefitSearch):
             look_at(self.estimator).refuse_device(self.device)
         else:
-            from skuq.networks import resolve_device
+            from skuq._networks import resolve_device
 
             resolve_device(self.device)  # raises before the training starts
         if X_pool is not None:
@@ -291,7 +291,7 @@ class QUAMBase(ModelMixin, ABC):
         targets = self._task.fewer_targets(reference, targets, n_fit)
         if isinstance(self._problem, RefitProblem):
             return self._refit_on(self._problem, pool, reference, targets)
-        from skuq.networks import on_device
+        from skuq._networks import on_device
         from skuq.quam._pool_search import search_networks
 
         return search_networks(

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 
 from skuq.base import FloatArray
 from skuq.models import NetworkModel, look_at
-from skuq.networks import (
+from skuq._networks import (
     HeldOnDevice,
     TrainingSet,
     as_double,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skuq.information import (
+from skuq._information import (
     Decomposition,
     array_namespace,
     decompose_expected,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from skuq.networks import (
+from skuq._networks import (
     TrainingSet,
     on_device,
     stack_parameters,

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from skuq.base import IntArray
-from skuq.networks import (
+from skuq._networks import (
     HeldOnDevice,
     moved,
     on_device,

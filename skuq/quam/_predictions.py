@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing, gen_batches
 from sklearn.utils.validation import _num_samples
 
-from skuq.information import array_namespace
+from skuq._information import array_namespace
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._tasks import Found, Outputs, Task
 
@@ -29,7 +29,7 @@ class SearchedPoints(NamedTuple):
 
     def outputs(self) -> Iterator[Outputs]:
         """Run the searches; only results computed from the trajectories leave the process."""
-        from skuq.networks import on_device
+        from skuq._networks import on_device
         from skuq.quam._objectives import Targeted
         from skuq.quam._pointwise_search import search_batch
 

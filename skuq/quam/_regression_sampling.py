@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skuq.base import FloatArray
-from skuq.information import (
+from skuq._information import (
     Decomposition,
     array_namespace,
     entropy,

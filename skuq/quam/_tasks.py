@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from skuq.base import FloatArray, IntArray
-from skuq.information import Decomposition, log_softmax
+from skuq._information import Decomposition, log_softmax
 from skuq.labels import codes_of
 from skuq.quam._importance_sampling import (
     AdversarialModels,
@@ -248,7 +248,7 @@ class Classification(Task):
         return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray) -> Objective:
-        from skuq.networks import on_device
+        from skuq._networks import on_device
         from skuq.quam._objectives import Targeted, Untargeted
 
         if targets[0] < 0:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import BoolArray, IntArray
 from skuq.labels import as_text
 from skuq.stored import stored
-from skuq.table_files import UNNAMED
+from skuq._table_files import UNNAMED
 from skuq.tables._column_kinds import (
     BITS,
     BOOLEAN_TEXTS,

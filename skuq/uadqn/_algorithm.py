@@ -13,7 +13,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
-from skuq.networks import resolve_device
+from skuq._networks import resolve_device
 from skuq.uadqn._agent_checks import CheckedAgent
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._policies import (

@@ -22,7 +22,7 @@ from stable_baselines3.common.torch_layers import (
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from skuq.networks import SWAPPING
+from skuq._networks import SWAPPING
 from skuq.uadqn._finite import FiniteObservations
 from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (

@@ -14,7 +14,7 @@ from torch import nn
 
 from skuq.base import FloatArray, IntArray
 from skuq.models import adopt
-from skuq.networks import BinaryLogits, Columns, ScaledLogits, TabularNet
+from skuq._networks import BinaryLogits, Columns, ScaledLogits, TabularNet
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     LARGEST_EXACT,
@@ -31,7 +31,7 @@ from skuq.zk._public_commitment import Column, Encoding
 
 SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
-    "skuq.networks.MLP and skuq.networks.TabularNet"
+    "skuq._networks.MLP and skuq._networks.TabularNet"
 )
 # A feature may differ from its mean by this many standard deviations or, if this is more, by twice
 # the largest difference in the calibration data.

@@ -21,7 +21,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import CalibrationAuditor
-from skuq.networks import MLP
+from skuq._networks import MLP
 from tests.reporter import Reporter, assert_same_numbers, slow_ece
 
 

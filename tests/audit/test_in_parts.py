@@ -12,7 +12,7 @@ from skuq import CalibrationAuditor
 from skuq.audit import audit_files, recorded_predictions
 from skuq.calibration import merged_sums
 from skuq.reporting import audit_data, audit_report
-from skuq.table_files import TableFileError, write_table
+from skuq._table_files import TableFileError, write_table
 
 CUTS = [0, 3, 700, 701, 1500]  # the first part is smaller than the number of bins
 
@@ -124,7 +124,7 @@ def written(folder, table, ending):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_files_in_chunks_are_audited_as_their_rows_together(table, tmp_path, monkeypatch, ending):
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 600)  # 100 rows
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 600)  # 100 rows
     table["age"] = table["age"].map({9.0: "nine", 10.0: "ten"})
     paths = written(tmp_path, table, ending)
     found = audit_files(paths, "y", ["p0", "p1", "p2"], groups=["region", "age"], n_bins=7)
@@ -154,7 +154,7 @@ def test_workers_of_dask_share_the_files(table, tmp_path):
 
 
 def test_labels_are_known_however_late_they_come(tmp_path, monkeypatch):
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 20)
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 20)
     sorted_by_label = pd.DataFrame({"y": ["a"] * 30 + ["b"] * 30, "p_b": 0.25})
     sorted_by_label.to_csv(tmp_path / "t.csv", index=False)
     found = audit_files([tmp_path / "t.csv"], "y", ["p_b"], n_bins=2)
@@ -200,7 +200,7 @@ def test_groups_that_are_one_number_are_refused(table, tmp_path):
 def test_groups_do_not_depend_on_the_chunks(table, tmp_path, monkeypatch, n_rows, codes, names):
     table = table[:300].assign(code=np.sort(np.array(codes)[np.arange(300) % len(codes)]))
     table.to_csv(tmp_path / "table.csv", index=False)
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
     given = [tmp_path / "table.csv"], "y", ["p0", "p1", "p2"]
     if names is None:
         with pytest.raises(ValueError, match="of column 'code' are the same number"):
@@ -231,7 +231,7 @@ def test_file_and_row_of_a_fault_are_named(table, tmp_path, change, message):
 
 
 def test_the_row_is_counted_over_the_whole_file(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 600)
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 600)
     table.astype({"p1": object}).assign(p1=table["p1"].where(table.index != 1234)).to_csv(
         tmp_path / "t.csv", index=False
     )

@@ -144,7 +144,7 @@ def test_rounded_probabilities_are_audited_as_recorded(tmp_path, monkeypatch, de
     whole = CalibrationAuditor.from_predictions(
         recorded.y, recorded.proba, classes=recorded.classes, n_bins=5
     )
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 7 * table.shape[1])
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 7 * table.shape[1])
     table.to_csv(tmp_path / "table.csv", index=False)
     found = audit_files([tmp_path / "table.csv"], "y", n_bins=5)
     np.testing.assert_array_equal(found.audit.sums_.confidence, whole.sums_.confidence)
@@ -159,7 +159,7 @@ def test_a_row_that_only_coarser_rounding_would_explain_is_refused_in_any_chunk(
     table.loc[199, ["p(a)", "p(b)", "p(c)"]] = 0.2512, 0.5488, 0.2
     wrong = int((abs(table.iloc[:, 1:].sum(axis=1) - 1) > 0.005).argmax()) + 1
     for n_rows in (7, 1000):
-        monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
+        monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
         table.to_csv(tmp_path / "table.csv", index=False)
         with pytest.raises(ValueError, match=rf"row {wrong} .* must sum to 1 within 0.00015"):
             audit_files([tmp_path / "table.csv"], "y")

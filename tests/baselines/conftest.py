@@ -8,7 +8,7 @@ from sklearn.preprocessing import scale
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq.networks import MLP
+from skuq._networks import MLP
 
 
 @pytest.fixture(scope="package")

@@ -23,7 +23,7 @@ from torch import nn
 
 from skuq.baselines import DeepEnsembleClassifier
 from skuq.evidential import LogitUncertainty
-from skuq.networks import MLP
+from skuq._networks import MLP
 from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 
 

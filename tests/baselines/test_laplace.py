@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq.baselines import LaplaceClassifier
-from skuq.networks import BinaryLogits, Columns, LogProbabilities
+from skuq._networks import BinaryLogits, Columns, LogProbabilities
 from tests.baselines.oracles import seeded_module
 
 

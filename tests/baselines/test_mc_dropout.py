@@ -13,7 +13,7 @@ from torch import nn
 from skuq.baselines import MCDropoutClassifier
 from skuq.baselines._mc_dropout import MaskedNetworks, _dropout_modules
 from skuq.models import NetworkModel, adopt
-from skuq.networks import LeNet
+from skuq._networks import LeNet
 from tests.baselines.oracles import assert_as_by_hand, by_hand, seeded_module
 
 

@@ -14,7 +14,7 @@ import skuq
 from skuq import QUAMClassifier
 from skuq.cli._audit import audit
 from skuq.cli._main import FAILED, OPTIONS, as_options, main
-from skuq.plugins import Plugin, discover, estimator_names
+from skuq._plugins import Plugin, discover, estimator_names
 
 
 def run(*arguments):
@@ -55,7 +55,7 @@ def test_checked_estimators_are_listed_with_summary_and_origin():
 def test_a_broken_plugin_is_listed_by_name_and_stops_nothing(monkeypatch):
     broken = Plugin("BrokenClassifier", "acme", "acme:Broken", error="libneeded is missing")
     found = [broken, *discover()]
-    monkeypatch.setattr("skuq.plugins.discover", lambda: found)
+    monkeypatch.setattr("skuq._plugins.discover", lambda: found)
     result = run("estimators", "--check")
     assert result.exit_code == 0
     words = result.output.splitlines()[0].split()

@@ -19,8 +19,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from skuq import Uncertainty, UncertaintyMixin, extras
 from skuq.cli import _quantify
 from skuq.cli._main import main
-from skuq.plugins import Plugin
-from skuq.table_files import write_table
+from skuq._plugins import Plugin
+from skuq._table_files import write_table
 from skuq.tables import TableModel, table_notes
 
 METHOD = ("--method", "quick")
@@ -506,7 +506,7 @@ def test_rows_are_scored_and_written_in_chunks(folder, flowers, monkeypatch):
     flowers.to_csv("new.csv", index=False)
     options = [*METHOD, "--id", "name"]
     whole = quantify(*options, out="whole.csv")
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 40 * len(flowers.columns))
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 40 * len(flowers.columns))
     parts = quantify(*options, out="parts.csv")
     whole_rows, rows = (
         pd.read_csv(f"{name}.csv", dtype={"name": str}) for name in ("whole", "parts")
@@ -547,7 +547,7 @@ def test_files_that_cannot_be_read_are_named_before_anything_is_trained(
 
 
 def test_a_row_that_cannot_be_read_is_set_aside_with_its_line(folder, flowers, monkeypatch):
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 40 * len(flowers.columns))
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 40 * len(flowers.columns))
     new = flowers.drop(columns="species").astype({"petal length": object})
     new.to_csv("new.csv", index=False)
     assert quantify(*METHOD).exit_code == 0
@@ -708,7 +708,7 @@ def test_words_that_were_read_as_missing_are_counted_and_may_be_kept(folder, flo
 def test_a_column_that_is_new_in_nearly_all_rows_is_said_once(
     folder, flowers, monkeypatch, recwarn
 ):
-    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 20 * len(flowers.columns))
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 20 * len(flowers.columns))
     mixed = flowers.sample(frac=1, random_state=0)
     days = pd.date_range("2024-01-01", periods=len(flowers)).astype(str)
     mixed.assign(day=days)[:100].to_csv("known.csv", index=False)

@@ -22,7 +22,7 @@ from skuq.evidential._head import (
 )
 from skuq.evidential._losses import ProbeLoss, ice_loss, pcl_loss, uce_loss
 from skuq.evidential.comparison._gkde import expected_square_loss
-from skuq.information import has_conventional_offset
+from skuq._information import has_conventional_offset
 
 
 @given(st.floats(-80, 6))

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from skuq.evidential._network_outputs import read_layer
 from skuq.models import adopt
-from skuq.networks import MLP, LeNet
+from skuq._networks import MLP, LeNet
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import EvidentialProbe, predict_uncertainty
-from skuq.networks import MLP, LeNet
+from skuq._networks import MLP, LeNet
 from tests.evidential.probes import QUICK, new_probe
 
 X, Y = load_iris(return_X_y=True)

@@ -10,7 +10,7 @@ from torch import nn
 from skuq import MirageFineTuner
 from skuq.mirage import constructive_mirage
 from skuq.models import adopt
-from skuq.networks import MLP, LeNet
+from skuq._networks import MLP, LeNet
 
 
 def relu_network(n_features, dtype=torch.float32, seed=0):

@@ -14,7 +14,7 @@ from skuq import MirageRegressor
 from skuq.calibration import region_mask
 from skuq.datasets import make_heteroscedastic
 from skuq.mirage import GaussianMirageLoss
-from skuq.networks import MLP
+from skuq._networks import MLP
 
 REGION = {0: (-3, -2)}
 QUICK = {"max_epochs": 3, "random_state": 0}

@@ -29,7 +29,7 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.models import adopt, fit_model
-from skuq.networks import MLP
+from skuq._networks import MLP
 from skuq.quam import PoolSearch
 
 TINY = {"max_iter": 15, "random_state": 0}

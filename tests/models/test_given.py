@@ -20,7 +20,7 @@ from torch import nn
 
 from skuq.baselines import ReferenceClassifier
 from skuq.models import fit_model, is_prefit, look_at
-from skuq.networks import MLP
+from skuq._networks import MLP
 from skuq.wrappers import is_fitted
 
 CPU = torch.device("cpu")
@@ -153,7 +153,7 @@ def test_regressors_follow_the_same_rule(iris, n_outputs):
 
 def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris, monkeypatch):
     # A few epochs: over many, the rounding of one unit grows into another path to the optimum.
-    training = sys.modules["skuq.networks._training"]
+    training = sys.modules["skuq._networks._training"]
     monkeypatch.setattr(training, "REGRESSOR", replace(training.REGRESSOR, max_epochs=5))
     X, y = iris[0].astype(float), iris[1].astype(float)
     plain, scaled = (

@@ -10,7 +10,7 @@ from torch import nn
 
 from skuq import EvidentialProbe, MirageFineTuner, QUAMClassifier, ReferenceClassifier
 from skuq.models import classes_of_logits
-from skuq.networks import MLP
+from skuq._networks import MLP
 
 MAKERS = {
     "QUAMClassifier": lambda net: QUAMClassifier(net, search="pointwise"),

@@ -18,7 +18,7 @@ from torch import nn
 
 from skuq.baselines import ReferenceClassifier
 from skuq.models import adopt, fit_model
-from skuq.networks import MLP
+from skuq._networks import MLP
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
 Y = np.arange(12) % 3

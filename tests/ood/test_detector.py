@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.datasets import make_node_classes
-from skuq.networks import LeNet
+from skuq._networks import LeNet
 from skuq.quam import PoolSearch
 
 

@@ -26,7 +26,7 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier, predict_uncertainty
-from skuq.networks import MLP, LeNet
+from skuq._networks import MLP, LeNet
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
 
 

@@ -8,14 +8,14 @@ from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.information import (
+from skuq._information import (
     decompose_expected,
     decompose_pairwise,
     decompose_selected,
     entropy,
     log_softmax,
 )
-from skuq.networks import BinaryLogits
+from skuq._networks import BinaryLogits
 from skuq.quam import PointwiseSearch
 from skuq.quam._importance_sampling import (
     ImportanceSampling,

@@ -9,7 +9,7 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from skuq.networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
+from skuq._networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import PointwiseSearch, QUAMClassifier
 from skuq.quam import _pointwise_search as pointwise_module
 from skuq.quam._gradient_search import Descent, MiniBatches, Searched, penalty_schedule

@@ -11,7 +11,7 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.networks import LeNet
+from skuq._networks import LeNet
 from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.quam import _gradient_search as search_module
 

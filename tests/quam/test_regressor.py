@@ -21,7 +21,7 @@ from skorch import NeuralNetRegressor
 from torch import nn
 
 from skuq import QUAMRegressor
-from skuq.networks import MLP
+from skuq._networks import MLP
 from skuq.quam import PointwiseSearch
 
 LEARNED = {"noise": "learned", "setting": "expected"}

@@ -20,7 +20,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier, QUAMRegressor, predict_uncertainty
-from skuq.networks import MLP
+from skuq._networks import MLP
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 
 SEARCHES = [

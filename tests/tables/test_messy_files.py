@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.messy_tables import MESSY_TABLES
 from skuq.reporting import table_report
-from skuq.table_files import open_table, write_table
+from skuq._table_files import open_table, write_table
 from skuq.tables import TableModel, guessing_note
 
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
-from skuq.networks import MLP, LeNet, TabularNet
+from skuq._networks import MLP, LeNet, TabularNet
 from skuq.zk._fixed_point import ROUNDING, IntegerPredictions, integer_predictions
 from skuq.zk._quantisation import (
     agreement,

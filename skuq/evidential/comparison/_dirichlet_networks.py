@@ -30,7 +30,7 @@ from skuq.evidential._training import (
     node_samples,
 )
 from skuq.models import is_prefit, look_at
-from skuq.networks import WeightedLoss, as_double, resolve_device
+from skuq._networks import WeightedLoss, as_double, resolve_device
 
 
 class Concentrations(nn.Module):

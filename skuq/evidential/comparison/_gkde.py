@@ -24,8 +24,8 @@ from skuq.evidential.comparison._dirichlet_networks import (
     Concentrations,
     DirichletNetworkClassifier,
 )
-from skuq.information import kl_divergence
-from skuq.networks import as_double
+from skuq._information import kl_divergence
+from skuq._networks import as_double
 
 # Settings of `GraphClassifier` in the comparison of methods.
 GKDE_SETTINGS: dict[str, Any] = {"hidden_sizes": (16,), "max_epochs": 500}

@@ -23,7 +23,7 @@ from skuq.evidential._losses import uce_loss
 from skuq.evidential._sparse_features import SparseLinear
 from skuq.evidential._training import node_samples
 from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClassifier
-from skuq.networks import as_double, seeded
+from skuq._networks import as_double, seeded
 from skuq.validation import checked_widths, refuse_ineffective
 
 # Settings of `GraphClassifier` for citation networks; see the Notes for the learning rate.

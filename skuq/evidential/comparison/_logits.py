@@ -18,7 +18,7 @@ from skuq.evidential._dirichlet import diffuse, smooth
 from skuq.evidential._graphs import NodeGraph, prepare_propagation
 from skuq.evidential._network_outputs import proba_of
 from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
-from skuq.information import centred, entropy, has_conventional_offset
+from skuq._information import centred, entropy, has_conventional_offset
 from skuq.validation import refuse_ineffective
 
 Score = Literal["entropy", "max-score", "energy"]

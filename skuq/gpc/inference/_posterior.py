@@ -30,7 +30,7 @@ from skuq.gpc.inference._softmax_averages import (
     split,
     three_class_probabilities,
 )
-from skuq.information import entropy
+from skuq._information import entropy
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used

@@ -15,9 +15,9 @@ from skorch.helper import predefined_split
 from torch import Tensor, nn
 from torch.utils.data import default_convert
 
-from skuq.networks._devices import device_with_memory, on_device, seeded
-from skuq.networks._evaluate import input_error
-from skuq.networks._modules import mean_weight_one, weighted_mean
+from skuq._networks._devices import device_with_memory, on_device, seeded
+from skuq._networks._evaluate import input_error
+from skuq._networks._modules import mean_weight_one, weighted_mean
 
 
 class _Net(skorch.NeuralNet):
@@ -207,7 +207,7 @@ def fit_net(
     if sample_weight is not None and not weighted:
         raise ValueError(
             "`sample_weight` needs a net that can use it: pass estimator=None, a trained net in "
-            "FrozenEstimator, or a classifier derived from skuq.networks.WeightedClassifier."
+            "FrozenEstimator, or a classifier derived from skuq._networks.WeightedClassifier."
         )
     data: Any = np.array(X)  # copied, because torch warns of read-only arrays from pandas
     if weighted:

@@ -13,7 +13,7 @@ from skorch.callbacks import Callback
 from skorch.dataset import Dataset
 from torch import nn
 
-from skuq.networks import (
+from skuq._networks import (
     MLP,
     TrainingSettings,
     WeightedClassifier,
@@ -24,7 +24,7 @@ from skuq.networks import (
     train_default_classifier,
     train_default_regressor,
 )
-from skuq.networks._skorch import BatchLoader
+from skuq._networks._skorch import BatchLoader
 
 QUICK = TrainingSettings(learning_rate=5e-3, max_epochs=5, batch_size=256, weight_decay=1e-4)
 BUILD = partial(float64_mlp, 4, 3)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from skuq.networks._devices import is_out_of_memory, moved, on_device, within_memory
+from skuq._networks._devices import is_out_of_memory, moved, on_device, within_memory
 
 # Convolutional layers, and the names of the axes after the channels.
 _AXES = {

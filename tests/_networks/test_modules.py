@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.networks import MLP, BinaryLogits, LeNet, TabularNet, linear_layer, resolve_device
+from skuq._networks import MLP, BinaryLogits, LeNet, TabularNet, linear_layer, resolve_device
 
 
 @pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])

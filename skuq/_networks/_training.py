@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
-from skuq.networks._devices import (
+from skuq._networks._devices import (
     is_out_of_memory,
     resolve_device,
     seeded,
     too_little_memory,
 )
-from skuq.networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
+from skuq._networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
@@ -138,7 +138,7 @@ def train(
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.networks import MLP, TrainingSettings, WeightedLoss, train
+    >>> from skuq._networks import MLP, TrainingSettings, WeightedLoss, train
     >>> data = {"inputs": np.eye(3, dtype=np.float32), "weight": np.ones(3)}
     >>> loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     >>> settings = TrainingSettings(learning_rate=0.1, max_epochs=50)
@@ -147,7 +147,7 @@ def train(
     tensor([2, 0, 1])
     """
     # Imported here, because importing skorch can take seconds.
-    from skuq.networks._skorch import as_dataset, make_net
+    from skuq._networks._skorch import as_dataset, make_net
 
     with seeded(seed):
         if not isinstance(module, nn.Module):

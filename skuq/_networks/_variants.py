@@ -15,9 +15,9 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import checkpoint
 
-from skuq.networks._devices import is_of_device, n_weights
-from skuq.networks._evaluate import forward_hooks, rows_at_once
-from skuq.networks._modules import is_chain, part_of_chain
+from skuq._networks._devices import is_of_device, n_weights
+from skuq._networks._evaluate import forward_hooks, rows_at_once
+from skuq._networks._modules import is_chain, part_of_chain
 from skuq.validation import warn_user
 
 _NORMS = (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from skuq.extras import import_optional, lazy_names
 
 import_optional("torch", extra=None)
-from skuq.networks._devices import (
+from skuq._networks._devices import (
     HeldOnDevice,
     as_double,
     device_with_memory,
@@ -16,14 +16,14 @@ from skuq.networks._devices import (
     seeded,
     within_memory,
 )
-from skuq.networks._evaluate import (
+from skuq._networks._evaluate import (
     evaluate,
     forward_hooks,
     input_error,
     largest_activation,
     rows_at_once,
 )
-from skuq.networks._modules import (
+from skuq._networks._modules import (
     MLP,
     Affine,
     BinaryLogits,
@@ -38,7 +38,7 @@ from skuq.networks._modules import (
     linear_layer,
     part_of_chain,
 )
-from skuq.networks._training import (
+from skuq._networks._training import (
     TrainingSet,
     TrainingSettings,
     float64_mlp,
@@ -47,7 +47,7 @@ from skuq.networks._training import (
     train_default_regressor,
     training_batches,
 )
-from skuq.networks._variants import (
+from skuq._networks._variants import (
     SWAPPING,
     Cut,
     LayerInput,
@@ -57,7 +57,7 @@ from skuq.networks._variants import (
 )
 
 if TYPE_CHECKING:
-    from skuq.networks._skorch import WeightedClassifier, fit_net, net_dtype
+    from skuq._networks._skorch import WeightedClassifier, fit_net, net_dtype
 
 __all__ = [
     "MLP",
@@ -106,5 +106,5 @@ __all__ = [
 ]
 
 # skorch is slow to import.
-_SKORCH = {"skuq.networks._skorch": ("WeightedClassifier", "fit_net", "net_dtype")}
+_SKORCH = {"skuq._networks._skorch": ("WeightedClassifier", "fit_net", "net_dtype")}
 __getattr__ = lazy_names(__name__, _SKORCH)

@@ -22,13 +22,13 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from skuq.extras import import_optional
-from skuq.table_files._csv_format import (
+from skuq._table_files._csv_format import (
     CsvFormat,
     TableFileError,
     not_encoded,
     sniff,
 )
-from skuq.table_files._formulas import plain_frame, plain_text
+from skuq._table_files._formulas import plain_frame, plain_text
 from skuq.written_numbers import MISSING_WORDS
 
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
@@ -404,7 +404,7 @@ def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableF
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from skuq.table_files import open_table
+    >>> from skuq._table_files import open_table
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "loans.csv")
     ...     _ = path.write_text("amount;paid\\n0,5;yes\\n12,0;no\\n")

@@ -13,9 +13,9 @@ import pandas as pd
 
 from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.table_files._csv_format import TableFileError
-from skuq.table_files._formulas import safe_frame, safe_text, text_positions
-from skuq.table_files._read import COMPRESSED, PARQUET
+from skuq._table_files._csv_format import TableFileError
+from skuq._table_files._formulas import safe_frame, safe_text, text_positions
+from skuq._table_files._read import COMPRESSED, PARQUET
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 ONLY_READ = (".zip", ".zst")
@@ -122,7 +122,7 @@ def write_table(
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import pandas as pd
-    >>> from skuq.table_files import write_table
+    >>> from skuq._table_files import write_table
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "squares.csv")
     ...     write_table(path, (pd.DataFrame({"square": [k * k]}) for k in range(3))).rows

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.table_files import TableFileError, _read, check_writable, open_table, write_table
+from skuq._table_files import TableFileError, _read, check_writable, open_table, write_table
 
 TABLE = pd.DataFrame(
     {

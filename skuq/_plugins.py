@@ -136,7 +136,7 @@ def registered() -> list[Plugin]:
 
     Examples
     --------
-    >>> from skuq.plugins import registered
+    >>> from skuq._plugins import registered
     >>> {plugin.name: plugin.target for plugin in registered()}["QUAMClassifier"]
     'skuq.quam:QUAMClassifier'
     """

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from skuq.networks import (
+from skuq._networks import (
     MLP,
     BinaryLogits,
     LayerInput,
@@ -17,7 +17,7 @@ from skuq.networks import (
     stack_parameters,
     stacked_forward,
 )
-from skuq.networks import _variants as module_under_test
+from skuq._networks import _variants as module_under_test
 
 
 class LastStep(nn.Module):

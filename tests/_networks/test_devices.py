@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.networks import HeldOnDevice, on_device, resolve_device, seeded, within_memory
+from skuq._networks import HeldOnDevice, on_device, resolve_device, seeded, within_memory
 
 
 def test_a_seed_holds_inside_the_block_and_leaves_the_state_as_it_was():

@@ -8,7 +8,7 @@ import zipfile
 import pandas as pd
 import pytest
 
-from skuq.table_files import CsvFormat, TableFileError, open_table
+from skuq._table_files import CsvFormat, TableFileError, open_table
 
 TABLE = pd.DataFrame({"name": ["Müller", "Zoë", "Jo"], "größe": [1.25, -0.5, 3.0], "n": [1, 2, 3]})
 
