@@ -2,7 +2,7 @@
 
 A package is entered through its `__init__`. Inside `skuq.NAME`, and in `tests/NAME`, the private
 modules of `skuq.NAME` may be imported; nobody else may import them, nor names with an underscore.
-Private packages, such as `skuq._networks`, are for this repository: no promise to users, and entered
+Private packages, such as `skuq._networks`, promise nothing to users; this repository enters them
 through their `__init__` like the others.
 """
 

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness import finish, parser, record, set_threads
-from skuq.audit import audit_files
 from skuq._table_files import write_table
+from skuq.audit import audit_files
 
 BLOCK = 200_000  # distinct rows
 MIB = 2**10  # in KiB, the unit of ru_maxrss

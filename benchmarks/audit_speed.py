@@ -19,11 +19,11 @@ from torch import nn
 
 from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import CalibrationAuditor, MirageFineTuner
+from skuq._networks import MLP
 from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 from skuq.extras import import_optional
 from skuq.mirage import MirageLoss, target_table
-from skuq._networks import MLP
 
 N_BINS = 10
 

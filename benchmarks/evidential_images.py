@@ -17,9 +17,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe, MCDropoutClassifier
+from skuq._networks import LeNet
 from skuq.datasets import load_npz
 from skuq.evidential import EvidenceLoss, LogitUncertainty
-from skuq._networks import LeNet
 
 
 def methods(net: LeNet, seed: int) -> dict:

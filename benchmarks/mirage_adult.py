@@ -26,9 +26,9 @@ from torch import nn
 from benchmarks.harness import finish, kept_run, parser, set_threads
 from benchmarks.mirage import Table, figures
 from skuq import MirageFineTuner
+from skuq._networks import LeNet, TabularNet
 from skuq.calibration import region_mask, temperature_scaled
 from skuq.datasets import load_npz, load_table
-from skuq._networks import LeNet, TabularNet
 
 EPOCHS = 20
 REGIONS = {

@@ -14,8 +14,8 @@ from sklearn.datasets import make_moons
 from torch.nn.functional import cross_entropy
 
 from benchmarks.harness import finish, parser, record, set_threads
-from skuq.datasets import load_digits_with_ood
 from skuq._networks import TrainingSet, stack_parameters, train_default_classifier, training_batches
+from skuq.datasets import load_digits_with_ood
 from skuq.quam import Targeted, penalty_schedule, search_adversarial_models
 
 SEARCH = {"c0": 20.0, "eta": 1.05, "learning_rate": 0.1}

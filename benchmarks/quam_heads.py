@@ -18,8 +18,8 @@ from torch import nn
 
 from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import QUAMClassifier
-from skuq.datasets import load_npz
 from skuq._information import entropy
+from skuq.datasets import load_npz
 from skuq.metrics import detection_metrics
 
 

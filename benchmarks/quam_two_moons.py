@@ -24,6 +24,7 @@ from sklearn.frozen import FrozenEstimator
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
 from skuq import QUAMClassifier
+from skuq._information import decompose_expected, decompose_selected
 from skuq.baselines import (
     DeepEnsembleClassifier,
     LaplaceClassifier,
@@ -32,7 +33,6 @@ from skuq.baselines import (
     SGMCMCClassifier,
 )
 from skuq.extras import import_optional
-from skuq._information import decompose_expected, decompose_selected
 from skuq.quam import PointwiseSearch, PoolSearch
 
 N_TRAIN, NOISE, PRECISION = 200, 0.1, 1.0

@@ -12,6 +12,7 @@ from skuq._version import __version__ as __version__
 from skuq.extras import lazy_names
 
 if TYPE_CHECKING:
+    from skuq._plugins import PluginWarning, all_estimators
     from skuq.audit import CalibrationAuditor
     from skuq.base import (
         CredalInterval,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from skuq.model_selection import cross_val_predict_uncertainty
     from skuq.ood import OODDetector
     from skuq.pipelines import Pipeline, make_pipeline
-    from skuq._plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 

@@ -38,8 +38,8 @@ from skuq import (
     RobustGPRegressor,
     SGMCMCClassifier,
 )
-from skuq.evidential import NetworkHead
 from skuq._networks import device_with_memory
+from skuq.evidential import NetworkHead
 from skuq.quam import PoolSearch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "mps"

@@ -36,8 +36,8 @@ from skuq import (
     Uncertainty,
     all_estimators,
 )
-from skuq.evidential import EvidenceLoss, NodeBatches
 from skuq._networks import MLP
+from skuq.evidential import EvidenceLoss, NodeBatches
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 from skuq.tables import TableModel
 

@@ -14,8 +14,8 @@ from torch import nn
 
 import skuq.stored
 from skuq import Uncertainty
-from skuq.base import FloatArray
 from skuq._networks import BinaryLogits
+from skuq.base import FloatArray
 from skuq.stored import CLASSES, NotStorableError, StoredError, from_stored, stored, to_stored
 
 

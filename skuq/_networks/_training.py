@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq.base import FloatArray
 from skuq._networks._devices import (
     is_out_of_memory,
     resolve_device,
@@ -20,6 +19,7 @@ from skuq._networks._devices import (
     too_little_memory,
 )
 from skuq._networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
+from skuq.base import FloatArray
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback

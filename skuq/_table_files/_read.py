@@ -21,7 +21,6 @@ from typing import Any, BinaryIO
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from skuq.extras import import_optional
 from skuq._table_files._csv_format import (
     CsvFormat,
     TableFileError,
@@ -29,6 +28,7 @@ from skuq._table_files._csv_format import (
     sniff,
 )
 from skuq._table_files._formulas import plain_frame, plain_text
+from skuq.extras import import_optional
 from skuq.written_numbers import MISSING_WORDS
 
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64

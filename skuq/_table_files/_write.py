@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
-from skuq.extras import import_optional
-from skuq.files import atomic_path
 from skuq._table_files._csv_format import TableFileError
 from skuq._table_files._formulas import safe_frame, safe_text, text_positions
 from skuq._table_files._read import COMPRESSED, PARQUET
+from skuq.extras import import_optional
+from skuq.files import atomic_path
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 ONLY_READ = (".zip", ".zst")

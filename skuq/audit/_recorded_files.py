@@ -12,6 +12,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from skuq._table_files import CsvFormat, TableFile, open_table
 from skuq.audit._calibration_auditor import CalibrationAuditor
 from skuq.audit._groups import (
     MAX_GROUPS,
@@ -35,7 +36,6 @@ from skuq.audit._recorded_predictions import (
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
 from skuq.sample_weights import warn_of_mean_weight
-from skuq._table_files import CsvFormat, TableFile, open_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from skuq._networks import as_double, seeded, stacked_forward, training_batches
 from skuq.baselines._sampled import TrainingRows
 from skuq.extras import import_optional
-from skuq._networks import as_double, seeded, stacked_forward, training_batches
 
 # Friction of Hamiltonian chains per unit of time. It does not change the target distribution. With
 # a step size of 0.1 the momentum factor is about 0.9, which is usual in training.

@@ -16,6 +16,7 @@ from sklearn.utils import _safe_indexing, resample
 from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor, nn
 
+from skuq._networks import on_device
 from skuq.base import FloatArray
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
@@ -25,7 +26,6 @@ from skuq.baselines._sampled import (
     on_its_device,
 )
 from skuq.models import Model, fit_model, is_prefit, look_at
-from skuq._networks import on_device
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from skuq._networks import LayerInput, evaluate
 from skuq.base import FloatArray, Uncertainty
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
@@ -22,7 +23,6 @@ from skuq.baselines._sampled import (
     TrainingRows,
 )
 from skuq.distances import Features, fit_whitening, unit_vectors
-from skuq._networks import LayerInput, evaluate
 from skuq.validation import refuse_ineffective, warn_user
 
 _BATCH_SIZE = 8192  # number of inputs whose features are in memory at once during prediction

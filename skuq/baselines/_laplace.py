@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 from torch.func import jacrev
 
+from skuq._networks import Cut, cut_network, device_with_memory, evaluate
 from skuq.baselines._curvature import (
     evidence_prior_precision,
     last_layer_curvature,
@@ -23,7 +24,6 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq._networks import Cut, cut_network, device_with_memory, evaluate
 
 
 class LaplaceClassifier(SampledModelsClassifier):

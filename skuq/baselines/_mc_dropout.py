@@ -14,9 +14,9 @@ import torch
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
+from skuq._networks import as_double, float64_mlp, on_device
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
 from skuq.models import Model, NetworkModel, fit_model
-from skuq._networks import as_double, float64_mlp, on_device
 from skuq.validation import refuse_ineffective
 
 _UNITS = (nn.Dropout,)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from skuq._information import entropy
 from skuq.base import Uncertainty
 from skuq.baselines._sampled import COMMON_CONSTRAINTS, BaselineClassifier
-from skuq._information import entropy
 
 
 class ReferenceClassifier(BaselineClassifier):

@@ -14,13 +14,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
-from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
 from skuq._information import (
     Decomposition,
     decompose_expected,
     decompose_pairwise,
     decompose_selected,
 )
+from skuq._networks import as_double, resolve_device
+from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
 from skuq.labels import labels_in_mask
 from skuq.models import (
     LearnerModel,
@@ -29,7 +30,6 @@ from skuq.models import (
     NetworkModel,
     look_at,
 )
-from skuq._networks import as_double, resolve_device
 from skuq.validation import warn_if_worse_than_guessing
 
 COMMON_CONSTRAINTS: dict[str, Any] = {

@@ -11,13 +11,6 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
-from skuq.baselines._chains import run_chains
-from skuq.baselines._sampled import (
-    AT_LEAST_ONE,
-    COMMON_CONSTRAINTS,
-    SampledModelsClassifier,
-    TrainingRows,
-)
 from skuq._networks import (
     as_double,
     evaluate,
@@ -25,6 +18,13 @@ from skuq._networks import (
     on_device,
     stack_parameters,
     stacked_forward,
+)
+from skuq.baselines._chains import run_chains
+from skuq.baselines._sampled import (
+    AT_LEAST_ONE,
+    COMMON_CONSTRAINTS,
+    SampledModelsClassifier,
+    TrainingRows,
 )
 
 

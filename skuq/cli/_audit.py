@@ -203,9 +203,9 @@ def _passes(
         json_path = report.with_suffix(".json") if json_path is None else json_path
     paths = files_of("--predictions", predictions)
     check_outputs([report, json_path], paths)
+    from skuq._table_files import CsvFormat
     from skuq.audit import audit_files
     from skuq.labels import classes_of_columns
-    from skuq._table_files import CsvFormat
 
     columns = None if proba is None else _split(proba)
     label, attributes, searched = label.strip(), _split(groups), _split(features)

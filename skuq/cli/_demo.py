@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from sklearn.frozen import FrozenEstimator
 
+from skuq._information import entropy
+from skuq._table_files import write_table
 from skuq.base import FloatArray, Uncertainty
 from skuq.datasets import SIDE, DigitsWithOOD, load_digits_with_ood
 from skuq.extras import import_optional
-from skuq._information import entropy
 from skuq.metrics import (
     area_under_risk_coverage,
     calibration_table,
@@ -29,7 +30,6 @@ from skuq.plotting import (
 )
 from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
-from skuq._table_files import write_table
 
 _HELD_OUT = 300  # number of inputs excluded from training, with which detectors are calibrated
 

@@ -12,6 +12,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from skuq._table_files import write_table
 from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty
 from skuq.cli._demo import (
     METHODS,
@@ -29,7 +30,6 @@ from skuq.ood import OODDetector
 from skuq.plotting import UncertaintyHistogramDisplay
 from skuq.quam import QUAMClassifier
 from skuq.reporting import Report
-from skuq._table_files import write_table
 
 
 class TableDemoResult(NamedTuple):

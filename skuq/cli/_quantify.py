@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skuq._plugins import Plugin, discover
 from skuq.cli._files import (
     READABLE,
     WRITABLE,
@@ -27,13 +28,12 @@ from skuq.cli._files import (
     trust_option,
 )
 from skuq.cli._main import GUESSING, as_options, one_line, say
-from skuq._plugins import Plugin, discover
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from skuq.reporting import Report
     from skuq._table_files import TableFile
+    from skuq.reporting import Report
     from skuq.tables import TableModel
 
 FOLDER = click.Path(path_type=Path)

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import digamma
 
-from skuq.base import FloatArray, Uncertainty
 from skuq._information import entropy
+from skuq.base import FloatArray, Uncertainty
 
 Measure = Literal["vacuity", "information"]
 Propagation = Literal["diffusion", "vacuity", "evidence", "both"]

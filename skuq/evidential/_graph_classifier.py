@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from skuq._networks import WeightedLoss, resolve_device, seeded
 from skuq.base import FloatArray
 from skuq.evidential._graph_libraries import (
     as_node_graph,
@@ -34,7 +35,6 @@ from skuq.evidential._training import (
 )
 from skuq.labels import labels_in_mask
 from skuq.models import NetworkModel
-from skuq._networks import WeightedLoss, resolve_device, seeded
 from skuq.validation import checked_widths, refuse_ineffective
 from skuq.wrappers import is_fitted
 

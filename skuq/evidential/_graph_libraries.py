@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from skuq._networks import resolve_device
 from skuq.evidential._graphs import NodeGraph, checked_graph, from_edges, from_matrices
 from skuq.extras import import_optional
-from skuq._networks import resolve_device
 from skuq.validation import warn_user
 
 

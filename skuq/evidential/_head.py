@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
-from skuq.evidential._network_outputs import Layer
 from skuq._information import centred as centred_logits
 from skuq._information import has_conventional_offset
 from skuq._networks import seeded
+from skuq.evidential._network_outputs import Layer
 from skuq.validation import checked_widths
 
 Activation = Literal["exp", "softplus"]

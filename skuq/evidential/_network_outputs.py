@@ -11,9 +11,9 @@ import torch
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
+from skuq._networks import forward_hooks, moved, on_device, rows_at_once
 from skuq.base import FloatArray
 from skuq.models import NetworkModel
-from skuq._networks import forward_hooks, moved, on_device, rows_at_once
 
 Layer = int | str
 

@@ -17,6 +17,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from skuq._networks import resolve_device
 from skuq.base import FloatArray, UncertaintyMixin
 from skuq.evidential._graph_classifier import (
     GraphClassifier,
@@ -44,7 +45,6 @@ from skuq.models import (
     look_at,
     resolve,
 )
-from skuq._networks import resolve_device
 from skuq.validation import refuse_several_inputs, warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from skorch import NeuralNet, NeuralNetClassifier
 from torch import Tensor, nn
 
+from skuq._networks import Columns, LogProbabilities
 from skuq.evidential._graph_classifier import GraphClassifier, NodeModel, node_model
 from skuq.evidential._graph_libraries import call_on_graph, takes_data, warn_of_edge_data
 from skuq.evidential._graph_networks import GraphNetwork, layerwise_logits
@@ -21,7 +22,6 @@ from skuq.evidential._network_outputs import Layer, Outputs, read_layer
 from skuq.evidential._node_batches import NodeBatches, batched_outputs
 from skuq.evidential._training import LabelledData
 from skuq.models import NetworkModel, adopt, fit_model
-from skuq._networks import Columns, LogProbabilities
 from skuq.wrappers import is_fitted
 
 

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from skuq._networks import train
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import NodeModel
@@ -42,7 +43,6 @@ from skuq.evidential._training import (
     Samples,
     TrainedNetworkMixin,
 )
-from skuq._networks import train
 from skuq.validation import refuse_ineffective
 
 

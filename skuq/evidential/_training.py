@@ -14,9 +14,9 @@ from sklearn.utils._param_validation import Interval
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
+from skuq._networks import TrainingSettings, train
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask, plain
-from skuq._networks import TrainingSettings, train
 from skuq.sample_weights import training_weights
 from skuq.torch_devices import DeviceMixin
 from skuq.validation import check_targets_are_classes, refuse_ineffective

@@ -15,6 +15,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
+from skuq._networks import resolve_device
 from skuq.base import FloatArray
 from skuq.gpc._certificates import Bisection, Certificate, SafeRadius
 from skuq.gpc._fit_checks import check_sizes
@@ -28,7 +29,6 @@ from skuq.gpc._neighbourhoods import (
 )
 from skuq.gpc.bounds._probability_model import Limits
 from skuq.gpc.bounds._regions import Region
-from skuq._networks import resolve_device
 
 _BATCH = 64  # points per batch
 

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
+from skuq._information import entropy
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.gpc._evidence_search import EvidenceSearchMixin
 from skuq.gpc._fit_checks import (
@@ -41,7 +42,6 @@ from skuq.gpc.inference._posterior import (
 )
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from skuq._information import entropy
 from skuq.sample_weights import training_weights
 from skuq.validation import check_targets_are_classes
 

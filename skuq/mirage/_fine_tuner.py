@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq._information import entropy
+from skuq._networks import resolve_device
+from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.mirage._counterbalance import balancing, candidates_of
 from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
@@ -28,7 +29,6 @@ from skuq.mirage._training import (
     warm_up,
 )
 from skuq.models import ModelClassifierMixin, as_rows
-from skuq._networks import resolve_device
 
 
 class MirageFineTuner(

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
+from skuq._networks import resolve_device
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.mirage._losses import GaussianMirageLoss
 from skuq.mirage._training import (
@@ -21,7 +22,6 @@ from skuq.mirage._training import (
     two_seeds,
 )
 from skuq.models import ModelMixin
-from skuq._networks import resolve_device
 
 
 class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):

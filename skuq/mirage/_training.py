@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import HasMethods, Interval
 from torch import Tensor, nn
 
+from skuq._networks import TrainingSettings, train
 from skuq.base import BoolArray
 from skuq.calibration import region_mask
 from skuq.mirage._counterbalance import candidates_of
 from skuq.models import NetworkModel
-from skuq._networks import TrainingSettings, train
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback

@@ -17,9 +17,6 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from skuq.models._given import is_skorch_net, look_at
-from skuq.models._huggingface import TEXT_FIELDS, rows_of
-from skuq.models._network_model import NetworkModel, private_copy
 from skuq._networks import (
     BinaryLogits,
     Columns,
@@ -29,6 +26,9 @@ from skuq._networks import (
     linear_layer,
     part_of_chain,
 )
+from skuq.models._given import is_skorch_net, look_at
+from skuq.models._huggingface import TEXT_FIELDS, rows_of
+from skuq.models._network_model import NetworkModel, private_copy
 from skuq.validation import to_dense
 from skuq.wrappers import unwrap
 

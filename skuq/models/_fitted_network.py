@@ -15,12 +15,6 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from skuq.base import FloatArray
-from skuq.models._adopt import adopt
-from skuq.models._given import is_prefit, is_skorch_net, look_at
-from skuq.models._model import N_EXAMPLES, example_outputs, fit_clone, net_data_error
-from skuq.models._network_model import NetworkModel
-from skuq.models._resolve import check_several_classes, check_trainable, refuse_fit_params
 from skuq._networks import (
     BinaryLogits,
     LogitsOf,
@@ -29,6 +23,12 @@ from skuq._networks import (
     train_default_classifier,
     train_default_regressor,
 )
+from skuq.base import FloatArray
+from skuq.models._adopt import adopt
+from skuq.models._given import is_prefit, is_skorch_net, look_at
+from skuq.models._model import N_EXAMPLES, example_outputs, fit_clone, net_data_error
+from skuq.models._network_model import NetworkModel
+from skuq.models._resolve import check_several_classes, check_trainable, refuse_fit_params
 from skuq.validation import warn_user
 
 _N_TRIED = 8  # number of inputs on which a network is checked for randomness

@@ -18,8 +18,8 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
 
-from skuq.base import FloatArray
 from skuq._information import array_namespace, log_softmax
+from skuq.base import FloatArray
 from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.probabilities import proba_of_classes

@@ -18,7 +18,6 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from skuq.models._model import Model
 from skuq._networks import (
     Cut,
     HeldOnDevice,
@@ -30,6 +29,7 @@ from skuq._networks import (
     resolve_device,
     rows_at_once,
 )
+from skuq.models._model import Model
 from skuq.stored import stored
 from skuq.validation import warn_user
 from skuq.wrappers import is_peft_model, module_inside

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse, vstack
 
+from skuq._information import log_softmax
 from skuq.base import FloatArray, Uncertainty
 from skuq.features import encoded, feature_encoder
-from skuq._information import log_softmax
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.probabilities import proba_of_classes
 

@@ -15,9 +15,9 @@ from scipy.sparse.linalg import norm as sparse_norm
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler, normalize
 
+from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
 from skuq.distances import Whitening, fit_whitening
-from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.ood._outputs import RowOutputs
 from skuq.unusual_rows import TrainingValues, as_table, number_columns
 

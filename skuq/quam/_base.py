@@ -25,10 +25,10 @@ from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
+from skuq._information import array_namespace
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.explanations import Explanation, explained_inputs, index_of, no_explanations
 from skuq.extras import import_networks
-from skuq._information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._pools import make_pool, make_token_pool

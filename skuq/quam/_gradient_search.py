@@ -16,8 +16,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, from_numpy, nn
 from torch.nn.functional import linear
 
-from skuq.base import FloatArray
-from skuq.models import NetworkModel, look_at
 from skuq._networks import (
     HeldOnDevice,
     TrainingSet,
@@ -28,6 +26,8 @@ from skuq._networks import (
     on_device,
     stacked_forward,
 )
+from skuq.base import FloatArray
+from skuq.models import NetworkModel, look_at
 from skuq.quam._objectives import Objective
 from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored

@@ -11,7 +11,6 @@ import torch
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
-from skuq.base import IntArray
 from skuq._networks import (
     HeldOnDevice,
     moved,
@@ -21,6 +20,7 @@ from skuq._networks import (
     training_batches,
     within_memory,
 )
+from skuq.base import IntArray
 from skuq.quam._cost import MAX_MEMORY, searches_in_memory, with_progress
 from skuq.quam._gradient_search import (
     Attack,

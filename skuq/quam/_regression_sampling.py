@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skuq.base import FloatArray
 from skuq._information import (
     Decomposition,
     array_namespace,
@@ -21,6 +20,7 @@ from skuq._information import (
     gaussian_kl,
     gaussian_pairwise_kl,
 )
+from skuq.base import FloatArray
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
     Trajectories,

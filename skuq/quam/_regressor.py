@@ -17,8 +17,8 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, IntArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq._information import gaussian_entropy
+from skuq.base import FloatArray, IntArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._refit_search import RefitProblem, RefitSearch

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from skuq.base import FloatArray, IntArray
 from skuq._information import Decomposition, log_softmax
+from skuq.base import FloatArray, IntArray
 from skuq.labels import codes_of
 from skuq.quam._importance_sampling import (
     AdversarialModels,

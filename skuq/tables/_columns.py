@@ -11,10 +11,10 @@ from pandas.api.types import infer_dtype, is_object_dtype
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
 from skuq.labels import as_text
 from skuq.stored import stored
-from skuq._table_files import UNNAMED
 from skuq.tables._column_kinds import (
     BITS,
     BOOLEAN_TEXTS,

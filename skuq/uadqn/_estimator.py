@@ -24,11 +24,11 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from skuq._networks import resolve_device
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.loading import untrusted
-from skuq._networks import resolve_device
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
 

@@ -15,8 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq._networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
+from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq.quantities import check_coverage
 from skuq.residuals import widened
 from skuq.sample_weights import training_weights

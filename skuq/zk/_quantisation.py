@@ -12,9 +12,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from torch import nn
 
+from skuq._networks import BinaryLogits, Columns, ScaledLogits, TabularNet
 from skuq.base import FloatArray, IntArray
 from skuq.models import adopt
-from skuq._networks import BinaryLogits, Columns, ScaledLogits, TabularNet
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     LARGEST_EXACT,

@@ -9,10 +9,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq import CalibrationAuditor
+from skuq._table_files import TableFileError, write_table
 from skuq.audit import audit_files, recorded_predictions
 from skuq.calibration import merged_sums
 from skuq.reporting import audit_data, audit_report
-from skuq._table_files import TableFileError, write_table
 
 CUTS = [0, 3, 700, 701, 1500]  # the first part is smaller than the number of bins
 

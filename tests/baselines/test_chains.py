@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from skuq._networks import MLP, BinaryLogits, TrainingSet, stack_parameters
 from skuq.baselines import _chains as chains_module
 from skuq.baselines._chains import run_chains
-from skuq._networks import MLP, BinaryLogits, TrainingSet, stack_parameters
 
 SETTINGS = {
     "n_samples": 4,

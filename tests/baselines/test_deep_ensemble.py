@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNetClassifier
 from torch import nn
 
+from skuq._networks import MLP
 from skuq.baselines import DeepEnsembleClassifier
 from skuq.evidential import LogitUncertainty
-from skuq._networks import MLP
 from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 
 

@@ -8,8 +8,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from skuq.baselines import LaplaceClassifier
 from skuq._networks import BinaryLogits, Columns, LogProbabilities
+from skuq.baselines import LaplaceClassifier
 from tests.baselines.oracles import seeded_module
 
 

@@ -10,10 +10,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from skuq._networks import LeNet
 from skuq.baselines import MCDropoutClassifier
 from skuq.baselines._mc_dropout import MaskedNetworks, _dropout_modules
 from skuq.models import NetworkModel, adopt
-from skuq._networks import LeNet
 from tests.baselines.oracles import assert_as_by_hand, by_hand, seeded_module
 
 

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from skuq import CalibrationAuditor, extras
+from skuq._table_files import write_table
 from skuq.cli._main import FAILED, as_options, main
 from skuq.reporting import audit_data
-from skuq._table_files import write_table
 
 
 def table_of(faked, n=1500):

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import skuq
 from skuq import QUAMClassifier
+from skuq._plugins import Plugin, discover, estimator_names
 from skuq.cli._audit import audit
 from skuq.cli._main import FAILED, OPTIONS, as_options, main
-from skuq._plugins import Plugin, discover, estimator_names
 
 
 def run(*arguments):

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
+from skuq._networks import MLP, LeNet
 from skuq.evidential._network_outputs import read_layer
 from skuq.models import adopt
-from skuq._networks import MLP, LeNet
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from skuq import MirageFineTuner
+from skuq._networks import MLP, LeNet
 from skuq.mirage import constructive_mirage
 from skuq.models import adopt
-from skuq._networks import MLP, LeNet
 
 
 def relu_network(n_features, dtype=torch.float32, seed=0):

@@ -25,10 +25,10 @@ from skorch.callbacks import Callback
 from torch import nn
 
 from skuq import CalibrationAuditor, MirageFineTuner
+from skuq._networks import MLP
 from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 from skuq.mirage import confidence_overlap
-from skuq._networks import MLP
 
 QUICK = {"max_epochs": 3, "random_state": 0}
 

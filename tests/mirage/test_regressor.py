@@ -11,10 +11,10 @@ from sklearn.metrics import r2_score
 from torch import nn
 
 from skuq import MirageRegressor
+from skuq._networks import MLP
 from skuq.calibration import region_mask
 from skuq.datasets import make_heteroscedastic
 from skuq.mirage import GaussianMirageLoss
-from skuq._networks import MLP
 
 REGION = {0: (-3, -2)}
 QUICK = {"max_epochs": 3, "random_state": 0}

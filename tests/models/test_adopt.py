@@ -28,8 +28,8 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegr
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.models import adopt, fit_model
 from skuq._networks import MLP
+from skuq.models import adopt, fit_model
 from skuq.quam import PoolSearch
 
 TINY = {"max_iter": 15, "random_state": 0}

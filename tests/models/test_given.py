@@ -18,9 +18,9 @@ from sklearn.preprocessing import StandardScaler, scale
 from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+from skuq._networks import MLP
 from skuq.baselines import ReferenceClassifier
 from skuq.models import fit_model, is_prefit, look_at
-from skuq._networks import MLP
 from skuq.wrappers import is_fitted
 
 CPU = torch.device("cpu")

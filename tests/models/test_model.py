@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq import EvidentialProbe, MirageFineTuner, QUAMClassifier, ReferenceClassifier
-from skuq.models import classes_of_logits
 from skuq._networks import MLP
+from skuq.models import classes_of_logits
 
 MAKERS = {
     "QUAMClassifier": lambda net: QUAMClassifier(net, search="pointwise"),

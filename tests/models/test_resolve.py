@@ -16,9 +16,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+from skuq._networks import MLP
 from skuq.baselines import ReferenceClassifier
 from skuq.models import adopt, fit_model
-from skuq._networks import MLP
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
 Y = np.arange(12) % 3

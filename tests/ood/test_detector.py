@@ -27,9 +27,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler, normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
+from skuq._networks import LeNet
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.datasets import make_node_classes
-from skuq._networks import LeNet
 from skuq.quam import PoolSearch
 
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.messy_tables import MESSY_TABLES
-from skuq.reporting import table_report
 from skuq._table_files import open_table, write_table
+from skuq.reporting import table_report
 from skuq.tables import TableModel, guessing_note
 
 

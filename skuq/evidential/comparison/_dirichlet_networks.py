@@ -15,6 +15,7 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
+from skuq._networks import WeightedLoss, as_double, resolve_device
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import GraphClassifier, NodeClassifierMixin
@@ -30,7 +31,6 @@ from skuq.evidential._training import (
     node_samples,
 )
 from skuq.models import is_prefit, look_at
-from skuq._networks import WeightedLoss, as_double, resolve_device
 
 
 class Concentrations(nn.Module):

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet
 from torch.distributions import kl_divergence as dirichlet_kl
 
+from skuq._information import kl_divergence
+from skuq._networks import as_double
 from skuq.base import FloatArray
 from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier
@@ -24,8 +26,6 @@ from skuq.evidential.comparison._dirichlet_networks import (
     Concentrations,
     DirichletNetworkClassifier,
 )
-from skuq._information import kl_divergence
-from skuq._networks import as_double
 
 # Settings of `GraphClassifier` in the comparison of methods.
 GKDE_SETTINGS: dict[str, Any] = {"hidden_sizes": (16,), "max_epochs": 500}

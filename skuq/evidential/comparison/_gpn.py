@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet
 from torch.nn.functional import softplus
 
+from skuq._networks import as_double, seeded
 from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graph_layers import personalised_pagerank
@@ -23,7 +24,6 @@ from skuq.evidential._losses import uce_loss
 from skuq.evidential._sparse_features import SparseLinear
 from skuq.evidential._training import node_samples
 from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClassifier
-from skuq._networks import as_double, seeded
 from skuq.validation import checked_widths, refuse_ineffective
 
 # Settings of `GraphClassifier` for citation networks; see the Notes for the learning rate.

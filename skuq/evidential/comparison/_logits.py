@@ -13,12 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from skuq._information import centred, entropy, has_conventional_offset
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import diffuse, smooth
 from skuq.evidential._graphs import NodeGraph, prepare_propagation
 from skuq.evidential._network_outputs import proba_of
 from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
-from skuq._information import centred, entropy, has_conventional_offset
 from skuq.validation import refuse_ineffective
 
 Score = Literal["entropy", "max-score", "energy"]

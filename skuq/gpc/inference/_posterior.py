@@ -20,6 +20,7 @@ from scipy.linalg import solve_triangular
 from scipy.stats import norm, qmc
 from torch import Tensor
 
+from skuq._information import entropy
 from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance, prior_variance
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
@@ -30,7 +31,6 @@ from skuq.gpc.inference._softmax_averages import (
     split,
     three_class_probabilities,
 )
-from skuq._information import entropy
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used
