@@ -24,7 +24,7 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
 )
-from skuq.cli._main import say
+from skuq.cli._printing import say
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from skuq.cli._files import (
     refusing_writes,
     trust_option,
 )
-from skuq.cli._main import one_line, say
+from skuq.cli._printing import one_line, say
 
 if TYPE_CHECKING:
     import pandas as pd
