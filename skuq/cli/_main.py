@@ -28,11 +28,7 @@ COMMANDS = {
         "skuq.cli._certify:certify",
         "Prove how far table rows can change without changing class.",
     ),
-    "compare": (
-        "skuq.cli._compare:compare",
-        "Compare two saved models on the same labelled rows.",
-    ),
-    "demo": ("skuq.cli._main:demo", "Detect out-of-distribution images and unusual table rows."),
+    "demo": ("skuq.cli._main:demo", "Detect inputs of a digit classifier that are not digits."),
     "estimators": (
         "skuq.cli._main:estimators",
         "List the installed estimators, third-party plugins included.",
@@ -118,34 +114,26 @@ def estimators(check: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("skuq-demo"),
     show_default=True,
-    help="Folder for the reports and the tables; created if it does not exist.",
+    help="Folder for the report and the table; created if it does not exist.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of data and training.")
 @click.option("--jobs", default=-1, show_default=True, help="Processes; -1 uses all cores.")
 def demo(out: Path, seed: int, jobs: int) -> None:
-    """Detect out-of-distribution images and unusual table rows."""
+    """Detect inputs of a digit classifier that are not digits."""
     from skuq.cli._files import require_plots
 
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
     from skuq.cli._demo import run_digits_demo, write_digits_demo
-    from skuq.cli._demo_table import run_table_demo, write_table_demo
 
-    click.echo("This takes one to two minutes on two cores.")
+    click.echo("This takes about a minute on two cores.")
     click.echo("Training a digit classifier and searching for adversarial models ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
     click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
     click.echo("AUROC of out-of-distribution detection:")
     click.echo(result.detection.to_string(float_format="%.3f"))
     report, table = write_digits_demo(result, out)
-    click.echo(f"Report: {report}\nTable:  {table}\n")
-    click.echo("Training boosted trees on a table, and refitting them with altered rows ...")
-    loans = run_table_demo(n_jobs=jobs, random_state=seed)
-    click.echo(f"Accuracy on test rows: {loans.accuracy:.3f}")
-    click.echo("AUROC of detecting unusual rows:")
-    click.echo(loans.detection.to_string(float_format="%.3f"))
-    report, table = write_table_demo(loans, out)
-    click.echo(f"Report: {report}\nTable:  {table}\n")
+    click.echo(f"Report: {report}\nTable:  {table}")
     click.echo("An AUROC of 1 is perfect, and 0.5 is chance. No method is best on all data:")
     click.echo("docs/guide/which_estimator.rst states what each method is for.")
 
