@@ -88,8 +88,8 @@ for ax, (title, image) in zip(axes, images.items(), strict=True):
 # %%
 # A table
 # -------
-# ``overall`` is the average effect over several rows. The measurements are standardised: ``gamma=1``
-# is one standard deviation up or down. The small error bars are the proven error bounds.
+# ``overall`` is the average effect over several rows. The measurements are standardised, so
+# ``gamma=1`` is one standard deviation up or down. The error bars are the proven error bounds.
 data = load_breast_cancer(as_frame=True)
 diagnosis = np.array(data.target_names)[data.target]
 parts = train_test_split(data.data, diagnosis, test_size=150, stratify=diagnosis, random_state=0)
