@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,8 +13,7 @@ from sklearn.base import is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from skuq._version import __version__
-from skuq.no_rows import return_no_rows
-from skuq.torch_devices import DeviceMixin
+from skuq.devices import DeviceMixin
 from skuq.wrappers import is_target_transformer, unwrap, walk_to
 
 if TYPE_CHECKING:
@@ -26,6 +23,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+
+Result = TypeVar("Result")
 
 _STAMP = "_skuq_version"  # key under which pickles store the version of skuq
 
@@ -254,26 +253,6 @@ class PredictionInterval(NamedTuple):
     upper: FloatArray
 
 
-def _no_proba(estimator: Any) -> FloatArray:
-    return np.empty((0, len(estimator.classes_)))
-
-
-def _no_labels(estimator: Any) -> NDArray[Any]:
-    return np.empty(0, getattr(estimator, "classes_", np.empty(0)).dtype)
-
-
-#: Results of methods for inputs with 0 rows.
-NO_ROWS: dict[str, Callable[..., Any]] = {
-    "predict": _no_labels,
-    "predict_proba": _no_proba,
-    "predict_proba_bounds": lambda e, **_: CredalInterval(_no_proba(e), _no_proba(e)),
-    "predict_uncertainty": lambda e, **_: Uncertainty(*(np.empty(0) for _ in PARTS)),
-    "predict_interval": lambda e, *_, **__: PredictionInterval(np.empty(0), np.empty(0)),
-    "predict_model_std": lambda e: np.empty(0),
-    "predict_dirichlet": _no_proba,
-}
-
-
 class SupportsUncertainty(Protocol):
     """Estimator with `predict_uncertainty`, the only method that a plugin must implement."""
 
@@ -284,21 +263,10 @@ class UncertaintyMixin(DeviceMixin):
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
     It adds ``score_samples``, so that out-of-distribution detection works in a plain
-    scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
-    its index, and inputs with 0 rows return results with 0 rows. Pickles record the version of
+    scikit-learn ``Pipeline`` and with scikit-learn's scorers. Pickles record the version of
     skuq. Loading a pickle raises a `ValueError` if this version differs from the installed version
     in the major or minor number, because the meaning of the stored attributes may have changed.
     """
-
-    #: Entries that replace those of `NO_ROWS`; None if the method itself handles inputs of 0 rows.
-    _no_rows: ClassVar[dict[str, Callable[..., Any] | None]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        return_no_rows(cls, NO_ROWS | cls._no_rows)
-        method = cls.__dict__.get("predict_uncertainty")
-        if isinstance(method, FunctionType):
-            cls.predict_uncertainty = _keeping_index(method)  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
         """State for copies and pickles, with the version of skuq."""
@@ -337,21 +305,13 @@ def _check_version(name: str, version: str) -> None:
         )
 
 
-def _keeping_index(method: Callable[..., Uncertainty]) -> Callable[..., Uncertainty]:
-    """Wrap a method `predict_uncertainty` so that its result has the index of its inputs."""
-
-    @functools.wraps(method)
-    def predict_uncertainty(self: Any, X: Any, *args: Any, **kwargs: Any) -> Uncertainty:
-        return with_index_of(X, method(self, X, *args, **kwargs))
-
-    return predict_uncertainty
-
-
-def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
-    """Add the index of the inputs to a result if the inputs are a pandas object."""
+def with_index_of(X: Any, result: Result) -> Result:
+    """Return an `Uncertainty` or a DataFrame with the index of `X` if it is a pandas object."""
     pandas = sys.modules.get("pandas")  # if pandas was never imported, X is not one of its objects
     if pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
         return result
+    if isinstance(result, pandas.DataFrame):
+        return result.set_index(X.index)
     fits = isinstance(result, Uncertainty) and np.shape(result.total) == (len(X),)
     return replace(result, index=X.index) if fits else result
 

@@ -90,13 +90,6 @@ class Explanation:
         return pd.DataFrame({"epistemic": self.epistemic, "most_unusual": named}, self.index)
 
 
-def no_explanations(estimator: Any) -> Explanation:
-    """Explanation of 0 rows, with the columns of the estimator."""
-    numbers = np.arange(getattr(estimator, "n_features_in_", 0))
-    columns = np.asarray(getattr(estimator, "feature_names_in_", numbers))
-    return Explanation(columns, np.empty(0), np.empty((0, len(columns))))
-
-
 def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Explanation:
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -171,6 +172,14 @@ def test_a_weight_is_a_number_of_samples(estimator):
     for huge in (1e300, 1e308):
         with pytest.raises(ValueError, match="sum of `sample_weight` is too large"):
             clone(estimator).fit(X, y, sample_weight=np.full(40, huge))
+
+
+@pytest.mark.parametrize("estimator", FIRST, ids=lambda each: type(each).__name__)
+def test_results_keep_the_index(estimator):
+    X = pd.DataFrame(TABLE[0], index=[f"row {i}" for i in TABLE[1]])
+    y = TABLE[1] % 2 if is_classifier(estimator) else TABLE[1] + TABLE[0][:, 0]
+    result = clone(estimator).fit(X, y).predict_uncertainty(X[:5])
+    assert list(result.index) == list(X.index[:5])
 
 
 @parametrize_with_uncertainty_checks(FIRST)

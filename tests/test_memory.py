@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import psutil
 
 from skuq import memory
-from skuq.memory import available_memory
+from skuq.devices import available_memory
 
 
 def test_free_memory_is_that_of_the_machine_or_less(monkeypatch):

@@ -26,7 +26,6 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -915,60 +914,6 @@ def test_fit_where_gradients_are_switched_off(mode, name):
         still_off = not torch.is_grad_enabled()
     assert np.isfinite(found).all()
     assert still_off
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("short_training")
-@pytest.mark.parametrize("name", TRAINED)
-def test_no_rows_give_no_rows(name):
-    """A filter that leaves no row, and an error about batches of none (zjuwss/gnnwr#9)."""
-    estimator, X = fitted(name)
-    methods = ["predict", "predict_proba", "predict_uncertainty", "score_samples", "explain"]
-    methods += ["p_values", "decision_function", "single_scores", "predict_model_std"]
-    methods += ["predict_interval", "predict_quantiles", "predict_proba_bounds"]
-    own = {
-        "RobustGPC": {"explain", "predict_proba_bounds"},
-        "QUAMClassifier pointwise": {"explain"},
-    }
-    for method in set(methods) - own.get(name, set()):
-        if not hasattr(estimator, method):
-            continue
-        none, some = (getattr(estimator, method)(rows) for rows in (X[:0], X[:3]))
-        pairs = zip(parts_of(none), parts_of(some), strict=True)
-        for empty, full in pairs:
-            assert empty.shape == (0, *full.shape[1:]), method
-            assert empty.dtype == full.dtype, method
-    with pytest.raises(ValueError, match="features"):
-        estimator.score_samples(X[:0, :1])
-
-
-def parts_of(result):
-    """Arrays of a result, with one entry for each row."""
-    if isinstance(result, np.ndarray):
-        return [result]
-    if isinstance(result, pd.DataFrame):
-        return [result[name].to_numpy() for name in result if name != "columns"]
-    names = ("total", "aleatoric", "epistemic", "lower", "upper", "contribution")
-    return [getattr(result, name) for name in names if hasattr(result, name)]
-
-
-@pytest.mark.parametrize(
-    "X",
-    [
-        pd.DataFrame({"a": np.arange(60.0), "b": np.arange(60.0) % 7}),
-        [["pay my bill", "will it rain"][k % 2] for k in range(60)],
-        pd.Series([["pay my bill", "will it rain"][k % 2] for k in range(60)]),
-    ],
-    ids=["frame", "list", "series"],
-)
-def test_no_rows_of_tables_and_texts(X):
-    """An empty DataFrame, or no texts (zjuwss/gnnwr#9)."""
-    first = StandardScaler() if hasattr(X, "columns") else TfidfVectorizer()
-    quam = QUAMClassifier(make_pipeline(first, LogisticRegression()), random_state=0)
-    quam.fit(X, np.arange(60) % 2)
-    assert quam.predict(X[:0]).shape == (0,)
-    assert len(quam.predict_uncertainty(X[:0]).to_frame()) == 0
-    assert quam.explain(X[:0]).most_unusual() == []
 
 
 @pytest.mark.parametrize("n_bins", [0, 10**9, 2.5])

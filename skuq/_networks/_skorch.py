@@ -18,6 +18,7 @@ from torch.utils.data import default_convert
 from skuq._networks._devices import device_with_memory, on_device, seeded
 from skuq._networks._evaluate import input_error
 from skuq._networks._modules import mean_weight_one, weighted_mean
+from skuq.devices import with_gradients
 
 
 class _Net(skorch.NeuralNet):
@@ -190,6 +191,7 @@ def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
     return np.float64 if floating[:1] == [torch.float64] else np.float32
 
 
+@with_gradients()
 def fit_net(
     net: skorch.NeuralNet,
     X: NDArray[Any],

@@ -20,6 +20,7 @@ from skuq._networks._devices import (
 )
 from skuq._networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
 from skuq.base import FloatArray
+from skuq.devices import with_gradients
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
@@ -81,6 +82,7 @@ class Trained(NamedTuple):
     history: Any
 
 
+@with_gradients()
 def train(
     module: nn.Module | Callable[[], nn.Module],
     criterion: nn.Module,
@@ -242,12 +244,12 @@ def training_batches(
     """
     if n_samples <= batch_size:
         for _ in range(n_batches):
-            yield torch.arange(n_samples)
+            yield torch.arange(n_samples, device="cpu")
         return
-    order = torch.empty(0, dtype=torch.int64)
+    order = torch.empty(0, dtype=torch.int64, device="cpu")
     for _ in range(n_batches):
         if len(order) < batch_size:
-            order = torch.randperm(n_samples, generator=generator)
+            order = torch.randperm(n_samples, generator=generator, device="cpu")
         batch, order = order[:batch_size], order[batch_size:]
         yield batch
 

@@ -35,7 +35,7 @@ from skuq.audit._groups import (
     sensitive_groups,
 )
 from skuq.audit._prediction_audit import PredictionAudit
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.calibration import (
     Strategy,
     top_label_predictions,
@@ -409,7 +409,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
         accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
-        return Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence)
+        return with_index_of(X, Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the expected calibration error (Eq. 6) on new data.

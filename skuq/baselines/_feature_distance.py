@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from skuq._networks import LayerInput, evaluate
-from skuq.base import FloatArray, Uncertainty
+from skuq.base import FloatArray, Uncertainty, with_index_of
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
     COMMON_CONSTRAINTS,
@@ -150,7 +150,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         inputs = self._inputs(X)
         batches = gen_batches(len(inputs), _BATCH_SIZE)
         distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
-        return Uncertainty.from_parts(None, distance)
+        return with_index_of(X, Uncertainty.from_parts(None, distance))
 
     def _training_options(self) -> dict[str, Any]:
         if self.distance == "mahalanobis":

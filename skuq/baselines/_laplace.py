@@ -169,7 +169,8 @@ class LaplaceClassifier(SampledModelsClassifier):
         to_logits, shift = self._to_logits.to(there), self._shift.to(there)
         n_outputs, generator = len(posterior.mean), torch.Generator()
         generator.manual_seed(self._sampling_seed)
-        noise = torch.randn(self.n_samples, n_outputs, generator=generator, dtype=torch.float64)
+        like = {"dtype": torch.float64, "device": "cpu"}
+        noise = torch.randn(self.n_samples, n_outputs, generator=generator, **like)
         noise = noise.to(there)
 
         def sample(X: Any) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from skuq._information import entropy
-from skuq.base import Uncertainty
+from skuq.base import Uncertainty, with_index_of
 from skuq.baselines._sampled import COMMON_CONSTRAINTS, BaselineClassifier
 
 
@@ -89,4 +89,4 @@ class ReferenceClassifier(BaselineClassifier):
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
         """
         aleatoric = np.asarray(entropy(self._log_proba(self._inputs(X))))
-        return Uncertainty.from_parts(aleatoric, None)
+        return with_index_of(X, Uncertainty.from_parts(aleatoric, None))

@@ -21,7 +21,8 @@ from skuq._information import (
     decompose_selected,
 )
 from skuq._networks import as_double, resolve_device
-from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.labels import labels_in_mask
 from skuq.models import (
     LearnerModel,
@@ -73,6 +74,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
     device: Any
     random_state: Any
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
@@ -236,9 +238,11 @@ class SampledModelsClassifier(BaselineClassifier):
             If `X` does not have the form of the training data.
         """
         if self.setting == "max-score":
-            return Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1))
+            return with_index_of(X, Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1)))
         parts = [self._decomposed(*predicted) for predicted in self._predicted(X)]
-        return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        return with_index_of(
+            X, Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        )
 
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from skuq._networks import WeightedLoss, resolve_device, seeded
 from skuq.base import FloatArray
+from skuq.devices import with_gradients
 from skuq.evidential._graph_libraries import (
     as_node_graph,
     call_on_graph,
@@ -321,6 +322,7 @@ class GraphClassifier(
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None

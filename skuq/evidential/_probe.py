@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from skuq._networks import train
-from skuq.base import FloatArray, Uncertainty
+from skuq.base import FloatArray, Uncertainty, with_index_of
+from skuq.devices import with_gradients
 from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import NodeModel
 from skuq.evidential._graph_libraries import as_node_graph
@@ -184,6 +185,7 @@ default="auto"
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
@@ -361,7 +363,7 @@ default="auto"
             aleatoric is 1 minus the largest expected probability, and epistemic is the vacuity
             ``C / alpha_0``. With ``measure="information"``, they are in nats.
         """
-        return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
+        return with_index_of(X, dirichlet_uncertainty(self.predict_dirichlet(X), self.measure))
 
     def _fit_head(
         self, evaluated: EvaluatedModel, head: ProbeHead, loss: EvidenceLoss, seed: int

@@ -15,10 +15,10 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from skuq._networks import TrainingSettings, train
+from skuq.devices import DeviceMixin
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask, plain
 from skuq.sample_weights import training_weights
-from skuq.torch_devices import DeviceMixin
 from skuq.validation import check_targets_are_classes, refuse_ineffective
 
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.

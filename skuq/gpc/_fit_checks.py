@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, KernelOperator
 
 from skuq.base import FloatArray
+from skuq.devices import available_memory
 from skuq.gpc.inference._hyperparameters import length_scales
-from skuq.memory import available_memory
 from skuq.validation import warn_user
 
 _DISPARITY = 100.0  # a largest spread above this multiple of the median spread causes a warning

@@ -49,10 +49,10 @@ def around(
     fixed = np.ones(X.shape[1], dtype=bool)
     fixed[feature_indices(features, X.shape[1], names)] = False
     lower, upper = np.where(fixed, X, lower), np.where(fixed, X, upper)
-    boxes, order = (torch.tensor(X), torch.tensor(lower), torch.tensor(upper)), NORMS[norm]
+    boxes, order = [torch.from_numpy(part.copy()) for part in (X, lower, upper)], NORMS[norm]
     if radii is None or order is None:
         return Region(*boxes)
-    return Region(*boxes, torch.tensor(radii), order)
+    return Region(*boxes, torch.tensor(radii, device="cpu"), order)
 
 
 def check_norm(norm: Any) -> None:

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from skuq._networks import resolve_device
 from skuq.base import FloatArray
+from skuq.devices import with_gradients
 from skuq.gpc._certificates import Bisection, Certificate, SafeRadius
 from skuq.gpc._fit_checks import check_sizes
 from skuq.gpc._neighbourhoods import (
@@ -68,6 +69,7 @@ class RegionSearchMixin(ABC):
             self._region_models[device] = self._new_region_model(device)
         return self._region_models[device]
 
+    @with_gradients()
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from skuq._information import entropy
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.gpc._evidence_search import EvidenceSearchMixin
 from skuq.gpc._fit_checks import (
     check_memory,
@@ -146,8 +147,6 @@ class RobustGPC(
     array(['safe', 'safe', 'safe'], dtype='<U9')
     """
 
-    _no_rows: ClassVar[dict[str, Any]] = {"predict_proba_bounds": None}
-
     _parameter_constraints: dict[str, Any] = {
         "kernel": [Kernel, None],
         "likelihood": [StrOptions({"auto", "probit", "logit", "softmax"})],
@@ -189,6 +188,7 @@ class RobustGPC(
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustGPC:
         """Fit hyperparameters and posterior.
@@ -311,7 +311,7 @@ class RobustGPC(
         with np.errstate(divide="ignore"):
             total = entropy(np.log(proba))
         aleatoric = np.minimum(expected_entropy(self.likelihood_, *moments), total)
-        return Uncertainty.from_parts(aleatoric, total - aleatoric)
+        return with_index_of(X, Uncertainty.from_parts(aleatoric, total - aleatoric))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.gpc._evidence_search import EvidenceSearchMixin
 from skuq.gpc._fit_checks import check_memory, check_sizes, deviations, length_of, warn_of_scales
 from skuq.gpc._region_search import certificate_device
@@ -36,13 +37,6 @@ from skuq.sample_weights import training_weights
 
 _CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
 _LARGEST = 1e100  # largest absolute target; squares must not overflow
-
-
-def _no_predictions(
-    estimator: Any, return_std: bool = False, return_cov: bool = False
-) -> FloatArray | tuple[FloatArray, FloatArray]:
-    nothing = np.empty(0)
-    return (nothing, np.empty((0,) * (1 + return_cov))) if return_std or return_cov else nothing
 
 
 class RobustGPRegressor(
@@ -150,7 +144,6 @@ class RobustGPRegressor(
     array(['safe', 'unsafe'], dtype='<U9')
     """
 
-    _no_rows: ClassVar[dict[str, Any]] = {"predict": _no_predictions}
     _unit_of_uncertainty = "squared target"
 
     _parameter_constraints: dict[str, Any] = {
@@ -194,6 +187,7 @@ class RobustGPRegressor(
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustGPRegressor:
         """Fit hyperparameters and posterior.
@@ -328,7 +322,9 @@ class RobustGPRegressor(
         """
         points = self._points(X)
         variance = self._scale**2 * self.posterior_.moments(points)[1][:, 0, 0]
-        return Uncertainty.from_parts(np.full(len(variance), self.noise_variance_), variance)
+        return with_index_of(
+            X, Uncertainty.from_parts(np.full(len(variance), self.noise_variance_), variance)
+        )
 
     def _noise_of_targets(self, n: int) -> FloatArray:
         """Validate `alpha` and broadcast it to (n,)."""

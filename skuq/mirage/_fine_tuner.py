@@ -15,7 +15,8 @@ from sklearn.utils._param_validation import Interval
 
 from skuq._information import entropy
 from skuq._networks import resolve_device
-from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin
+from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.mirage._counterbalance import balancing, candidates_of
 from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
@@ -193,6 +194,7 @@ class MirageFineTuner(
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageFineTuner:
         """Train the classifier unless it is prefit, then lower its confidence in the region.
@@ -329,7 +331,7 @@ class MirageFineTuner(
             the prediction; the epistemic part is NaN because a single model does not measure it.
         """
         reported = entropy(self._log_proba(self._inputs(X))).numpy()
-        return Uncertainty.from_parts(reported, None)
+        return with_index_of(X, Uncertainty.from_parts(reported, None))
 
     def coverage(self, X: Any, tau: float) -> float:
         """Fraction of inputs that get a prediction, with abstention below a confidence threshold.

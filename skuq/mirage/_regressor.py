@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from skuq._networks import resolve_device
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.mirage._losses import GaussianMirageLoss
 from skuq.mirage._training import (
     PARAMETERS,
@@ -125,6 +126,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageRegressor:
         """Train the regressor unless it is prefit, then raise its variance in the region.
@@ -211,4 +213,4 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
             not measure it.
         """
         variance = self._outputs(self._inputs(X))[:, 1].exp().numpy()
-        return Uncertainty.from_parts(variance, None)
+        return with_index_of(X, Uncertainty.from_parts(variance, None))

@@ -293,8 +293,7 @@ def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
 
 def in_float64(array: Any) -> Any:
     """Convert an array or a Tensor to double precision."""
-    xp = array_namespace(array)
-    return xp.asarray(array, dtype=xp.float64)
+    return np.asarray(array, np.float64) if array_namespace(array) is np else array.double()
 
 
 def example_outputs(model: Model, inputs: Any) -> Any:

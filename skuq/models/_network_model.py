@@ -103,6 +103,7 @@ class NetworkModel(HeldOnDevice, Model):
                 f"{type(self.module).__name__} has no embedding for some ids: {error}."
             ) from error
 
+    @torch.inference_mode(False)  # searches store inputs for the backward pass
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
         if self.transform is not None:
@@ -274,8 +275,9 @@ def _to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
         array = np.asarray(X)
         if min(array.strides, default=0) < 0:  # torch does not support negative strides
             array = array.copy()
-        return torch.tensor(array, dtype=dtype)  # a copy, because arrays may be read-only
-    tensor = torch.empty(X.shape, dtype=dtype)
+        # A copy, because arrays may be read-only.
+        return torch.tensor(array, dtype=dtype, device="cpu")
+    tensor = torch.empty(X.shape, dtype=dtype, device="cpu")
     by_row = X.tocsr()
     for rows in gen_batches(X.shape[0], _ROWS):
         tensor[rows] = torch.from_numpy(by_row[rows].toarray())

@@ -17,6 +17,7 @@ from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
+from skuq.devices import with_gradients
 from skuq.extras import import_optional
 from skuq.labels import plain
 from skuq.models._given import (
@@ -74,6 +75,7 @@ class TrainingData(NamedTuple):
     further: tuple[Any, ...] = ()
 
 
+@with_gradients()
 def resolve(
     estimator: Any,
     X: Any,

@@ -17,7 +17,8 @@ from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, with_index_of
+from skuq.devices import DeviceMixin
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
 from skuq.models import (
@@ -27,7 +28,6 @@ from skuq.models import (
     is_prefit,
     look_at,
 )
-from skuq.no_rows import return_no_rows
 from skuq.ood._combination import Combination
 from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
 from skuq.ood._outputs import (
@@ -39,7 +39,6 @@ from skuq.ood._outputs import (
 )
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts
-from skuq.torch_devices import DeviceMixin
 from skuq.validation import (
     as_pandas,
     check_some_samples,
@@ -384,7 +383,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             float64; larger is more unusual. Units differ between scores.
         """
         check_is_fitted(self)
-        return _with_index(pd.DataFrame(self._scores_of(X)), X)
+        return with_index_of(X, pd.DataFrame(self._scores_of(X)))
 
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score, and the columns or words, that make each input unusual.
@@ -420,7 +419,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             found[name] = self._parts.describe(
                 rows, lambda other: -self.score_samples(with_names(self, other))
             )
-        return _with_index(found, X)
+        return with_index_of(X, found)
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -621,32 +620,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
-
-
-def _no_explanations(detector: OODDetector) -> pd.DataFrame:
-    columns = ["p_value", "most_unusual", *detector.scores_]
-    return pd.DataFrame({name: np.empty(0) for name in columns}).astype({"most_unusual": object})
-
-
-return_no_rows(
-    OODDetector,
-    {
-        "predict": lambda detector: np.empty(0, np.int64),
-        **dict.fromkeys(
-            ("p_values", "decision_function", "score_samples"), lambda detector: np.empty(0)
-        ),
-        "single_scores": lambda detector: pd.DataFrame(
-            {name: np.empty(0) for name in detector.scores_}
-        ),
-        "explain": _no_explanations,
-    },
-)
-
-
-def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
-    """Give results the index of `X` if it is a pandas object."""
-    index = getattr(X, "index", None)
-    return found.set_index(index) if isinstance(index, pd.Index) else found
 
 
 def _warn_of_copies(X: Any, X_held_out: Any) -> None:

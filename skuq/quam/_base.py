@@ -5,6 +5,7 @@ The gradient searches, which need torch, are imported only when a network is sea
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -12,7 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -26,11 +27,13 @@ from tqdm.auto import tqdm
 
 from skuq._information import array_namespace
 from skuq.base import FloatArray, IntArray, Uncertainty
-from skuq.explanations import Explanation, explained_inputs, index_of, no_explanations
+from skuq.devices import with_gradients
+from skuq.explanations import Explanation, explained_inputs, index_of
 from skuq.extras import import_networks
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._importance_sampling import ImportanceSampling
-from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
+from skuq.quam._pools import make_pool, make_token_pool
+from skuq.quam._predictions import EvaluatedRows, SearchedPoints, reduced
 from skuq.quam._refit_search import (
     RefitProblem,
     RefitSearch,
@@ -41,8 +44,8 @@ from skuq.quam._refit_search import (
     stacked_rows,
     with_categories_of,
 )
-from skuq.quam._search import Found, Problem, Search
-from skuq.quam._tasks import EvaluatedRows, SearchedPoints, Task, reduced
+from skuq.quam._table_pools import KNOWN, SEEN
+from skuq.quam._tasks import Found, Problem, Search, Task
 from skuq.sample_weights import unwarned_weights, warn_of_relative_weights
 from skuq.validation import refuse_ineffective, with_names
 
@@ -57,6 +60,17 @@ SEARCHES = {
 }
 
 
+class Device(ABC):  # noqa: B024 (instances come from the subclass hook)
+    """Stand-in for `torch.device` in type checks, which avoids an import of torch."""
+
+    __module__, __qualname__ = "torch", "device"  # the name shown in messages
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and issubclass(kind, torch.device)
+
+
 # Constraints on the parameters that the classifier and the regressor share.
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -65,7 +79,7 @@ PARAMETERS: dict[str, Any] = {
     "mixture": [StrOptions({"trajectory", "dirac"})],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "device": "no_validation",  # `resolve_device` checks it; torch must not be imported here
+    "device": [str, Device],
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
@@ -101,8 +115,6 @@ class QUAMBase(ModelMixin, ABC):
 
     `fit` of a subclass resolves the model, describes its `Task`, and calls `_search`.
     """
-
-    _no_rows: ClassVar[dict[str, Any]] = {"explain": lambda e, **_: no_explanations(e)}
 
     search: Any
     setting: str
@@ -271,6 +283,7 @@ class QUAMBase(ModelMixin, ABC):
         """Validated rows, with column names if they go through the model's own preprocessing."""
         return with_names(self, rows) if self.model_.form.reaches_preprocessing else rows
 
+    @with_gradients()
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
         """Search on a pool that is already in the model's input format."""
         reference = self._outputs(pool)
@@ -465,6 +478,7 @@ class QUAMBase(ModelMixin, ABC):
         problem: SearchProblem = self._problem.problem
         return problem
 
+    @with_gradients()
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:

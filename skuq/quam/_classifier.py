@@ -12,12 +12,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin
+from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.models import ModelClassifierMixin, look_at
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
-from skuq.quam._search import Found, mean_loss
-from skuq.quam._tasks import Classification
+from skuq.quam._tasks import Classification, Found, mean_loss
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
@@ -177,6 +177,7 @@ class QUAMClassifier(
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMClassifier:
         """Train the model, or use a frozen model, and search for adversarial models on a pool.
@@ -274,10 +275,15 @@ class QUAMClassifier(
         -------
         Uncertainty
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
+
+        Raises
+        ------
+        ValueError
+            If `X` does not have the form of the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
         parts = self._over(X, self._task.uncertainty, sampling)
-        return Uncertainty.from_parts(*parts)
+        return with_index_of(X, Uncertainty.from_parts(*parts))
 
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
@@ -296,6 +302,11 @@ class QUAMClassifier(
         CredalInterval
             Smallest and largest probability of each class; the result of `predict_proba` lies
             between them.
+
+        Raises
+        ------
+        ValueError
+            If `X` does not have the form of the training data, or a search diverges.
 
         Warns
         -----

@@ -12,7 +12,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 
-from skuq.base import PARTS, FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import PARTS, FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.labels import as_text, probability_columns
 from skuq.tables._inputs import as_frame, true_values
 
@@ -33,12 +33,6 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__score: ClassVar[dict[str, str]] = {"table": UNUSED, "target": UNUSED}
-
-    # These methods handle tables without rows themselves, because `predict` returns its usual
-    # columns for such tables.
-    _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(
-        ("predict", "predict_interval", "predict_uncertainty")
-    )
 
     estimator: Any
     task: str
@@ -82,7 +76,8 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
             If the model is not fitted.
         """
         rows = self.predict(as_frame(table, NEW), n_explained=0)
-        return Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
+        found = Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
+        return with_index_of(table, found)
 
     @available_if(_may_classify)
     def predict_proba(self, table: Any) -> FloatArray:

@@ -10,7 +10,7 @@ from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_is_fitted
 
 from skuq._networks import resolve_device
-from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.loading import untrusted
@@ -154,9 +154,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     >>> agent.predict_quantiles(observations).shape  # cells, actions, quantiles
     (10, 4, 50)
     """
-
-    # Networks accept empty batches, so these methods need no special case for zero rows.
-    _no_rows: ClassVar[dict[str, Any]] = dict.fromkeys(("predict", "predict_uncertainty"))
 
     _parameter_constraints: dict[str, list[Any]] = {
         "env": [str, callable, HasMethods(["reset", "step"])],
@@ -351,7 +348,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             quantiles = quantiles[:, np.arange(len(values)), values.argmax(-1)]
         aleatoric = aleatoric_part(quantiles, agent.aleatoric)
         epistemic = epistemic_variance(quantiles[1:])
-        return Uncertainty.from_parts(aleatoric, epistemic)
+        return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic))
 
     def predict_quantiles(self, X: Any) -> FloatArray:
         """Predict quantiles of the return of each action.

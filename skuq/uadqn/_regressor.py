@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq._networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
-from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.devices import with_gradients
 from skuq.quantities import check_coverage
 from skuq.residuals import widened
 from skuq.sample_weights import training_weights
@@ -178,6 +179,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AnchoredQuantileRegressor:
         """Train the networks.
@@ -233,12 +235,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         self.networks_ = trained.double()
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self
-
-    _no_rows: ClassVar[dict[str, Any]] = {
-        "predict_quantiles": lambda e, levels=None: np.empty(
-            (0, len(e.quantile_levels_ if levels is None else np.ravel(levels)))
-        )
-    }
 
     def predict(self, X: Any) -> FloatArray:
         """Predict the mean of the target, which is the mean over quantiles and networks.
@@ -332,7 +328,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         """
         quantiles = self._quantiles(X)
         aleatoric = np.maximum(aleatoric_variance(quantiles), 0.0)
-        return Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles))
+        return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles)))
 
     def _training_settings(self, device: torch.device) -> TrainingSettings:
         return TrainingSettings(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from joblib import cpu_count, effective_n_jobs
 
-from skuq.memory import available_memory
+from skuq.devices import available_memory
 
 Result = TypeVar("Result")
 

@@ -14,8 +14,7 @@ import skuq
 from skuq import QUAMClassifier
 from skuq._plugins import Plugin, discover, estimator_names
 from skuq.cli._audit import audit
-from skuq.cli._main import FAILED, main
-from skuq.cli._printing import OPTIONS, as_options
+from skuq.cli._main import FAILED, OPTIONS, as_options, main
 
 
 def run(*arguments):

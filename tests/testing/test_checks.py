@@ -371,11 +371,13 @@ class IsVagueAboutGaps(Conforming):
         return super()._check(X)
 
 
-class InventsARow(Conforming):
-    _no_rows = {"predict_uncertainty": lambda self: Uncertainty.from_parts([0.0], [0.0])}
+class TakesNoRows(Conforming):
+    def _check(self, X):
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, ensure_min_samples=0)
 
-    def predict_uncertainty(self, X):
-        return super().predict_uncertainty(X)
+    def _parts(self, X):
+        return super()._parts(X) if len(X) else (np.empty(0), np.empty(0))
 
 
 class ReadsMemoryOrder(Conforming):
@@ -416,8 +418,6 @@ class LearnsOtherwiseFromFrames(Conforming):
 
 
 class NeverLooksFitted(Conforming):
-    _no_rows = {"predict_uncertainty": None}
-
     def predict_uncertainty(self, X):
         return Uncertainty.from_parts(*self._parts(self._check(X)))
 
@@ -426,7 +426,7 @@ class NeverLooksFitted(Conforming):
 
     def _check(self, X):
         check_is_fitted(self, "means_") if hasattr(self, "means_") else check_is_fitted(self)
-        return validate_data(self, X, reset=False, ensure_min_samples=0)
+        return validate_data(self, X, reset=False)
 
 
 class SharesWhatItLearnt(Conforming):
@@ -507,7 +507,7 @@ DEFECTS = {
     "check_proba_bounds": [BoundsInOrderOfArrival, BoundsOfOneClass, BoundsWithoutNames],
     "check_number_of_columns": [UsesFirstColumnOnly, RaisesWrongErrorForColumns],
     "check_nan": [FillsGaps, IsVagueAboutGaps],
-    "check_empty": [InventsARow],
+    "check_empty": [TakesNoRows],
     "check_memory_layout": [ReadsMemoryOrder, NeedsWritableInput],
     "check_data_frame": [ForgetsColumnNames, IgnoresColumnNames, LearnsOtherwiseFromFrames],
     "check_pipeline": [NeverLooksFitted],

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from skuq._information import entropy
 from skuq.base import FloatArray
+from skuq.devices import with_gradients
 from skuq.gpc.inference._kernels import covariance, prior_variance
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
 from skuq.gpc.inference._softmax_averages import (
@@ -185,6 +186,7 @@ def _cross_covariances(
         yield rows, covariance(kernel, X[rows], inputs)
 
 
+@with_gradients()
 def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Average the likelihood over the Gaussian of the latent functions."""
     # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
@@ -226,6 +228,7 @@ def most_probable(proba: FloatArray) -> NDArray[np.intp]:
     return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 
+@with_gradients()
 def expected_entropy(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Expected entropy of class probabilities over the latent Gaussian, (n,), in nats."""
     result = np.empty(len(mean))

@@ -1,43 +1,50 @@
-"""Devices and gradient modes of torch; torch is imported only if a GPU is involved.
-
-An estimator with a network on a GPU can be pickled and used on a machine without a GPU. Methods
-ignore the user's ``torch.set_default_device``. They also ignore ``torch.inference_mode`` and
-``torch.no_grad``, because many methods need gradients.
-"""
+"""Torch devices and modes, and available memory; torch is imported only if a GPU is involved."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import operator
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from copy import copy, deepcopy
 from itertools import chain
-from types import FunctionType
+from pathlib import Path
 from typing import Any
 
-from skuq.input_errors import name_places
+import psutil
+
 from skuq.wrappers import is_instance_of, is_module
+
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
+
+@contextmanager
+def with_gradients() -> Iterator[None]:
+    """Compute gradients, and create tensors on the CPU, whatever modes of torch the user has set.
+
+    Decorates what trains or searches: users may call it inside `torch.no_grad` or
+    `torch.inference_mode`, or after `torch.set_default_device`.
+    """
+    torch = sys.modules.get("torch")
+    with ExitStack() as stack:
+        if torch is not None and torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if torch is not None and not torch.is_grad_enabled():  # inference mode disables them, too
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+        yield
 
 
 class DeviceMixin:
     """Mixin for estimators that may contain networks and may have a parameter ``device``.
 
-    Public methods create tensors on the CPU regardless of `torch.set_default_device`, and compute
-    gradients even inside `torch.inference_mode` and `torch.no_grad`. Pickles contain CPU copies
-    of the user's networks. If the device of a fitted estimator is not available on loading, its
-    ``device`` is set to "auto", with a warning.
+    Pickles contain CPU copies of the user's networks. If the device of a fitted estimator is not
+    available on loading, its ``device`` is set to "auto", with a warning.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for name in dir(cls):
-            method = inspect.getattr_static(cls, name)
-            if not name.startswith("_") and _needs_wrapping(method):
-                setattr(cls, name, _with_default_torch_modes(name_places(method)))
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()  # None if the estimator has no attributes
@@ -60,33 +67,6 @@ class DeviceMixin:
                 "available here; its parameter `device` is now 'auto'.",
                 stacklevel=3,
             )
-
-
-def _needs_wrapping(method: Any) -> bool:
-    """Whether a method needs wrapping: it is not scikit-learn's and not wrapped already."""
-    return (
-        isinstance(method, FunctionType)
-        and method.__module__.split(".")[0] != "sklearn"
-        and not hasattr(method, "_with_default_torch_modes")
-    )
-
-
-def _with_default_torch_modes(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return method(*args, **kwargs)
-        with ExitStack() as stack:
-            if torch.get_default_device().type != "cpu":
-                stack.enter_context(torch.device("cpu"))
-            if not torch.is_grad_enabled():  # inference mode disables gradients, too
-                stack.enter_context(torch.inference_mode(False))
-                stack.enter_context(torch.enable_grad())
-            return method(*args, **kwargs)
-
-    call._with_default_torch_modes = True  # type: ignore[attr-defined]
-    return call
 
 
 class _PickledOnCPU:
@@ -149,3 +129,23 @@ def _is_available(device: str) -> bool:
     if kind == "mps":
         return torch.backends.mps.is_available()
     return torch.cuda.is_available() and int(number or 0) < torch.cuda.device_count()
+
+
+def available_memory() -> int:
+    """Bytes that this process can still allocate, within machine, container and process limits."""
+    found = [psutil.virtual_memory().available]
+    group = Path("/sys/fs/cgroup")  # limit of a Linux container, which psutil ignores
+    try:
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))
+        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
+        stat = dict(line.split() for line in lines)
+        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # the system can free it
+        used = int((group / "memory.current").read_text(encoding="utf-8"))
+        found.append(limit - used + cached)
+    except (OSError, ValueError):  # not in a container, or the limit is "max": no limit
+        pass
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            found.append(limit - psutil.Process().memory_info().vms)
+    return max(0, min(found))
