@@ -139,9 +139,7 @@ def main(arguments: list[str]) -> int:
     for section, found in sizes().items():
         for name, value in found.items():
             limit = budget[section].get(name)
-            exceeds = (limit is None and section == "lines") or (
-                limit is not None and value > limit
-            )
+            exceeds = section == "lines" if limit is None else value > limit
             above += exceeds
             if exceeds or "--table" in arguments:
                 print(f"{name:24} {value:9,} of {limit:9,}" if limit else f"{name:24} {value:9,}")

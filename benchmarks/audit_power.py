@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.mirage import temperature_scaled
 from skuq import MirageFineTuner
 from skuq.calibration import (
     BinSums,
@@ -33,7 +34,6 @@ from skuq.calibration import (
     choose_alpha,
     region_mask,
     scan_bins,
-    temperature_scaled,
     top_label_predictions,
 )
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes

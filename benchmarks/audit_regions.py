@@ -20,8 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.mirage import temperature_scaled
 from skuq import CalibrationAuditor
-from skuq.calibration import choose_alpha, region_mask, temperature_scaled
+from skuq.calibration import choose_alpha, region_mask
 from skuq.datasets import load_table
 
 SIZES = (50, 100, 200, 400, 800, 1600, 3200)

@@ -14,6 +14,7 @@ partition of latent space; ours have the tolerance .01. The width of the publish
 import argparse
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from benchmarks.gpc import figures
 from benchmarks.harness import finish, kept_run, parser, set_threads
+from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
+from skuq.gpc import ProbabilityBounds
 
 
 def fitted(args: argparse.Namespace) -> tuple[RobustGPC, NDArray]:
@@ -55,22 +58,17 @@ def compared(
     gpc: RobustGPC, points: NDArray, radius: float, args: argparse.Namespace
 ) -> dict[str, list[dict]]:
     """Measure widths, seconds and violations of both methods at one radius."""
-    methods: dict[str, dict[str, Any]] = {
-        "published": {"bounds": "published", "max_regions": args.max_regions, "tol": 0.01},
-        "skuq": {"tol": 0.01},
+    methods: dict[str, Callable[..., ProbabilityBounds]] = {
+        "published": partial(published_bounds, gpc, max_regions=args.max_regions),
+        "skuq": gpc.predict_proba_bounds,
     }
     found = {method: [] for method in methods}
     columns = gpc.predict_proba(points).argmax(axis=1)
     for point, column in zip(points, columns, strict=True):
         low, high = attained(gpc, point, radius, column)
-        for method, options in methods.items():
+        for method, bound in methods.items():
             start = time.process_time()
-            bounds = gpc.predict_proba_bounds(
-                point[None],
-                radius,
-                class_=gpc.classes_[column],
-                **options,  # type: ignore[arg-type]
-            )
+            bounds = bound(point[None], radius, class_=gpc.classes_[column], tol=0.01)
             seconds = time.process_time() - start
             lower, upper = bounds.lower.item(), bounds.upper.item()
             outside = lower > low + 1e-5 or upper < high - 1e-5

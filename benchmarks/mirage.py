@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 
 from benchmarks.harness import record
 from skuq import CalibrationAuditor
@@ -13,6 +15,11 @@ from skuq.calibration import region_mask
 from skuq.mirage import confidence_overlap
 
 N_BINS = 10
+
+
+def temperature_scaled(model: Any, X: Any, y: np.ndarray) -> CalibratedClassifierCV:
+    """Calibrate a fitted classifier with one temperature, as the honest baseline of an audit."""
+    return CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(X, y)
 
 
 def figures(

@@ -24,10 +24,10 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from benchmarks.harness import finish, kept_run, parser, set_threads
-from benchmarks.mirage import Table, figures
+from benchmarks.mirage import Table, figures, temperature_scaled
 from skuq import MirageFineTuner
 from skuq._networks import LeNet, TabularNet
-from skuq.calibration import region_mask, temperature_scaled
+from skuq.calibration import region_mask
 from skuq.datasets import load_npz, load_table
 
 EPOCHS = 20

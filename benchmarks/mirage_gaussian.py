@@ -18,10 +18,10 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from benchmarks.harness import finish, kept_run, parser, set_threads
-from benchmarks.mirage import N_BINS, Table, figures
+from benchmarks.mirage import N_BINS, Table, figures, temperature_scaled
 from skuq import CalibrationAuditor, MirageFineTuner
 from skuq._networks import MLP
-from skuq.calibration import region_mask, temperature_scaled
+from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 
 PAPER_EPSILONS = (0.0, 0.15, 0.5, 0.8)

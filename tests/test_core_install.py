@@ -32,8 +32,8 @@ WITHOUT_GEOMETRIC = "import sys; sys.modules['torch_geometric'] = None\n"
 @pytest.mark.slow
 def test_no_module_imports_or_needs_what_only_an_extra_brings(tmp_path):
     modules = [f"skuq.{each.name}" for each in iter_modules(skuq.__path__)]
-    demo = ("_demo", "_demo_table")  # of the command `demo` alone, which draws
-    commands = [each.name for each in iter_modules(skuq.cli.__path__) if each.name not in demo]
+    # `_demo` draws; it is imported by the command `demo` alone.
+    commands = [each.name for each in iter_modules(skuq.cli.__path__) if each.name != "_demo"]
     modules += [f"skuq.cli.{name}" for name in commands]
     modules.sort(key="skuq.evidential".__eq__)  # last: alone it derives from what skorch has
     code = f"{WITHOUT_GEOMETRIC}import {', '.join(modules[:-1])}\n"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import psutil
 
-from skuq import memory
+from skuq import devices as memory
 from skuq.devices import available_memory
 
 

@@ -45,11 +45,10 @@ FREE = {
     "rows = pd.DataFrame(X, columns=list('abc'))\n"
     "model = TableModel('hgb').fit(rows.assign(y=y), 'y')\n"
     "assert len(model.predict(rows)) == 80",
-    "kept tables": f"{TREES}from skuq.tables import TableModel, compare_models\n"
+    "kept tables": f"{TREES}from skuq.tables import TableModel\n"
     "import pandas as pd\n"
     "rows = pd.DataFrame(X, columns=list('abc')).assign(y=y)\n"
     "model = TableModel('hgb').fit(rows, 'y')\n"
-    "compare_models(model, model, rows)\n"
     "import importlib.util\n"
     "if importlib.util.find_spec('skops'):\n"
     "    model.save('kept')\n"

@@ -47,15 +47,18 @@ print(table.head())
 # --------------------
 # No honest model is calibrated perfectly, and the deviation depends on the problem. The auditor
 # therefore trains a simple baseline for the same problem on the auditor's own data and calibrates
-# it with :func:`~skuq.calibration.temperature_scaled`. The function
-# :func:`~skuq.calibration.choose_alpha` then measures the tolerance that this baseline needs.
+# it with temperature scaling. The function :func:`~skuq.calibration.choose_alpha` then measures
+# the tolerance that this baseline needs.
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 
-from skuq.calibration import choose_alpha, temperature_scaled
+from skuq.calibration import choose_alpha
 
 fit, calibrate, test = np.split(own, 3)
 baseline = clone(network).fit(X.iloc[fit], y[fit])
-baseline = temperature_scaled(baseline, X.iloc[calibrate], y[calibrate])
+baseline = CalibratedClassifierCV(FrozenEstimator(baseline), method="temperature")
+baseline.fit(X.iloc[calibrate], y[calibrate])
 study = choose_alpha(
     y[test],
     baseline.predict_proba(X.iloc[test]),
@@ -63,24 +66,20 @@ study = choose_alpha(
     reference_size=len(table),
     random_state=0,
 )
-print(f"smallest alpha for this audit:               {study.tolerance:.3f}")
-print(f"smallest alpha for Algorithm 1 of the paper: {study.max_gap:.3f}")
+print(f"smallest alpha for this audit: {study.tolerance:.3f}")
 
 # %%
 # The default tolerance of 0.05 is more than this baseline needs. It leaves room for honest models
-# that are calibrated worse, so we keep the default. Algorithm 1 compares the gap of every bin with
-# ``alpha``, regardless of the number of samples in the bin, so Algorithm 1 needs a larger value.
+# that are calibrated worse, so we keep the default.
 #
 # Plan the number of samples
 # --------------------------
 # Plan this number before you collect data. Suppose that predictions have a confidence of 60% and
-# are right more often. The audit tests five families of bins: those of all samples together, and
-# those of each of the four branches.
-from skuq.calibration import planned_threshold, required_samples
+# are right more often.
+from skuq.calibration import required_samples
 
-threshold = planned_threshold(10, n_families=5)
 for gap in (0.1, 0.2, 0.3):
-    needed = required_samples(gap, 0.6, alpha=0.05, threshold=threshold)
+    needed = required_samples(gap, 0.6, alpha=0.05)
     print(
         f"right in {0.6 + gap:.0%}: detected with a probability of 80% "
         f"by {needed:.0f} samples in one bin"

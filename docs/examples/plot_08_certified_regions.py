@@ -45,7 +45,7 @@ display = CertifiedRangeDisplay.from_estimator(gpc, X[:1], np.linspace(0, 1, 41)
 # %%
 # The attack fails for all radii up to 1, which suggests that the point is safe. It is not safe,
 # even in far smaller regions: steepest descent from the centre does not lead to the other class.
-print(f"safe up to {display.safe_radius:.3f}, another class from {display.unsafe_radius:.3f}")
+print(f"safe up to {display.safe_radius:.3f}, counterexample from {display.unsafe_radius:.3f}")
 many_steps = gpc.attack(X[:1], radius=display.unsafe_radius, method="pgd")
 print(f"success of an attack in many steps: {many_steps.success[0]}")
 

@@ -33,27 +33,21 @@ print("test accuracy:", gpc.score(X_test, y_test))
 # Each pixel in turn is made brighter and darker by up to ``gamma``, here a quarter of the scale,
 # within the limits 0 and 1. The resulting ranges of the probability are compared. Unlike a
 # gradient, these ranges account for all values between the darkened and the brightened pixel.
-# Orange pixels increase the probability of the class; blue pixels decrease it. The black line is
-# the outline of the image.
-from skuq.plotting import FeatureEffectsDisplay
-
+# Red pixels increase the probability of the class; blue pixels decrease it. The black line is the
+# outline of the image.
 pictures = [np.flatnonzero(y_test == digit)[0] for digit in (3, 8)]
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for ax, row in zip(axes, pictures, strict=True):
-    FeatureEffectsDisplay.from_estimator(
-        gpc,
-        X_test[row : row + 1],
-        gamma=0.25,
-        class_=y_test[row],
-        image_shape=(8, 8),
-        domain=(0, 1),
-        ax=ax,
-    )
-    ax.set_title(f"why this is a {y_test[row]}")
+    effects = gpc.explain(X_test[row : row + 1], gamma=0.25, class_=y_test[row], domain=(0, 1))
+    largest = np.abs(effects.local).max()
+    image = ax.imshow(effects.local.reshape(8, 8), cmap="RdBu_r", vmin=-largest, vmax=largest)
+    ax.contour(X_test[row].reshape(8, 8), [0.5], colors="black")
+    ax.set(xticks=[], yticks=[], title=f"why this is a {y_test[row]}")
+    fig.colorbar(image, ax=ax, label=f"effect on the probability of class {y_test[row]}")
 
 # %%
 # The blue pixels on the left of the 3 would close its loops if they were darker. In the 8, the
-# same pixels are orange. No single pixel has a large effect, because the classifier uses all of
+# same pixels are red. No single pixel has a large effect, because the classifier uses all of
 # them. The next section changes all pixels together.
 
 # %%
@@ -94,9 +88,8 @@ for ax, (title, image) in zip(axes, images.items(), strict=True):
 # %%
 # A table
 # -------
-# If several rows are passed, the figure shows the average effect. The measurements are
-# standardised, so ``gamma=1`` is one standard deviation up or down. The small error bars are the
-# proven error bounds.
+# ``overall`` is the average effect over several rows. The measurements are standardised, so
+# ``gamma=1`` is one standard deviation up or down. The error bars are the proven error bounds.
 data = load_breast_cancer(as_frame=True)
 diagnosis = np.array(data.target_names)[data.target]
 parts = train_test_split(data.data, diagnosis, test_size=150, stratify=diagnosis, random_state=0)
@@ -104,9 +97,11 @@ scaler = StandardScaler().set_output(transform="pandas").fit(parts[0])
 tumours = RobustGPC(random_state=0).fit(scaler.transform(parts[0]), parts[2])
 print(f"test accuracy: {tumours.score(scaler.transform(parts[1]), parts[3]):.3f}")
 
-display = FeatureEffectsDisplay.from_estimator(
-    tumours, scaler.transform(parts[1])[:40], gamma=1.0, class_="malignant", max_features=12
-)
+effects = tumours.explain(scaler.transform(parts[1])[:40], gamma=1.0, class_="malignant")
+order = np.argsort(np.abs(effects.overall))[-12:]
+fig, ax = plt.subplots(figsize=(6, 4.2), layout="constrained")
+ax.barh(data.data.columns[order], effects.overall[order], xerr=effects.error.mean(axis=0)[order])
+ax.set_xlabel("effect on the probability of class malignant (the 12 largest of 30)")
 
 # %%
 # These effects describe the classifier, not tumours. Measurements such as radius, perimeter and

@@ -32,12 +32,12 @@ print("kernel:", gpr.kernel_)
 # Only body-mass index and blood pressure vary. The filled band is proven: no values within the
 # radius have a prediction outside the band. The lines are predictions for values that the search
 # found. The dotted lines mark a change of 10 points.
-from skuq.plotting import CertifiedMeanDisplay
+from skuq.plotting import CertifiedRangeDisplay
 
 patient = X.iloc[[10]]
 measured = {"features": ["bmi", "bp"], "tolerance": 10}
-display = CertifiedMeanDisplay.from_estimator(
-    gpr, patient, np.linspace(0, 1, 11), target_name="progression", unit="points", **measured
+display = CertifiedRangeDisplay.from_estimator(
+    gpr, patient, np.linspace(0, 1, 11), name="mean of progression (points)", **measured
 )
 
 # %%

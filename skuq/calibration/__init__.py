@@ -1,60 +1,38 @@
 """Statistics of confidence: sums per bin, limits, scans with their power, conformal p-values."""
 
-from skuq.calibration._bin_audit import AuditResult, BinAudit, audit_sums
-from skuq.calibration._bin_sums import (
-    BinSums,
-    Strategy,
-    TopLabelPredictions,
-    bin_edges,
-    bin_sums,
-    merged_sums,
-    top_label_predictions,
-)
-from skuq.calibration._conditions import Conditions, conditions_of, region_mask
-from skuq.calibration._conformal_p_values import conformal_limit, conformal_p_values
-from skuq.calibration._region_search import Region, RegionSearch, search_regions
-from skuq.calibration._scan import (
-    Direction,
-    Finding,
-    Scan,
-    clopper_pearson,
-    detectable_gap,
-    largest_evidence,
-    planned_threshold,
-    required_samples,
-    scan_bins,
-)
-from skuq.calibration._thresholds import AlphaStudy, choose_alpha, temperature_scaled
+from skuq.calibration._bin_audit import AuditResult as AuditResult
+from skuq.calibration._bin_audit import BinAudit, choose_alpha
+from skuq.calibration._bin_audit import audit_sums as audit_sums
+from skuq.calibration._bin_sums import BinSums, merged_sums
+from skuq.calibration._bin_sums import Strategy as Strategy
+from skuq.calibration._bin_sums import TopLabelPredictions as TopLabelPredictions
+from skuq.calibration._bin_sums import bin_edges as bin_edges
+from skuq.calibration._bin_sums import bin_sums as bin_sums
+from skuq.calibration._bin_sums import top_label_predictions as top_label_predictions
+from skuq.calibration._conditions import Conditions as Conditions
+from skuq.calibration._conditions import conditions_of as conditions_of
+from skuq.calibration._conditions import region_mask
+from skuq.calibration._conformal_p_values import conformal_limit as conformal_limit
+from skuq.calibration._conformal_p_values import conformal_p_values
+from skuq.calibration._region_search import Region
+from skuq.calibration._region_search import RegionSearch as RegionSearch
+from skuq.calibration._region_search import search_regions as search_regions
+from skuq.calibration._scan import Direction as Direction
+from skuq.calibration._scan import Scan as Scan
+from skuq.calibration._scan import clopper_pearson as clopper_pearson
+from skuq.calibration._scan import detectable_gap as detectable_gap
+from skuq.calibration._scan import largest_evidence as largest_evidence
+from skuq.calibration._scan import planned_threshold as planned_threshold
+from skuq.calibration._scan import required_samples
+from skuq.calibration._scan import scan_bins as scan_bins
 
 __all__ = [
-    "AlphaStudy",
-    "AuditResult",
     "BinAudit",
     "BinSums",
-    "Conditions",
-    "Direction",
-    "Finding",
     "Region",
-    "RegionSearch",
-    "Scan",
-    "Strategy",
-    "TopLabelPredictions",
-    "audit_sums",
-    "bin_edges",
-    "bin_sums",
     "choose_alpha",
-    "clopper_pearson",
-    "conditions_of",
-    "conformal_limit",
     "conformal_p_values",
-    "detectable_gap",
-    "largest_evidence",
     "merged_sums",
-    "planned_threshold",
     "region_mask",
     "required_samples",
-    "scan_bins",
-    "search_regions",
-    "temperature_scaled",
-    "top_label_predictions",
 ]

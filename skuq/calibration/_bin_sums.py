@@ -28,18 +28,14 @@ CHUNK = 2**18  # number of rows; limits memory, and keeps float64 sums of intege
 
 
 class TopLabelPredictions(NamedTuple):
-    """Confidence and correctness of the most probable class.
+    """Confidence and correctness of the most probable class."""
 
-    Attributes
-    ----------
-    confidence : ndarray of shape (n_samples,), int32
-        Top-label probability in units of ``1 / SCALE``, rounded.
-    correct : ndarray of shape (n_samples,), bool
-        Whether the most probable class is the true class.
-    """
+    confidence: NDArray[np.int32]  # (n_samples,), in units of 1 / SCALE, rounded
+    correct: BoolArray  # (n_samples,), whether the most probable class is the true class
 
-    confidence: NDArray[np.int32]
-    correct: BoolArray
+    def at(self, rows: NDArray[Any]) -> TopLabelPredictions:
+        """Return the predictions at these positions, or where a mask is True."""
+        return TopLabelPredictions(self.confidence[rows], self.correct[rows])
 
 
 class BinSums(NamedTuple):
@@ -144,16 +140,9 @@ class BinSums(NamedTuple):
         return self.confidence.sum().item() / self.n_samples / self.scale
 
     def bin_of(self, confidence: NDArray[Any]) -> IntArray:
-        """Bin of each confidence, shape (n_samples,).
+        """Bin of each confidence, shape (n_samples,), int64.
 
-        Parameters
-        ----------
-        confidence : ndarray of shape (n_samples,)
-            In [0, 1], or integers in units of ``1 / SCALE`` as in `TopLabelPredictions`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), int64
+        Confidences are floats in [0, 1], or integers in units of ``1 / SCALE``.
         """
         return bin_of(
             in_units(confidence) if confidence.dtype.kind == "f" else confidence, self.edges
@@ -169,30 +158,8 @@ def top_label_predictions(
 ) -> TopLabelPredictions:
     """Reduce probabilities to the confidence and correctness of the most probable class.
 
-    Parameters
-    ----------
-    y_true : array-like of shape (n_samples,)
-        True labels.
-    proba, classes
-        As in `skuq.metrics.calibration_table`, which matches named columns with labels.
-
-    Returns
-    -------
-    TopLabelPredictions
-        Arrays of shape (n_samples,). If several classes have the largest probability,
-        the first of these classes is the prediction.
-
-    Raises
-    ------
-    ValueError
-        If the inputs have inconsistent shapes or are not probabilities.
-
-    Examples
-    --------
-    >>> from skuq.calibration import top_label_predictions
-    >>> top_label_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
-    TopLabelPredictions(confidence=array([750000000, 500000000], dtype=int32),
-                correct=array([ True, False]))
+    Arguments are those of `skuq.metrics.calibration_table`. If several classes have the largest
+    probability, the first of these classes is the prediction.
     """
     column, checked, _ = columns_and_proba(y_true, proba, classes)
     confidence = np.empty(len(column), np.int32)
@@ -220,29 +187,10 @@ def bin_edges(
     *,
     weight: FloatArray | None = None,
 ) -> IntArray:
-    """Compute the edges of the confidence bins.
+    """Edges of the confidence bins in units of ``1 / SCALE``, shape (n_bins + 1,), int64.
 
-    Parameters
-    ----------
-    confidence : ndarray of shape (n_samples,), int32
-        Confidences in units of ``1 / SCALE``.
-    n_bins : int
-        Number of bins.
-    strategy : {"uniform", "quantile"}
-        "uniform": equal width on [0, 1], as in Algorithm 1. "quantile": equal numbers of
-        predictions, except that equal confidences always share a bin.
-    weight : ndarray of shape (n_samples,), float64, optional
-        Positive weights: a prediction of weight 2 counts as two. Default: 1 each.
-
-    Returns
-    -------
-    ndarray of shape (n_bins + 1,), int64
-        Edges in units of ``1 / SCALE``.
-
-    Raises
-    ------
-    ValueError
-        If `strategy` is unknown, or `n_bins` is not an integer from 1 to 10,000.
+    "uniform": equal width on [0, 1], as in Algorithm 1. "quantile": equal numbers of predictions
+    (or sums of positive weights), except that equal confidences always share a bin.
     """
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
@@ -274,35 +222,10 @@ def bin_sums(
     n_groups: int = 1,
     weight: FloatArray | None = None,
 ) -> list[BinSums]:
-    """Compute the sums of predictions per bin, for each group (Algorithm 1, step 2).
+    """Sums of predictions per bin, for each group (Algorithm 1, step 2).
 
-    Parameters
-    ----------
-    predictions : TopLabelPredictions
-        Arrays of shape (n_samples,).
-    edges : ndarray of shape (n_bins + 1,), int64
-        Edges of the bins in units of ``1 / SCALE``.
-    groups : ndarray of shape (n_samples,), integer, optional
-        Group of each sample, from 0 to n_groups - 1. Default: one group.
-    n_groups : int, default=1
-        Number of groups.
-    weight : ndarray of shape (n_samples,), int64 or float64, optional
-        Weights: a prediction of weight 2 counts as two. Default: 1 each. Sums of integer
-        weights are exact.
-
-    Returns
-    -------
-    list of BinSums
-        Sums of each group.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.calibration import bin_edges, bin_sums, top_label_predictions
-    >>> predictions = top_label_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
-    >>> edges = bin_edges(predictions.confidence, 2, "uniform")
-    >>> bin_sums(predictions, edges)[0].expected_calibration_error
-    0.125
+    `groups` holds the group of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts
+    as two; sums of integer weights are exact.
     """
     n_bins = len(edges) - 1
     length = n_groups * n_bins
@@ -353,11 +276,6 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
     -------
     BinSums
         The exact sums of all predictions together.
-
-    Raises
-    ------
-    ValueError
-        If the bins differ.
 
     Examples
     --------

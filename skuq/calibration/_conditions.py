@@ -15,7 +15,6 @@ from sklearn.utils.validation import _num_samples
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._scan import SEED
-from skuq.labels import plain
 from skuq.validation import column_of
 
 if TYPE_CHECKING:
@@ -37,22 +36,13 @@ RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
 
 
 class Conditions(NamedTuple):
-    """Conditions on single columns, with the samples that meet each condition.
+    """Conditions on single columns, with the samples that meet each condition."""
 
-    Attributes
-    ----------
-    rules : list of (column, rule)
-        Name or position of a column, and a rule in the form that `region_mask` accepts: an interval
-        ``(low, high)``, which includes both endpoints (None for no limit), or one value.
-    masks : ndarray of shape (n_conditions, n_rows), bool
-        Whether each sample in `rows` meets each condition.
-    rows : ndarray of shape (n_rows,), int64
-        Positions of the searched samples.
-    """
-
+    # Name or position of a column, and a rule in the form that `region_mask` accepts: an interval
+    # (low, high), which includes both endpoints (None for no limit), or one value.
     rules: list[tuple[Any, Any]]
-    masks: BoolArray
-    rows: IntArray
+    masks: BoolArray  # (n_conditions, n_rows), whether each sample in `rows` meets each condition
+    rows: IntArray  # (n_rows,), positions of the searched samples
 
     def without(self, removed: BoolArray) -> Conditions:
         """Return the conditions for a table from which samples were removed."""
@@ -66,39 +56,16 @@ def conditions_of(X: Any) -> Conditions:
 
     Numeric columns are split at quantiles; tables with more columns are split at fewer quantiles.
     There is also one condition for each value of a numeric column with few distinct values, for
-    each distinct string, for each boolean value, and for missing values.
-
-    Parameters
-    ----------
-    X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
-        Inputs; arrays of more than two dimensions are flattened. If `X` has more than 50,000
-        samples or 5 million values, a fixed random subset of the samples within these limits is
-        used.
-
-    Returns
-    -------
-    Conditions
-
-    Raises
-    ------
-    ValueError
-        If `X` is not a table of at most 1,000 columns.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from skuq.calibration import conditions_of
-    >>> found = conditions_of(pd.DataFrame({"age": [20, 30, 40], "sex": ["f", "m", "f"]}))
-    >>> found.rules[:2], found.rules[-1]
-    ([('age', (None, 20.0)), ('age', (30.0, None))], ('sex', 'm'))
+    each distinct string, for each boolean value, and for missing values. Arrays of more than two
+    dimensions are flattened. Of more than 50,000 samples or 5 million values, a fixed random subset
+    within these limits is used.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:
-        shape = getattr(X, "shape", None)
-        given = type(X).__name__ + ("" if shape is None else f" of shape {shape}")
         raise ValueError(
-            f"Regions are searched in tables of at most {MAX_COLUMNS:,} columns, got {given}; pass "
-            "only the columns to be searched."
+            f"Regions are searched in tables of at most {MAX_COLUMNS:,} columns, got "
+            f"{type(X).__name__} of shape {getattr(X, 'shape', 'unknown')}; pass only the columns "
+            "to be searched."
         )
     rows = _searched_rows(*table.shape)
     part: Any = _table(table[rows].toarray()) if issparse(table) else table
@@ -219,14 +186,6 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     ndarray of shape (n_samples,), bool
         True inside the region.
 
-    Raises
-    ------
-    TypeError
-        If `region` is of a different type, or is a query and `X` is not a data frame.
-    ValueError
-        If a column does not exist, a query cannot be evaluated, or the result is not one
-        boolean per sample.
-
     Examples
     --------
     >>> import pandas as pd
@@ -237,26 +196,24 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     >>> region_mask({"age": (25, None), "job": ["nurse", "cook"]}, X)
     array([False,  True,  True])
     """
+    mask: Any
     if callable(region):
-        return checked_mask(_without_missing(region(X)), _num_samples(X))
-    if isinstance(region, str):
-        return checked_mask(_without_missing(_query(region, X)), _num_samples(X))
-    if isinstance(region, Mapping) and region:
+        mask = _without_missing(region(X))
+    elif isinstance(region, str) and hasattr(X, "eval"):
+        mask = _without_missing(X.eval(region))
+    elif isinstance(region, Mapping) and region:
         conditions = [_condition_mask(column_of(X, name), rule) for name, rule in region.items()]
-        return checked_mask(np.logical_and.reduce(conditions), _num_samples(X))
-    raise TypeError(
-        "`region` must be a callable, a query string, or a non-empty mapping of columns to "
-        f"intervals or values, got {region!r}."
-    )
-
-
-def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
-    """Return the mask as a boolean array of shape (n_samples,), or raise ValueError."""
-    array = np.asarray(mask)
-    if array.shape != (n_samples,) or array.dtype != bool:
+        mask = np.logical_and.reduce(conditions)
+    else:
+        raise TypeError(
+            "`region` must be a callable, a query of a data frame, or a non-empty mapping of "
+            f"columns to intervals or values, got {region!r} for a {type(X).__name__}."
+        )
+    array, shape = np.asarray(mask), (_num_samples(X),)
+    if array.shape != shape or array.dtype != bool:
         raise ValueError(
-            f"A region must select samples by booleans of shape ({n_samples},), one per "
-            f"sample, got {array.dtype} of shape {array.shape}."
+            f"A region must select samples by booleans of shape {shape}, one per sample, got "
+            f"{array.dtype} of shape {array.shape}."
         )
     return array
 
@@ -271,55 +228,30 @@ def _without_missing(mask: Any) -> Any:
     return mask
 
 
-def _query(query: str, X: Any) -> Any:
-    if not hasattr(X, "eval"):
-        raise TypeError(
-            f"The region {query!r} is a data frame query, but X is {type(X).__name__}; pass "
-            "a pandas DataFrame, or specify the region as a mapping of column positions."
-        )
-    try:
-        return X.eval(query)
-    except Exception as error:  # pandas and the columns raise many types of exceptions
-        raise ValueError(f"The region {query!r} cannot be evaluated: {error}") from error
-
-
 def _condition_mask(values: Any, rule: Any) -> BoolArray:
     """Whether the value of each sample in a column meets a condition."""
     import pandas as pd
 
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(
-            f"A column must be one-dimensional, got shape {array.shape}; if several columns of the "
-            "data frame have this name, pass the position of one."
-        )
-    missing = np.asarray(pd.isna(array))  # None, NaN, or a missing value of pandas
+        raise ValueError("Several columns of the data frame have this name; pass a position.")
+    missing = np.asarray(pd.isna(array))
     inside = np.zeros(len(array), dtype=bool)
     if isinstance(rule, tuple):
-        if len(rule) != 2 or not all(end is None or isinstance(end, Number) for end in rule):
+        if len(rule) != 2 or array.dtype.kind in "mM":  # astype(float) would convert dates
             raise ValueError(
-                f"An interval must be (low, high), with numbers or None, got {rule!r}; pass "
-                "several values as a list."
+                f"An interval must be (low, high) in a column of numbers, got {rule!r} in a column "
+                f"of {array.dtype}; pass several values as a list."
             )
         low, high = (np.nan if end is None else float(end) for end in rule)  # NaN: no limit
-        try:
-            if array.dtype.kind in "mM":  # astype(float) would convert dates to numbers
-                raise TypeError("dates")
-            known = array[~missing]
-            known = known if known.dtype.kind == "f" else known.astype(float)
-        except (TypeError, ValueError) as error:
-            held = plain(array[~missing][0])
-            raise ValueError(
-                f"The interval {rule!r} requires a numeric column, but this one contains {held!r}; "
-                "pass the values that belong to the region as a list."
-            ) from error
+        known = array[~missing]
+        known = known if known.dtype.kind == "f" else known.astype(float)
         # Endpoints are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).
         inside[~missing] = ~(known < _rounded(low, known)) & ~(known > _rounded(high, known))
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
     named = [_rounded(_comparable(value), array) for value in allowed if not pd.isna(value)]
-    # Unlike numpy, pandas does not convert numbers to text when it compares them with a list of
-    # both.
+    # Unlike numpy, pandas does not convert numbers to text to compare them with a list of both.
     inside[~missing] = pd.Series(map(_comparable, array[~missing]), dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside

@@ -79,26 +79,10 @@ def conformal_p_values(
 
 
 def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
-    """Compute the score that a new sample exceeds with probability at most ``1 - coverage``.
+    """Score that a new sample exceeds with probability at most ``1 - coverage``.
 
-    Parameters
-    ----------
-    held_out : array-like of shape (n_held_out,)
-        Scores of held-out samples; see `conformal_p_values`.
-    coverage : float
-        Probability, in (0, 1).
-
-    Returns
-    -------
-    float
-        One of the scores; infinite if fewer than ``coverage / (1 - coverage)`` scores are given.
-
-    Examples
-    --------
-    >>> conformal_limit([0.1, 0.2, 0.3, 0.8], coverage=0.75)
-    0.8
-    >>> conformal_limit([0.1, 0.2, 0.3, 0.8], coverage=0.9)
-    inf
+    It is one of the held-out scores, (n_held_out,); infinite if fewer than
+    ``coverage / (1 - coverage)`` scores are given.
     """
     held = _checked_scores(held_out, "held_out", min_samples=0)
     rank = math.ceil((len(held) + 1) * coverage - 1e-9)

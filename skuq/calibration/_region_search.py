@@ -86,24 +86,12 @@ class Region(NamedTuple):
 
 
 class RegionSearch(NamedTuple):
-    """Result of `search_regions`.
+    """Result of `search_regions`."""
 
-    Attributes
-    ----------
-    regions : list of Region
-        At most five disjoint regions, most significant first.
-    n_searched : int
-        Number of regions that were tested.
-    n_samples : int
-        Number of samples that were used, or the sum of their weights.
-    threshold, threshold_overconfident : float
-        Smallest evidence of underconfidence, and of overconfidence, that counts as a finding, in
-        nats.
-    """
-
-    regions: list[Region]
-    n_searched: int
-    n_samples: int
+    regions: list[Region]  # at most five disjoint regions, most significant first
+    n_searched: int  # number of regions that were tested
+    n_samples: int  # number of samples that were used, or the sum of their weights
+    # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
     threshold_overconfident: float
 
@@ -119,32 +107,10 @@ def search_regions(
 ) -> RegionSearch:
     """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
 
-    Parameters
-    ----------
-    X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features), or Conditions
-        Inputs. Columns may contain numbers, texts and missing values.
-    predictions : TopLabelPredictions
-        Arrays of shape (n_samples,).
-    alpha : float
-        Tolerated distance between accuracy and confidence, in [0, 1].
-    confidence_level : float, default=0.95
-        Probability that the search finds nothing if the model's confidence is within `alpha` of
-        its accuracy everywhere.
-    n_families : int, default=1
-        Number of tests that share the permitted error probability ``1 - confidence_level``: this
-        search, the scan of all samples, and the scan of each group.
-    weight : ndarray of shape (n_samples,), default=None
-        Weights of the predictions: integers, which count samples, or fractional numbers, which
-        also weight the simulated labels. Default: 1 each.
-
-    Returns
-    -------
-    RegionSearch
-
-    Raises
-    ------
-    ValueError
-        If `X` is not a table, or its number of rows differs from the number of predictions.
+    `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`.
+    `n_families` tests share the permitted error probability ``1 - confidence_level``: this search,
+    the scan of all samples, and the scan of each group. Integer weights, (n_samples,), count
+    samples; fractional weights also weight the simulated labels.
 
     Notes
     -----
@@ -167,17 +133,6 @@ def search_regions(
     References
     ----------
     .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.calibration import TopLabelPredictions, search_regions
-    >>> X = np.arange(1000).reshape(-1, 1) % 10
-    >>> confidence = np.full(1000, 600_000_000, np.int32)
-    >>> correct = (np.arange(1000) % 100 < 60) | (X[:, 0] == 7)
-    >>> found = search_regions(X, TopLabelPredictions(confidence, correct), alpha=0.05)
-    >>> [(region.conditions, region.direction) for region in found.regions]
-    [({0: 7.0}, 'underconfident')]
     """
     conditions = checked_conditions(X, len(predictions.confidence))
     level = (1 - confidence_level) / n_families
@@ -309,9 +264,7 @@ def _samples(
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
-        predictions = TopLabelPredictions(
-            predictions.confidence[counted], predictions.correct[counted]
-        )
+        predictions = predictions.at(counted)
     rows = conditions.rows
     confidence = predictions.confidence[rows] / SCALE
     reported = conditions_of(confidence[:, None])

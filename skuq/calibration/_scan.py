@@ -36,45 +36,25 @@ MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number o
 
 
 class Finding(NamedTuple):
-    """A run of neighbouring bins whose deviation cannot be explained by chance.
+    """A run of neighbouring bins whose deviation cannot be explained by chance."""
 
-    Attributes
-    ----------
-    first, last : int
-        First and last bin of the run.
-    direction : {"underconfident", "overconfident"}
-        Whether accuracy is above or below the reported confidence.
-    evidence : float
-        Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
-    p_value : float
-        Probability that a model just within the tolerance has evidence at least this large in any
-        run, in either direction.
-    """
-
-    first: int
-    last: int
-    direction: str
-    evidence: float
+    first: int  # first bin of the run
+    last: int  # last bin of the run
+    direction: str  # "underconfident" (accuracy above the reported confidence) or "overconfident"
+    evidence: float  # log likelihood ratio against the closest tolerated accuracy, in nats
+    # Probability that a model just within the tolerance has evidence at least this large in any
+    # run, in either direction.
     p_value: float
 
 
 class Scan(NamedTuple):
-    """Result of `scan_bins`.
+    """Result of `scan_bins`."""
 
-    Attributes
-    ----------
-    findings : list of Finding
-        Disjoint runs, most significant first.
-    p_value : ndarray of shape (n_bins,), float64
-        p-value of the finding that contains the bin; for a bin outside of all findings, the p-value
-        of this bin alone.
-    threshold, threshold_overconfident : float
-        Smallest evidence of an underconfident run, and of an overconfident run, that counts as a
-        finding, in nats.
-    """
-
-    findings: list[Finding]
+    findings: list[Finding]  # disjoint runs, most significant first
+    # (n_bins,), p-value of the finding that contains the bin; outside of all findings, the p-value
+    # of the bin alone
     p_value: FloatArray
+    # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
     threshold_overconfident: float
 
@@ -82,18 +62,8 @@ class Scan(NamedTuple):
 def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     """Find runs of neighbouring bins whose accuracy differs from confidence by more than alpha.
 
-    Parameters
-    ----------
-    sums : BinSums
-        Integer sums per bin, or sums of weights.
-    alpha : float
-        Tolerated distance between accuracy and confidence of each bin, in [0, 1].
-    level : float, default=0.05
-        Probability of at least one finding for a model within alpha.
-
-    Returns
-    -------
-    Scan
+    `sums` are integer sums, or sums of weights. A model within alpha, in [0, 1], in every bin has
+    at least one finding with probability `level`.
 
     Notes
     -----
@@ -127,15 +97,6 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     .. [3] Kish, "Survey Sampling", Wiley 1965, Section 11.7.
     .. [4] Korn, Graubard, "Confidence Intervals for Proportions With Small Expected Number of
        Positive Counts Estimated From Survey Data", Survey Methodology 24, 1998.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.calibration import BinSums, scan_bins
-    >>> edges, count = np.arange(6) * 20, np.array([0, 0, 13, 9, 90])
-    >>> sums = BinSums(edges, count, np.array([0, 0, 12, 6, 82]), count * (edges[1:] - 10), 100)
-    >>> [finding[:3] for finding in scan_bins(sums, alpha=0.05).findings]
-    [(2, 2, 'underconfident')]
     """
     sums = whole_sums(sums)
     n_bins = len(sums.count)
@@ -172,29 +133,10 @@ def planned_threshold(
     n_families: int = 1,
     direction: Direction = "underconfident",
 ) -> float:
-    """Return the evidence that suffices for a finding in any reference set, to plan an audit.
+    """Evidence, in nats, that suffices for a finding in any reference set.
 
-    Parameters
-    ----------
-    n_bins : int, default=10
-        Number of bins.
-    level : float, default=0.05
-        Probability of at least one finding for a model within alpha.
-    n_families : int, default=1
-        Number of sets of samples that are audited: all samples, and each group.
-    direction : {"underconfident", "overconfident"}, default="underconfident"
-        Deviation to be found: confidence that is too low, or too high.
-
-    Returns
-    -------
-    float
-        Evidence in nats; the threshold that `scan_bins` simulates is usually lower.
-
-    Examples
-    --------
-    >>> from skuq.calibration import planned_threshold
-    >>> round(planned_threshold(10), 2)
-    7.23
+    The threshold that `scan_bins` simulates is usually lower. `n_families` is the number of sets of
+    samples that are audited: all samples, and each group.
     """
     return float(np.log(n_runs(n_bins) * n_families / (SHARES[_sign(direction)] * level)))
 
@@ -207,7 +149,7 @@ def _sign(direction: Direction) -> int:
 
 
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
-    """Confidences that turn a test for overconfidence into a test for underconfidence.
+    """Return 1 - confidence when testing overconfidence, so that one test serves both directions.
 
     The evidence for too few right predictions at confidence c equals the evidence for too many
     wrong predictions at confidence 1 - c.
@@ -266,28 +208,10 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
 
 
 def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign: int) -> FloatArray:
-    """Compute the scan's statistic: the largest evidence among the runs of each reference set.
+    """Scan's statistic in nats, shape (...): the largest evidence among the runs of each set.
 
-    Parameters
-    ----------
-    correct, count : ndarray of shape (..., n_bins), int64
-        Numbers of correct predictions and of all predictions per bin, of one or more sets.
-    edge : ndarray of shape (..., n_bins), float64
-        Largest (or smallest) tolerated accuracy of each bin, in [0, 1].
-    sign : {1, -1}
-        1 to test for accuracies above the edge (underconfidence), -1 for accuracies below it.
-
-    Returns
-    -------
-    ndarray of shape (...), float64
-        Evidence in nats; 0 if no run is beyond the edge.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.calibration import largest_evidence
-    >>> largest_evidence(np.array([9, 5]), np.array([10, 10]), np.array([0.6, 0.5]), 1).round(2)
-    np.float64(2.26)
+    `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins). Sign 1
+    tests for accuracies above the edge (underconfidence), -1 for accuracies below it.
     """
     largest = np.zeros(correct.shape[:-1])
     for evidence in _evidence(correct, count, edge, sign):
@@ -340,30 +264,8 @@ def clopper_pearson(
 ) -> tuple[FloatArray, FloatArray]:
     """Exact binomial limits of a probability, each wrong with probability at most `tail`.
 
-    Parameters
-    ----------
-    successes, trials : array-like of shape (n,)
-        Numbers of successes and of trials.
-    tail : float
-        Probability, in (0, 1), that the lower limit lies above the true value, and that the upper
-        limit lies below the true value.
-
-    Returns
-    -------
-    low, high : ndarray of shape (n,), float64
-        Limits in [0, 1].
-
-    References
-    ----------
-    .. [1] Clopper, Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of
-       the Binomial", Biometrika 26(4), 1934.
-
-    Examples
-    --------
-    >>> from skuq.calibration import clopper_pearson
-    >>> low, high = clopper_pearson([0, 45], [50, 50], tail=0.025)
-    >>> low.round(3), high.round(3)
-    (array([0.   , 0.782]), array([0.071, 0.967]))
+    Clopper, Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the
+    Binomial", Biometrika 26(4), 1934. Arrays have shape (n,).
     """
     successes, trials = np.asarray(successes), np.asarray(trials)
     with np.errstate(invalid="ignore"):
@@ -381,34 +283,11 @@ def detectable_gap(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Return the smallest gap that an audit detects with probability `power`.
+    """Smallest gap that an audit detects in each bin alone with probability `power`, (n_bins,).
 
-    Parameters
-    ----------
-    count, confidence : array-like of shape (n_bins,)
-        Number of predictions in each bin and their mean confidence.
-    alpha : float
-        Tolerated distance between accuracy and confidence.
-    threshold : float
-        Smallest evidence for a finding in this direction, in nats, from `scan_bins` or
-        `planned_threshold`.
-    power : float, default=0.8
-        Probability of detecting the gap, in (0, 1).
-    direction : {"underconfident", "overconfident"}, default="underconfident"
-        Deviation to be found: confidence that is too low, or too high.
-
-    Returns
-    -------
-    ndarray of shape (n_bins,), float64
-        Positive distance between true accuracy and confidence, for each bin alone; NaN where even
-        an accuracy of 1 (or 0, for overconfidence) would not be detected with that probability.
-
-    Examples
-    --------
-    >>> from skuq.calibration import detectable_gap, planned_threshold
-    >>> threshold = planned_threshold()
-    >>> detectable_gap([5, 50, 500], [0.5, 0.5, 0.5], alpha=0.05, threshold=threshold).round(2)
-    array([ nan, 0.35, 0.15])
+    `threshold` is the smallest evidence for a finding in this direction, in nats, from `scan_bins`
+    or `planned_threshold`. A gap is a positive distance between true accuracy and confidence; NaN
+    where even an accuracy of 1 (or 0, for overconfidence) would not be detected.
     """
     _check_power(power)
     confidence = _as_underconfident(confidence, direction)
@@ -430,18 +309,15 @@ def detectable_shift(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> float:
-    """Return the smallest gap, common to all bins, that the scan would detect.
+    """Smallest gap, common to all bins, that a single run detects with probability `power`.
 
-    It is the smallest gap that a single run detects with probability `power`; the scan of all
-    runs may detect a smaller gap. NaN if no gap would be detected. The accuracy of bins with high
-    confidence is capped at 1; for overconfidence, the accuracy of bins with low confidence is at
-    least 0.
+    The scan of all runs may detect a smaller gap. NaN if no gap would be detected. Accuracies are
+    capped at 1; for overconfidence, they are at least 0.
     """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
     size, claimed = _bins_of_runs(np.asarray(count), confidence)
     total = size.sum(axis=1)
-
     least = _least_significant(total, _accuracy_of_runs(size, claimed, total, alpha), threshold)
     possible = (total > 0) & (least <= total)
     if not possible.any():
@@ -487,7 +363,7 @@ def required_samples(
     confidence: ArrayLike,
     *,
     alpha: float,
-    threshold: float,
+    threshold: float | None = None,
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> FloatArray:
@@ -500,8 +376,15 @@ def required_samples(
         true accuracy.
     confidence : array-like of shape (n_bins,)
         Mean confidence of the bin.
-    alpha, threshold, power, direction
-        As in `detectable_gap`.
+    alpha : float
+        Tolerated distance between accuracy and confidence.
+    threshold : float, default=None
+        Smallest evidence for a finding in this direction, in nats. Default: the evidence that
+        suffices in any audit of all samples with ten bins and a confidence level of 0.95.
+    power : float, default=0.8
+        Probability of detecting the gap, in (0, 1).
+    direction : {"underconfident", "overconfident"}, default="underconfident"
+        Deviation to be found: confidence that is too low, or too high.
 
     Returns
     -------
@@ -512,12 +395,13 @@ def required_samples(
 
     Examples
     --------
-    >>> from skuq.calibration import planned_threshold, required_samples
-    >>> threshold = planned_threshold()
-    >>> required_samples([0.5, 0.2, 0.04], 0.45, alpha=0.05, threshold=threshold)
+    >>> from skuq.calibration import required_samples
+    >>> required_samples([0.5, 0.2, 0.04], 0.45, alpha=0.05)
     array([ 16., 227.,  inf])
     """
     _check_power(power)
+    if threshold is None:
+        threshold = planned_threshold(direction=direction)
     claimed = _as_underconfident(confidence, direction)
     gap, claimed = np.broadcast_arrays(np.asarray(gap, float), claimed)
     needed = [

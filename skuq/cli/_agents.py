@@ -17,7 +17,7 @@ from skuq.cli._files import (
     refusing_writes,
     trust_option,
 )
-from skuq.cli._main import one_line
+from skuq.cli._printing import one_line
 from skuq.files import atomic_path
 
 LAST = 100  # number of final episodes whose mean return is printed

@@ -27,7 +27,8 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
 )
-from skuq.cli._main import LazyGroup, as_options, exit_with_verdict, one_line, say, say_bins
+from skuq.cli._main import LazyGroup, exit_with_verdict
+from skuq.cli._printing import as_options, one_line, say, say_bins
 
 COMMANDS = {
     "attest": (

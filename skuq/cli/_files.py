@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._main import one_line
+from skuq.cli._printing import one_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,13 +10,9 @@ usage.
 
 from __future__ import annotations
 
-import re
-import sys
-from ast import literal_eval
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from shlex import quote
 from typing import Any, NoReturn
 
 import click
@@ -25,42 +21,6 @@ from skuq import __version__
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is not better than a constant prediction
-# Command-line option for each parameter. Messages of the package write a parameter in backticks,
-# with or without its value.
-OPTIONS = {
-    "absent_classes": "--absent-classes",
-    "TableModel.save": "--save",
-    "allow_supplied_string": "--allow-supplied-string",
-    "allow_test_string": "--test-string",
-    "auditor": "--auditor",
-    "certificate": "--certificate",
-    "challenge": "--challenge",
-    "classes": "--classes",
-    "decimal": "--decimal",
-    "drop": "--drop",
-    "encoding": "--encoding",
-    "held_out": "--held-out",
-    "id_column": "--id",
-    "keys": "--keys",
-    "n_attestations": "--attestations",
-    "n_proofs": "--proofs",
-    "missing": "--missing",
-    "out": "--out",
-    "previous": "--previous",
-    "proba": "--proba",
-    "regions": "--regions",
-    "revoked": "--revoked",
-    "search_regions": "--features",
-    "sensitive_features": "--groups",
-    "sep": "--sep",
-    "srs": "--srs",
-    "strict": "--strict",
-    "task": "--task",
-    "text_columns": "--keep-words",
-    "trust": "--trust",
-    "verdict_samples": "--verdict-samples",
-}
-PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
 
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
@@ -68,11 +28,7 @@ COMMANDS = {
         "skuq.cli._certify:certify",
         "Prove how far table rows can change without changing class.",
     ),
-    "compare": (
-        "skuq.cli._compare:compare",
-        "Compare two saved models on the same labelled rows.",
-    ),
-    "demo": ("skuq.cli._main:demo", "Detect out-of-distribution images and unusual table rows."),
+    "demo": ("skuq.cli._main:demo", "Detect inputs of a digit classifier that are not digits."),
     "estimators": (
         "skuq.cli._main:estimators",
         "List the installed estimators, third-party plugins included.",
@@ -158,96 +114,28 @@ def estimators(check: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("skuq-demo"),
     show_default=True,
-    help="Folder for the reports and the tables; created if it does not exist.",
+    help="Folder for the report and the table; created if it does not exist.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of data and training.")
 @click.option("--jobs", default=-1, show_default=True, help="Processes; -1 uses all cores.")
 def demo(out: Path, seed: int, jobs: int) -> None:
-    """Detect out-of-distribution images and unusual table rows."""
+    """Detect inputs of a digit classifier that are not digits."""
     from skuq.cli._files import require_plots
 
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
     from skuq.cli._demo import run_digits_demo, write_digits_demo
-    from skuq.cli._demo_table import run_table_demo, write_table_demo
 
-    click.echo("This takes one to two minutes on two cores.")
+    click.echo("This takes about a minute on two cores.")
     click.echo("Training a digit classifier and searching for adversarial models ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
     click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
     click.echo("AUROC of out-of-distribution detection:")
     click.echo(result.detection.to_string(float_format="%.3f"))
     report, table = write_digits_demo(result, out)
-    click.echo(f"Report: {report}\nTable:  {table}\n")
-    click.echo("Training boosted trees on a table, and refitting them with altered rows ...")
-    loans = run_table_demo(n_jobs=jobs, random_state=seed)
-    click.echo(f"Accuracy on test rows: {loans.accuracy:.3f}")
-    click.echo("AUROC of detecting unusual rows:")
-    click.echo(loans.detection.to_string(float_format="%.3f"))
-    report, table = write_table_demo(loans, out)
-    click.echo(f"Report: {report}\nTable:  {table}\n")
+    click.echo(f"Report: {report}\nTable:  {table}")
     click.echo("An AUROC of 1 is perfect, and 0.5 is chance. No method is best on all data:")
     click.echo("docs/guide/which_estimator.rst states what each method is for.")
-
-
-# --- printing text from data or from other parties -----------------------------------------------
-
-
-def one_line(error: BaseException) -> str:
-    """Error message in one line, with command-line options in place of Python parameters."""
-    return as_options(" ".join(str(error).split()))
-
-
-def as_options(message: str) -> str:
-    """Replace Python parameters in a message by command-line options.
-
-    For example, `` `drop=['x']` `` becomes `--drop x`; a parameter that is True becomes a flag.
-    """
-
-    def option(match: re.Match[str]) -> str:
-        name, value = OPTIONS[match[1]], match[2]
-        if value is None:
-            return name
-        try:
-            given = literal_eval(value)
-        except (SyntaxError, ValueError):
-            return match[0]
-        if given is True:
-            return name
-        values = given if isinstance(given, list) else [given]
-        return " ".join(f"{name} {quote(str(each))}" for each in values)
-
-    return PARAMETER.sub(option, message)
-
-
-def visible(text: str) -> str:
-    """Escape control characters, which the terminal could interpret."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
-
-
-def say(text: str, *, err: bool = False, **style: Any) -> None:
-    """Print text; characters that the terminal cannot encode are escaped."""
-    stream = sys.stderr if err else sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    shown = visible(text).encode(encoding, "backslashreplace").decode(encoding)
-    click.secho(shown, err=err, **style)
-
-
-def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table of the non-empty confidence bins."""
-    from skuq.labels import amount
-    from skuq.reporting import bin_finding, bin_range
-
-    say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
-    for row in rows:
-        if row["count"]:
-            say(
-                f"  {bin_range(row, joint='to'):<16}{amount(row['count']):>9}"
-                f"{row['confidence']:>9.1%}{row['accuracy']:>8.1%}{100 * row['gap']:>+z12.1f}"
-                f"  {bin_finding(row)}"
-            )
 
 
 # --- verdicts ------------------------------------------------------------------------------------

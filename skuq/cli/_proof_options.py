@@ -21,7 +21,8 @@ from skuq.cli._files import (
     read_csv,
     refusing_writes,
 )
-from skuq.cli._main import NO_VERDICT, one_line, say, visible
+from skuq.cli._main import NO_VERDICT
+from skuq.cli._printing import one_line, say, visible
 from skuq.files import is_within, write_atomically
 
 if TYPE_CHECKING:

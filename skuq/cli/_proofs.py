@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError, check_jobs, trust_option
-from skuq.cli._main import one_line, say
+from skuq.cli._printing import one_line, say
 from skuq.cli._proof_options import (
     NEW_FOLDER,
     SHARE,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError, check_outputs
-from skuq.cli._main import exit_with_verdict, say, say_bins, visible
+from skuq.cli._main import exit_with_verdict
+from skuq.cli._printing import say, say_bins, visible
 from skuq.cli._proof_options import (
     audit_option,
     check_files,

@@ -27,7 +27,8 @@ from skuq.cli._files import (
     text_columns,
     trust_option,
 )
-from skuq.cli._main import GUESSING, as_options, one_line, say
+from skuq.cli._main import GUESSING
+from skuq.cli._printing import as_options, one_line, say
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError, read_csv
-from skuq.cli._main import say
+from skuq.cli._printing import say
 from skuq.cli._proof_options import (
     check_files,
     drop_option,

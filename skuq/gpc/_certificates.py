@@ -35,8 +35,7 @@ class ProbabilityBounds(NamedTuple):
         Number of boxes that were bounded.
     converged : ndarray of shape (n,), bool
         Whether all gaps between lower and upper bounds of the point are within `tol`. If not,
-        `max_time`, `max_regions` or the partition limit of the published algorithm was
-        reached; the bounds are valid, but wider.
+        `max_time` or `max_regions` was reached; the bounds are valid, but wider.
     lower, upper : ndarray of shape (n, k), float64
         `min_lower` and `max_upper`: all probabilities in the region lie between them.
     """

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils.validation import column_or_1d
@@ -32,11 +31,9 @@ from skuq.gpc._neighbourhoods import (
 from skuq.gpc._region_search import RegionSearchMixin
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._posterior import most_probable
-from skuq.gpc.published._algorithm import published_bounds
 from skuq.labels import codes_of
 
 _MARGIN = 1e-4  # default tolerance on margins of certificates
-_BOUNDS = {"fast": probability_bounds, "published": published_bounds}
 
 
 class RegionQueriesMixin(RegionSearchMixin):
@@ -63,7 +60,6 @@ class RegionQueriesMixin(RegionSearchMixin):
         tol: float = 0.01,
         max_time: float | None = None,
         max_regions: int | None = None,
-        bounds: str = "fast",
     ) -> ProbabilityBounds:
         """Bound the smallest and the largest class probability in a region around each point.
 
@@ -93,11 +89,6 @@ class RegionQueriesMixin(RegionSearchMixin):
         max_regions : int, default=None
             Limit on the number of boxes per extreme. When it is reached, valid but wider bounds are
             returned.
-        bounds : {"fast", "published"}, default="fast"
-            "published" selects the bounding procedure of the paper. It supports at most three
-            classes, box-shaped regions and the CPU, and is slower by orders of magnitude. For the
-            likelihood "softmax", its bounds are valid, but for any `tol` they are several
-            hundredths apart, because its grid in latent space is limited to 2**18 boxes.
 
         Returns
         -------
@@ -108,8 +99,7 @@ class RegionQueriesMixin(RegionSearchMixin):
         ------
         ValueError
             If the region is not well defined, a point lies outside its region or the domain,
-            or the class is unknown. If ``bounds="published"`` is used with more than three classes,
-            a norm other than "linf", or a `device` other than the CPU.
+            or the class is unknown.
 
         Notes
         -----
@@ -122,14 +112,7 @@ class RegionQueriesMixin(RegionSearchMixin):
         regions = self._around(self._points(X), radius, region, norm, features, domain)
         limits = read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
-        if bounds not in _BOUNDS:
-            raise ValueError(f"`bounds` must be 'fast' or 'published', got {bounds!r}.")
-        if bounds == "published" and torch.device(self._region_model().device).type != "cpu":
-            raise ValueError(
-                f"device={self.device!r} has no effect with bounds='published', which runs on "
-                "the CPU; use device='cpu', or bounds='fast'."
-            )
-        bound = partial(_BOUNDS[bounds], classes=classes)
+        bound = partial(probability_bounds, classes=classes)
         return ProbabilityBounds(*self._in_batches(bound, limits, regions))
 
     def certify(

@@ -10,11 +10,9 @@ from skuq.plotting._calibration import (
     ConfidenceDensityDisplay,
     ReliabilityDisplay,
 )
-from skuq.plotting._certified_mean import CertifiedMeanDisplay
 from skuq.plotting._certified_range import CertifiedRangeDisplay
 from skuq.plotting._description import description
 from skuq.plotting._error_by_uncertainty import ErrorByUncertaintyDisplay
-from skuq.plotting._feature_effects import FeatureEffectsDisplay
 from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
 from skuq.plotting._ood import OODDisplay
 from skuq.plotting._pit import PITDisplay
@@ -25,12 +23,10 @@ from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 __all__ = [
     "AgentTrainingDisplay",
     "CalibrationAuditDisplay",
-    "CertifiedMeanDisplay",
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
     "CoverageBySizeDisplay",
     "ErrorByUncertaintyDisplay",
-    "FeatureEffectsDisplay",
     "IntervalsByWidthDisplay",
     "OODDisplay",
     "PITDisplay",

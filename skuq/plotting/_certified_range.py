@@ -1,63 +1,72 @@
-"""Display of the certified range of a class probability."""
+"""Display of the certified range of a class probability or a predicted mean."""
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.plotting._display import legend_above, plain_text
-from skuq.plotting._range_display import (
-    BOUNDS,
-    LIMIT,
-    ROUNDING,
-    RangeDisplay,
-    increasing,
-    repeated,
-    require_certificates,
+from skuq.plotting._display import (
+    COLOURS,
+    LONGEST_LABEL,
+    Display,
+    check_drawable,
+    legend_above,
+    plain_text,
 )
+from skuq.validation import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_BOUNDS = ("min_lower", "min_upper", "max_lower", "max_upper")
+_STATUS = ("safe", "unsafe", "undecided")
+_ROUNDING = 1e-6  # error tolerated in the order of bounds, relative to the largest bound
+_NAMES = {"linf": "maximum norm", "l2": "Euclidean norm", "l1": "sum of changes"}
+_STRIP = 0.04  # width of the strip beyond the largest radius, divided by the range of the radii
+_LIMIT: dict[str, Any] = {"color": "0.3", "linestyle": ":", "linewidth": 1}
+_BAND: dict[str, Any] = {"label": "proven range", "step": "pre", "color": "#b1ddf4", "lw": 0}
+_HATCH: dict[str, Any] = {"hatch": "//", "facecolor": "none", "edgecolor": "0.6", "linewidth": 0}
 
-class CertifiedRangeDisplay(RangeDisplay):
-    """Proven limits of a class probability, against the radius of the region.
 
-    The filled band is proven: no point of the region has a probability outside it. The two lines
-    are probabilities attained at points of the region. Regions of increasing radius are nested: a
-    proof for one region also holds for all smaller regions, and a point that was found in one
-    region also lies in all larger regions. Therefore, band and lines are step functions of the
-    radius. The hatched radii are those at which a point with a different predicted class was found.
-    If such a point was found only at the last radius, a strip beyond this radius is hatched. Radii
-    in the legend are rounded such that the statements remain proven.
+class CertifiedRangeDisplay(Display):
+    """Proven limits of a class probability or a predicted mean, against the radius of the region.
+
+    The filled band is proven: no point of the region has a value outside it. The two lines are
+    values attained at points of the region. Regions of increasing radius are nested: a proof for
+    one region also holds for all smaller regions, and a point that was found in one region also
+    lies in all larger regions. Therefore, band and lines are step functions of the radius. Dotted
+    lines limit the allowed values. The hatched radii are those at which a counterexample was found.
+    If it was found only at the last radius, a strip beyond this radius is hatched. Radii in the
+    legend are rounded such that the statements remain proven.
 
     Parameters
     ----------
     radii : array-like of shape (n_radii,)
         Increasing radii, not negative.
     min_lower, min_upper : array-like of shape (n_radii,)
-        Bounds of the smallest probability in each region.
+        Bounds of the smallest value in each region.
     max_lower, max_upper : array-like of shape (n_radii,)
-        Bounds of the largest probability in each region.
+        Bounds of the largest value in each region.
+    allowed : tuple of float (low, high), optional
+        Values that count as safe, such as (0.5, inf) for the probability of the predicted one of
+        two classes.
     status : array-like of shape (n_radii,), optional
         "safe", "unsafe" or "undecided". By default, the status follows from a comparison of the
-        bounds with 1/2, which is valid only if there are two classes and the class is the predicted
-        one.
+        bounds with `allowed`; without `allowed`, every status is "undecided".
     attack : array-like of shape (n_radii,), optional
-        Probabilities at the points found by an attack.
-    class_name : str, optional
-        Name of the class.
-    attack_name : str, optional
-        Name of the attack, if there is one. Default: "attack".
+        Values at the points found by an attack.
+    name : str, default="prediction"
+        Name of the value, with its unit.
     norm : {"linf", "l2", "l1"}, default="linf"
         Norm in which the radii are measured.
 
     Attributes
     ----------
-    radii, status, attack, class_name, attack_name, norm
+    radii, allowed, status, attack, name, norm
         As given.
     min_lower, min_upper, max_lower, max_upper : ndarray of shape (n_radii,)
         Bounds, tightened by the bounds at the other radii.
@@ -72,7 +81,8 @@ class CertifiedRangeDisplay(RangeDisplay):
     --------
     >>> from skuq.plotting import CertifiedRangeDisplay
     >>> display = CertifiedRangeDisplay.from_predictions(
-    ...     [0.1, 0.2, 0.3], [0.8, 0.6, 0.3], [0.8, 0.61, 0.32], [0.9, 0.9, 0.9], [0.9, 0.9, 0.91]
+    ...     [0.1, 0.2, 0.3], [0.8, 0.6, 0.3], [0.8, 0.61, 0.32], [0.9, 0.9, 0.9], [0.9, 0.9, 0.91],
+    ...     allowed=(0.5, float("inf")), name="probability",
     ... )
     >>> display.safe_radius, display.unsafe_radius
     (0.2, 0.3)
@@ -86,19 +96,33 @@ class CertifiedRangeDisplay(RangeDisplay):
         max_lower: ArrayLike,
         max_upper: ArrayLike,
         *,
+        allowed: tuple[float, float] | None = None,
         status: ArrayLike | None = None,
         attack: ArrayLike | None = None,
-        class_name: str | None = None,
-        attack_name: str | None = None,
+        name: str = "prediction",
         norm: str = "linf",
     ) -> None:
-        self._keep(radii, (min_lower, min_upper, max_lower, max_upper), norm)
-        self._keep_status(status, self.min_lower > 0.5, self.min_upper < 0.5)
+        self.radii = _increasing(radii)
+        given = (min_lower, min_upper, max_lower, max_upper)
+        values = [self._checked(end, label) for end, label in zip(given, _BOUNDS, strict=True)]
+        slack = _ROUNDING * max(np.abs(end).max() for end in values)
+        for low, high in ((0, 1), (2, 3)):
+            if (values[low] > values[high] + slack).any():
+                raise ValueError(f"`{_BOUNDS[low]}` must not exceed `{_BOUNDS[high]}`.")
+        self.min_lower = np.maximum.accumulate(values[0][::-1])[::-1]
+        self.min_upper = np.minimum.accumulate(values[1])
+        self.max_lower = np.maximum.accumulate(values[2])
+        self.max_upper = np.minimum.accumulate(values[3][::-1])[::-1]
+        if status is None:
+            low, high = (-np.inf, np.inf) if allowed is None else allowed
+            proven = (self.min_lower > low) & (self.max_upper < high) & (allowed is not None)
+            refuted = (self.min_upper < low) | (self.max_lower > high)
+            status = np.where(proven, "safe", np.where(refuted, "unsafe", "undecided"))
+        self.status = np.asarray(status)
+        if self.status.shape != self.radii.shape or not np.isin(self.status, _STATUS).all():
+            raise ValueError(f"`status` must contain one of {_STATUS} per radius, got {status}.")
         self.attack = None if attack is None else self._checked(attack, "attack")
-        self.class_name = class_name
-        if attack is None and attack_name is not None:
-            raise ValueError("`attack_name` requires `attack`.")
-        self.attack_name = attack_name
+        self.allowed, self.name, self.norm = allowed, name, norm
 
     @classmethod
     def from_estimator(
@@ -108,33 +132,40 @@ class CertifiedRangeDisplay(RangeDisplay):
         radii: ArrayLike,
         *,
         class_: Any = None,
+        tolerance: float | None = None,
+        attack: str | None = None,
         norm: str = "linf",
         features: Any = None,
         domain: Any = None,
-        attack: str | None = None,
-        tol: float = 0.01,
-        max_time: float | None = None,
-        max_regions: int | None = None,
+        tol: float | None = None,
+        name: str | None = None,
         ax: Axes | None = None,
+        **limits: Any,
     ) -> Self:
-        """Bound a class probability in balls around one point and draw the bounds.
+        """Bound a class probability, or the mean, in balls around one point and draw the bounds.
 
         Parameters
         ----------
-        estimator : RobustGPC
-            Fitted classifier.
+        estimator : RobustGPC or RobustGPRegressor
+            Fitted estimator.
         X : array-like or DataFrame of shape (1, n_features)
             The point.
         radii : array-like of shape (n_radii,)
             Radii of the balls, increasing.
         class_ : label, optional
             Class whose probability is bounded. Default: the class predicted for the point.
-        norm, features, domain, tol, max_time, max_regions
-            As in `RobustGPC.predict_proba_bounds`.
+        tolerance : float, optional
+            For a regressor: largest allowed change of the mean, as in `RobustGPRegressor.certify`.
         attack : {"pgd", "fgsm"}, optional
-            Attack whose result is drawn in addition.
+            For a classifier: attack whose result is drawn in addition.
+        norm, features, domain, tol
+            As in `RobustGPC.predict_proba_bounds` and `RobustGPRegressor.predict_bounds`.
+        name : str, optional
+            Label of the vertical axis. Default: "probability of class" with the class, or "mean".
         ax : matplotlib Axes, optional
             Where to draw. Default: a new figure.
+        **limits
+            `max_time` and `max_regions` of the estimator's methods.
 
         Returns
         -------
@@ -143,45 +174,104 @@ class CertifiedRangeDisplay(RangeDisplay):
         Raises
         ------
         TypeError
-            If the estimator cannot bound class probabilities.
+            If the estimator cannot bound its predictions.
         ValueError
             If there is more than one point, or the radii do not increase.
         """
-        require_certificates(estimator, "predict_proba_bounds", "RobustGPC")
-        radii = increasing(radii)
-        points = repeated(X, len(radii))
-        if class_ is None:
-            class_ = estimator.predict(points[:1])[0]
-        labels = np.full(len(radii), class_)
-        limits = {"max_time": max_time, "max_regions": max_regions}
+        radii = _increasing(radii)
+        points = _repeated(X, len(radii))
         region = {"radius": radii, "norm": norm, "features": features, "domain": domain}
-        bounds = estimator.predict_proba_bounds(points, class_=class_, tol=tol, **region, **limits)
-        reached = None
+        searched = {**limits} if tol is None else {**limits, "tol": tol}
+        settings: dict[str, Any] = {"norm": norm, "ax": ax}
+        # Other estimators may have one of these methods, which then returns something else.
+        methods = [m for m in ("predict_proba_bounds", "predict_bounds") if hasattr(estimator, m)]
+        if not methods or not hasattr(estimator, "certify"):
+            raise TypeError(
+                "`estimator` must be a RobustGPC or a RobustGPRegressor, got "
+                f"{type(estimator).__name__}. For a pipeline, pass the last step and transformed "
+                "points."
+            )
+        if methods[0] == "predict_bounds":
+            if class_ is not None or attack is not None:
+                raise ValueError("`class_` and `attack` have no effect for a regressor.")
+            bounds = estimator.predict_bounds(points, **region, **searched).mean
+            ends = [getattr(bounds, end) for end in _BOUNDS]
+            if tolerance is not None:
+                found = estimator.certify(points, tolerance=tolerance, **region, **limits)
+                center = float(estimator.predict(points[:1])[0])
+                settings["status"] = found.status
+                settings["allowed"] = (center - tolerance, center + tolerance)
+            return cls.from_predictions(radii, *ends, name=name or "mean", **settings)
+        if tolerance is not None:
+            raise ValueError("`tolerance` has no effect for a classifier.")
+        class_ = estimator.predict(points[:1])[0] if class_ is None else class_
+        labels = np.full(len(radii), class_)
+        bounds = estimator.predict_proba_bounds(points, class_=class_, **region, **searched)
+        ends = [getattr(bounds, end)[:, 0] for end in _BOUNDS]
+        settings["status"] = estimator.certify(points, labels, **region, **limits).status
         if attack is not None:
-            reached = estimator.attack(points, labels, method=attack, **region).proba
-        return cls.from_predictions(
-            radii,
-            *(getattr(bounds, name)[:, 0] for name in BOUNDS),
-            status=estimator.certify(points, labels, **region, **limits).status,
-            attack=reached,
-            class_name=str(class_),
-            attack_name=None if attack is None else f"attack ({attack})",
-            norm=norm,
-            ax=ax,
-        )
+            settings["attack"] = estimator.attack(points, labels, method=attack, **region).proba
+        name = name or f"probability of class {class_}"
+        return cls.from_predictions(radii, *ends, name=name, allowed=(0.5, np.inf), **settings)
+
+    @property
+    def safe_radius(self) -> float:
+        """Largest safe radius; 0 if there is none."""
+        return float(self.radii[self.status == "safe"].max(initial=0.0))
+
+    @property
+    def unsafe_radius(self) -> float:
+        """Smallest radius with a counterexample; infinite if there is none."""
+        return float(self.radii[self.status == "unsafe"].min(initial=np.inf))
 
     def _draw(self) -> None:
-        attack = None
+        self.ax_.fill_between(self.radii, self.min_lower, self.max_upper, **_BAND)
+        line: dict[str, Any] = {"where": "post", "linewidth": 1.8}
+        for values, label in ((self.min_upper, "found in it"), (self.max_lower, None)):
+            self.ax_.step(self.radii, values, color=COLOURS[0], label=label, **line)
         if self.attack is not None:
-            attack = (self.attack, self.attack_name or "attack")
-        self._draw_ranges("safe", "another class", attack)
-        self.ax_.axhline(0.5, **LIMIT)
-        of = "" if self.class_name is None else f" of class {plain_text(self.class_name)}"
-        self.ax_.set(ylim=(0, 1), ylabel=f"probability{of}")
+            self.ax_.step(self.radii, self.attack, "--", color=COLOURS[1], label="attack", **line)
+        end = self.radii[-1]
+        if self.unsafe_radius < np.inf:
+            if self.unsafe_radius == end:  # larger regions contain the same counterexample
+                end += _STRIP * (end - self.radii[0])
+            label = f"counterexample from {_rounded(self.unsafe_radius, ROUND_CEILING)}"
+            self.ax_.axvspan(self.unsafe_radius, end, zorder=1.5, label=label, **_HATCH)
+        if self.safe_radius > 0:
+            label = f"safe up to {_rounded(self.safe_radius, ROUND_FLOOR)}"
+            self.ax_.axvline(self.safe_radius, color=COLOURS[2], linewidth=1.8, label=label)
+        for limit in self.allowed or ():
+            if np.isfinite(limit):
+                self.ax_.axhline(limit, **_LIMIT)
+        self.ax_.set(xlim=(self.radii[0], end), ylabel=plain_text(self.name, LONGEST_LABEL))
+        self.ax_.set_xlabel(f"radius ({_NAMES.get(self.norm, self.norm)})")
         legend_above(self.ax_, columns=3)
 
     def _checked(self, values: ArrayLike, name: str) -> FloatArray:
-        checked = super()._checked(values, name)
-        if checked.min() < -ROUNDING or checked.max() > 1 + ROUNDING:
-            raise ValueError(f"`{name}` must contain probabilities in [0, 1].")
+        checked = finite(values, name)
+        if checked.shape != self.radii.shape:
+            raise ValueError(f"`{name}` must have one value per radius, got {checked.shape}.")
+        check_drawable(**{name: checked})
         return checked
+
+
+def _rounded(radius: float, rounding: str) -> str:
+    """Round a radius to three digits, in the direction that keeps the statement true."""
+    digits = Context(prec=3, rounding=rounding).create_decimal(f"{radius:.12g}")
+    return f"{float(digits):.3g}"
+
+
+def _increasing(radii: ArrayLike) -> FloatArray:
+    checked = finite(radii, "radii")
+    if len(checked) < 2 or checked[0] < 0 or (np.diff(checked) <= 0).any():
+        raise ValueError("`radii` must be at least two increasing numbers, none negative.")
+    return checked
+
+
+def _repeated(X: Any, count: int) -> Any:
+    shape, rows = np.shape(X), [0] * count
+    if len(shape) != 2 or shape[0] != 1:
+        raise ValueError(
+            f"`X` must contain one point, shape (1, n_features), got {shape}; pass X[i : i + 1]."
+        )
+    return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]

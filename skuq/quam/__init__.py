@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._importance_sampling import AdversarialModels, Trajectories
-from skuq.quam._pools import make_pool, make_token_pool
+from skuq.quam._importance_sampling import AdversarialModels
+from skuq.quam._pools import make_pool
+from skuq.quam._pools import make_token_pool as make_token_pool
 from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
 from skuq.stored import stored_in
 
 if TYPE_CHECKING:
-    from skuq.quam._gradient_search import penalty_schedule
-    from skuq.quam._objectives import Targeted
-    from skuq.quam._pointwise_search import PointwiseSearch, search_adversarial_models
+    from skuq.quam._pointwise_search import PointwiseSearch
     from skuq.quam._pool_search import PoolSearch
 
 __all__ = [
@@ -28,12 +27,7 @@ __all__ = [
     "QUAMClassifier",
     "QUAMRegressor",
     "RefitSearch",
-    "Targeted",
-    "Trajectories",
     "make_pool",
-    "make_token_pool",
-    "penalty_schedule",
-    "search_adversarial_models",
 ]
 
 _NETWORKS = {

@@ -5,7 +5,6 @@ The gradient searches, which need torch, are imported only when a network is sea
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -32,8 +31,7 @@ from skuq.explanations import Explanation, explained_inputs, index_of
 from skuq.extras import import_networks
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._importance_sampling import ImportanceSampling
-from skuq.quam._pools import make_pool, make_token_pool
-from skuq.quam._predictions import EvaluatedRows, SearchedPoints, reduced
+from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import (
     RefitProblem,
     RefitSearch,
@@ -44,8 +42,8 @@ from skuq.quam._refit_search import (
     stacked_rows,
     with_categories_of,
 )
-from skuq.quam._table_pools import KNOWN, SEEN
-from skuq.quam._tasks import Found, Problem, Search, Task
+from skuq.quam._search import Found, Problem, Search
+from skuq.quam._tasks import EvaluatedRows, SearchedPoints, Task, reduced
 from skuq.sample_weights import unwarned_weights, warn_of_relative_weights
 from skuq.validation import refuse_ineffective, with_names
 
@@ -60,17 +58,6 @@ SEARCHES = {
 }
 
 
-class Device(ABC):  # noqa: B024 (instances come from the subclass hook)
-    """Stand-in for `torch.device` in type checks, which avoids an import of torch."""
-
-    __module__, __qualname__ = "torch", "device"  # the name shown in messages
-
-    @classmethod
-    def __subclasshook__(cls, kind: type) -> bool:
-        torch = sys.modules.get("torch")
-        return torch is not None and issubclass(kind, torch.device)
-
-
 # Constraints on the parameters that the classifier and the regressor share.
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -79,7 +66,7 @@ PARAMETERS: dict[str, Any] = {
     "mixture": [StrOptions({"trajectory", "dirac"})],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "device": [str, Device],
+    "device": "no_validation",  # `resolve_device` checks it; torch must not be imported here
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],

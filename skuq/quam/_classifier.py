@@ -17,7 +17,8 @@ from skuq.devices import with_gradients
 from skuq.models import ModelClassifierMixin, look_at
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
-from skuq.quam._tasks import Classification, Found, mean_loss
+from skuq.quam._search import Found, mean_loss
+from skuq.quam._tasks import Classification
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
@@ -275,11 +276,6 @@ class QUAMClassifier(
         -------
         Uncertainty
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
         parts = self._over(X, self._task.uncertainty, sampling)
@@ -302,11 +298,6 @@ class QUAMClassifier(
         CredalInterval
             Smallest and largest probability of each class; the result of `predict_proba` lies
             between them.
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data, or a search diverges.
 
         Warns
         -----

@@ -29,7 +29,8 @@ from skuq._networks import (
 from skuq.base import FloatArray
 from skuq.models import NetworkModel, look_at
 from skuq.quam._objectives import Objective
-from skuq.quam._tasks import OutputBias, Problem, Search
+from skuq.quam._regression_sampling import OutputBias
+from skuq.quam._search import Problem, Search
 from skuq.stored import stored
 
 # Searches run together if the memory for their weights is at most this many times the size of the
@@ -38,15 +39,7 @@ _TENSORS_OF_WEIGHTS = 4
 
 
 class Schedule(NamedTuple):
-    """Weight of the penalty and step size in each step of a search.
-
-    Attributes
-    ----------
-    penalties : tuple of n_steps floats
-        Weight c of the penalty.
-    learning_rates : tuple of n_steps floats
-        Step sizes of Adam, relative to the root mean square of each parameter tensor.
-    """
+    """Weight c of the penalty, and step size relative to the weights' size, in each step."""
 
     penalties: tuple[float, ...]
     learning_rates: tuple[float, ...]
@@ -55,36 +48,7 @@ class Schedule(NamedTuple):
 def penalty_schedule(
     n_steps: int, *, c0: float, eta: float, update_every: int, learning_rate: float, decay: float
 ) -> Schedule:
-    """Return a schedule that raises the penalty and shrinks the step size by constant factors.
-
-    Parameters
-    ----------
-    n_steps : int
-        Number of steps.
-    c0, eta : float
-        Initial weight of the penalty, and the factor by which it grows.
-    update_every : int
-        Number of steps between two changes.
-    learning_rate, decay : float
-        Initial step size, and the factor by which it shrinks.
-
-    Returns
-    -------
-    Schedule
-        Penalty and step size of each step.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Algorithm 1, lines 1 and 9.
-
-    Examples
-    --------
-    >>> schedule = penalty_schedule(
-    ...     4, c0=1.0, eta=2.0, update_every=2, learning_rate=1.0, decay=4.0
-    ... )
-    >>> schedule.penalties, schedule.learning_rates
-    ((1.0, 1.0, 2.0, 2.0), (1.0, 1.0, 0.25, 0.25))
-    """
+    """Multiply the penalty by `eta`, and divide the step size by `decay`, at each update."""
     updates = [step // update_every for step in range(n_steps)]
     penalties = tuple(c0 * eta**m for m in updates)  # Lines 1 and 9
     return Schedule(penalties, tuple(learning_rate / decay**m for m in updates))
@@ -101,11 +65,7 @@ class SearchSettings(NamedTuple):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GradientSearch(Search):
-    """Parameters of the gradient searches, documented in `PoolSearch`.
-
-    The dataclass generates the `__init__` that scikit-learn requires: one explicit keyword for
-    each parameter, assigned without any other work.
-    """
+    """Parameters of the gradient searches, documented in `PoolSearch`."""
 
     parameters: Any = "auto"
     targeted: bool = True
@@ -211,25 +171,7 @@ class GradientSearch(Search):
 
 
 class Searched(NamedTuple):
-    """Network and training data on a device, shared by all searches on this device.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        The reference model from the first searched parameter on.
-    train : TrainingSet
-        The training data.
-    scales : dict of str to float
-        Root mean square of each searched parameter; step sizes are relative to it.
-    square : float
-        Sum of the squares of the searched parameters.
-    total_weight : float
-        Sum of the sample weights, which is the number of samples in the likelihood.
-    row_bytes : int
-        Size of the largest tensor that the module computes for one input.
-    batches : dict
-        Mini-batches of pointwise searches, keyed by number of steps and batch size.
-    """
+    """Network and training data on a device, shared by all searches on this device."""
 
     module: nn.Module
     train: TrainingSet
@@ -318,13 +260,8 @@ class FittedSearch(HeldOnDevice, Problem):
 class MiniBatches:
     """Training data of each step; all data except the inputs are gathered before the first step.
 
-    Parameters
-    ----------
-    train : TrainingSet
-        Training data.
-    rows : Tensor of shape (n_steps, n_rows), int64
-        Sample indices of each step's mini-batch. If a mini-batch contains all samples, the indices
-        must be in ascending order; in this case, they are not copied to the device.
+    `rows` has shape (n_steps, n_rows). If a mini-batch contains all samples, the rows must be in
+    ascending order; in this case, they are not copied to the device.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
@@ -362,9 +299,8 @@ class Attack(ABC):
 class Descent:
     """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``.
 
-    All searched weights are in one tensor, in units of the root mean square of each parameter; one
-    optimiser with one step size can therefore change all of them. No step waits for a result from
-    the device.
+    All searched weights are in one tensor, in units of the root mean square of each parameter. No
+    step waits for a result from the device.
     """
 
     def __init__(
@@ -523,11 +459,7 @@ def _n_models(weights: dict[str, Tensor]) -> int:
 
 @torch.no_grad()
 def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
-    """Find the output layer's bias among the searched parameters; None if it is not searched.
-
-    The bias is identified as the last parameter that has one element per output and whose first
-    element shifts the predicted mean by the same amount for all inputs.
-    """
+    """The last searched bias whose first element shifts the mean of all inputs equally, or None."""
     module = deepcopy(module)
     before = module(X.clone())
     # Large enough for its effect to exceed rounding errors in single precision.

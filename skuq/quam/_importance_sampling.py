@@ -23,15 +23,11 @@ from skuq._information import (
 
 
 class Trajectories(NamedTuple):
-    """Predictions and training losses of all models visited by a batch of searches.
+    """Predictions and excess training losses of all models visited by a batch of searches.
 
-    Attributes
-    ----------
-    outputs : array or Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
-        Outputs of each model at its own test point.
-    excess_loss : array or Tensor of shape (n_points, n_searches, n_steps), float64
-        Estimate of ``L_train - L_ref``: mean training loss of each model minus the mean training
-        loss of the reference model, in nats.
+    Shapes: `outputs` (n_points, n_searches, n_steps, n_outputs), of each model at its own test
+    point; `excess_loss` (n_points, n_searches, n_steps), an estimate of ``L_train - L_ref`` in
+    nats.
     """
 
     outputs: Any
@@ -63,22 +59,10 @@ def _in_rows(array: Any) -> Any:
 class ImportanceSampling(NamedTuple):
     """The quantity to estimate, and the models and weights of the estimate.
 
-    Attributes
-    ----------
-    setting : {"selected", "expected", "pairwise"}
-        Uncertainty of the given model (Eq. 2), of the average of all models that explain the data
-        (Eq. 1), or of pairs of models that explain the data.
-    mixture : {"trajectory", "dirac"}
-        All models visited by the searches, or the best adversarial model of each search.
-    temperature : float
-        T in the weights ``exp(-L_train / T)``.
-    gamma : float
-        Slack: largest excess loss, in nats, of the best model of a search.
-    by_search : bool, default=False
-        Whether the given model and the searches are components of one mixture (see
-        `pool_weights`). Otherwise, the weights of all models are normalised together.
-    held_out : bool, default=False
-        Whether losses are computed on samples held out from all models (see `pool_weights`).
+    `setting`, `mixture`, `temperature` and `gamma` are parameters of the estimators. `by_search`:
+    the given model and the searches are components of one mixture (see `pool_weights`); otherwise,
+    the weights of all models are normalised together. `held_out`: losses are computed on samples
+    held out from all models.
     """
 
     setting: str
@@ -130,10 +114,9 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest probability over the given models and the models found.
+    """Smallest and largest probability over the given models and the feasible models found.
 
-    A model found by a search counts only if its excess loss is at most gamma. Shapes: `log_given`
-    (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
+    Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
     """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
@@ -146,11 +129,7 @@ def plausible_range(
 
 
 def importance_weights(log_posterior: Any, log_proposal: Any = None) -> Any:
-    """Normalised importance weights ``p(w_n | D) / q(w_n)`` of sampled models.
-
-    Shapes: `log_posterior` (..., n_models), `log_proposal` (..., n_models); returns (...,
-    n_models).
-    """
+    """Normalised importance weights ``p(w_n | D) / q(w_n)`` of sampled models, (..., n_models)."""
     log_ratio = log_posterior if log_proposal is None else log_posterior - log_proposal
     return array_namespace(log_ratio).exp(log_softmax(log_ratio))  # Eq. 4
 
@@ -158,8 +137,7 @@ def importance_weights(log_posterior: Any, log_proposal: Any = None) -> Any:
 def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
     """Weights ``exp(-L_train / T)`` of all models visited by the searches of a point.
 
-    Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets *
-    n_steps).
+    Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets * n_steps).
     """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
@@ -220,7 +198,10 @@ class AdversarialModels(NamedTuple):
     feasible: Any
 
     def is_adversarial(self, min_divergence: float) -> Any:
-        """Return which models contradict the given model and still explain the data.
+        """Return which models contradict the given model and still explain the data (Definition 1).
+
+        Unlike Definition 1, this includes models that explain the data better than the given model
+        by more than gamma.
 
         Parameters
         ----------
@@ -231,24 +212,6 @@ class AdversarialModels(NamedTuple):
         -------
         ndarray of shape (n_points, n_targets), bool
             Whether the model is feasible and its divergence is at least `min_divergence`.
-
-        References
-        ----------
-        Schweighofer et al., NeurIPS 2023, Definition 1. Unlike Definition 1, this code also
-        includes models that explain the data better than the given model by more than gamma.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> models = AdversarialModels(
-        ...     np.array([[0, 1]]),
-        ...     np.array([[[0.9, 0.1], [0.2, 0.8]]]),
-        ...     divergence=np.array([[0.0, 1.1]]),
-        ...     excess_loss=np.array([[0.0, 0.001]]),
-        ...     feasible=np.array([[True, True]]),
-        ... )
-        >>> models.is_adversarial(0.5)
-        array([[False,  True]])
         """
         return self.feasible & (self.divergence >= min_divergence)
 
@@ -260,7 +223,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """Return, for each search, the most divergent model with an excess loss of at most gamma.
+    """For each search, the most divergent model with an excess loss of at most gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).

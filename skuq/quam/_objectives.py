@@ -1,13 +1,30 @@
-"""Objectives of the search for adversarial models: attack at the test point, and training loss."""
+"""Objectives of the searches: the attack at the test points, and the training loss."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
+
+from skuq.quam._regression_sampling import (
+    DIRECTIONS,
+    Gaussians,
+    OutputBias,
+    directed_divergence,
+    gaussian_loss,
+    gaussians,
+)
+
+# Initial displacement from the given model, in standard deviations of the noise. Without this
+# displacement, a search could not start: the given model minimises the divergence, whose gradient
+# is therefore zero there.
+START = 1e-2
 
 
 class Objective(ABC):
@@ -20,18 +37,11 @@ class Objective(ABC):
 
     @abstractmethod
     def attack(self, outputs: Tensor) -> Tensor:
-        """``L_adv`` of Line 4, which the searches minimise.
-
-        Shapes: `outputs` (n_points, n_searches, n_outputs); returns (n_points, n_searches).
-        """
+        """``L_adv`` of Line 4: (n_points, n_searches, n_outputs) -> (n_points, n_searches)."""
 
     @abstractmethod
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss l of Line 3.
-
-        Shapes: `outputs` (n_models, n_samples, n_outputs), `y` (n_samples,); returns (n_models,
-        n_samples).
-        """
+        """The loss l of Line 3: (n_models, n_samples, n_outputs) -> (n_models, n_samples)."""
 
     @abstractmethod
     def subset(self, searches: slice) -> Objective:
@@ -42,19 +52,12 @@ class Objective(ABC):
         """The objective restricted to some of the points."""
 
     def offsets(self) -> dict[str, Tensor]:
-        r"""Initial displacement of each search's weights from the reference model, by parameter.
-
-        Each displacement has shape (n_points * n_searches, \*parameter.shape), ordered by point.
-        """
+        r"""Initial displacement of the weights, each (n_points * n_searches, \*parameter.shape)."""
         return {}
 
 
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of many models on the same samples.
-
-    Shapes: `logits` (n_models, n_samples, n_classes), `y` (n_samples,); returns (n_models,
-    n_samples).
-    """
+    """Cross-entropy: (n_models, n_samples, n_classes) -> (n_models, n_samples)."""
     return cross_entropy(logits.movedim(-1, 1), y.expand(len(logits), -1), reduction="none")
 
 
@@ -62,20 +65,8 @@ def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
 class Targeted(Objective):
     """Cross-entropy with a separate target class for each search (Appendix C.1).
 
-    Parameters
-    ----------
-    targets : Tensor of shape (n_points, n_searches) or (1, n_searches), int64
-        Target classes, separate for each point or the same for all points.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Section 3, "Practical Implementation".
-
-    Examples
-    --------
-    >>> logits = torch.tensor([[[0.0, 0.0], [0.0, -torch.inf]]])
-    >>> Targeted(torch.tensor([[1, 0]])).attack(logits).exp()
-    tensor([[2., 1.]])
+    `targets` has shape (n_points, n_searches), or (1, n_searches) if they are the same for all
+    points.
     """
 
     targets: Tensor
@@ -100,22 +91,9 @@ class Targeted(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Untargeted(Objective):
-    """Negative divergence from the reference model, one search for each point (Algorithm 1).
+    """Negative divergence from the reference model, one search for each point (Line 4).
 
-    Parameters
-    ----------
-    log_reference : Tensor of shape (n_points, n_classes)
-        Log-probabilities of the reference model.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Algorithm 1, line 4.
-
-    Examples
-    --------
-    >>> same = torch.zeros(1, 2).log_softmax(-1)
-    >>> float(Untargeted(same).attack(same[:, None]))
-    0.0
+    `log_reference` has shape (n_points, n_classes).
     """
 
     log_reference: Tensor
@@ -143,13 +121,106 @@ class Untargeted(Objective):
 def classification_objective(
     log_reference: Tensor, *, targeted: bool, n_targets: int | None
 ) -> Targeted | Untargeted:
-    """Objective with one search per target class of each point, or one untargeted search.
-
-    Shapes: `log_reference` (n_points, n_classes).
-    """
+    """One search per target class of each point, or one untargeted search."""
     n_points, n_classes = log_reference.shape
     if not targeted:
         return Untargeted(log_reference)
     if n_targets is None or n_targets >= n_classes:
         return Targeted(torch.arange(n_classes, device=log_reference.device).expand(n_points, -1))
     return Targeted(log_reference.topk(n_targets, dim=1).indices)
+
+
+@dataclass(frozen=True, eq=False)
+class _TwoSided(Objective):
+    """Two searches per point, for a higher and for a lower prediction.
+
+    `reference` contains the given model's outputs at the points, (n_points, n_outputs); `limit` is
+    the displacement, in units of the target, at which the objective is clipped.
+    """
+
+    reference: Tensor
+    noise_variance: float | None
+    directions: tuple[int, ...] = DIRECTIONS
+    limit: float = math.inf
+
+    @property
+    def n_searches(self) -> int:
+        return len(self.directions)
+
+    @cached_property
+    def given(self) -> Gaussians:
+        """Prediction of the given model at each point, (n_points, 1)."""
+        return gaussians(self.reference[:, None], self.noise_variance)
+
+    @cached_property
+    def sign(self) -> Tensor:
+        """Direction of each search, (n_searches,)."""
+        # `new_full` writes on the device; `new_tensor` would wait for a copy from the CPU.
+        return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
+
+    def away(self, mean: Tensor) -> Tensor:
+        """Displacement of means in the search direction, in units of the target, clipped."""
+        return (self.sign * (mean - self.given.mean)).clamp_max(self.limit)
+
+    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return gaussian_loss(outputs, y, self.noise_variance)
+
+    def subset(self, searches: slice) -> Self:
+        return replace(self, directions=self.directions[searches])
+
+    def at(self, rows: slice | Tensor) -> Self:
+        return replace(self, reference=self.reference[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Displacement(_TwoSided):
+    """Displacement of the mean, in standard deviations of the given model.
+
+    If all models have the same variance, it is the square root of twice the divergence, and ranks
+    models in the same order. The penalised displacement, unlike its square, has a minimum for every
+    penalty, and a nonzero gradient at the start.
+    """
+
+    def attack(self, outputs: Tensor) -> Tensor:
+        return -self.away(outputs[..., 0]) / self.given.variance.sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class Divergence(_TwoSided):
+    """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
+
+    Its gradient at the given model is zero: searches start at a displacement of 0.01 standard
+    deviations of the noise, by a change of `bias`. If there is no such bias, they start at the
+    given model, and the displacement is added in the attack, not in the training loss.
+    """
+
+    bias: OutputBias | None = None
+
+    def attack(self, outputs: Tensor) -> Tensor:
+        models = gaussians(outputs, self.noise_variance)
+        away = self.away(models.mean)
+        if self.bias is None:
+            away = away + START * self.given.variance.sqrt()
+        return -directed_divergence(self.given, models, away)  # Line 4, Eq. 25
+
+    def offsets(self) -> dict[str, Tensor]:
+        if self.bias is None:
+            return {}
+        start = self.sign * self.given.variance.sqrt() * START / self.bias.effect
+        offset = self.reference.new_zeros(start.numel(), self.bias.width)
+        offset[:, 0] = start.flatten()
+        return {self.bias.name: offset}
+
+
+def regression_objective(
+    reference: Tensor,
+    *,
+    attack: str,
+    noise_variance: float | None,
+    bias: OutputBias | None,
+    limit: float = math.inf,
+) -> Displacement | Divergence:
+    """Objective with two searches per point, by displacement or by divergence."""
+    if attack == "displacement":
+        return Displacement(reference, noise_variance, limit=limit)
+    return Divergence(reference, noise_variance, limit=limit, bias=bias)

@@ -45,10 +45,8 @@ class PointwiseSearch(GradientSearch):
 
     Parameters
     ----------
-    parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
-        Weights of the network that are searched, as in `PoolSearch`.
-    targeted : bool, default=True
-        Whether there is one search for each class, as in `PoolSearch`.
+    parameters, targeted, update_every, prior_precision
+        As in `PoolSearch`.
     n_steps : int, default=100
         Number of steps of each search; the cost is proportional to this number.
     c0 : float or "auto", default="auto"
@@ -60,15 +58,10 @@ class PointwiseSearch(GradientSearch):
         125 for a regressor). If `c0` is "auto", too, the final penalty of a classifier equals the
         number of training samples. The search then minimises the negative log posterior of the
         training set plus one sample, the test point with the target class.
-    update_every : int, default=1
-        Number of steps between two changes of penalty and step size.
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows; "auto" keeps the step size
-        constant.
-    prior_precision : float, default=0.0
-        Precision of the zero-mean Gaussian prior on each searched weight, as in `PoolSearch`.
+        Factor by which the step size shrinks whenever the penalty grows; "auto" keeps it constant.
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
@@ -99,10 +92,10 @@ class PointwiseSearch(GradientSearch):
 def search_batch(
     problem: SearchProblem, settings: SearchSettings, x: NDArray[Any], objective: Objective
 ) -> Trajectories:
-    """Search for adversarial models at one batch of test points.
+    """Search at one batch of test points; return all models visited, on the CPU.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
-    are on the device. Returns the models visited by all searches, on the CPU.
+    are on the device.
     """
     device, searched = settings.device, problem.on(settings.device)
     # Copy the network, because threads that share the problem overwrite the network's weights.
@@ -149,7 +142,7 @@ def search_batch(
 def _starts(
     module: nn.Module, names: Sequence[str], n_points: int, objective: Objective
 ) -> dict[str, Tensor]:
-    """Initial weights of the searches: reference model's weights plus objective's offsets."""
+    """Reference model's weights plus the objective's offsets."""
     weights = stack_parameters(module, n_points * objective.n_searches, names)  # Line 1
     with torch.no_grad():
         for name, offset in objective.offsets().items():
@@ -168,53 +161,21 @@ def search_adversarial_models(
     schedule: Schedule,
     prior_precision: float = 0.0,
 ) -> Trajectories:
-    """Search for adversarial models at many test points at once.
+    r"""Run the searches of an objective at many test points at once (Algorithm 1, Appendix C.1).
 
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
-    c of the schedule, in which c grows. The searches are independent of one another, although their
-    objectives are summed. The gradient of the sum with respect to one search's weights is the
-    gradient of this search's objective, and Adam works element by element.
+    c of the schedule. The searches are independent although their objectives are summed: the
+    gradient with respect to one search's weights is the gradient of this search's objective, and
+    Adam works element by element. All searches use the same mini-batches, so that a result does not
+    depend on the other points; ``L_train - L_ref`` is the difference of the losses of both models
+    on the same batch, which is unbiased and cancels most of the batch noise. The slack gamma is a
+    constant without a gradient: it only selects the best model (`best_adversarial_models`).
 
-    All searches use the same mini-batches; a result therefore does not depend on the other test
-    points in the call. ``L_train - L_ref`` is estimated by the difference between the losses of the
-    searched model and of the reference model on the same batch. This estimate is unbiased and
-    cancels most of the batch noise. The slack gamma of the paper is a constant of the objective,
-    without a gradient: it is used only to select the best model (`best_adversarial_models`).
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Reference model; it is not altered.
-    weights : dict of str to Tensor of shape (n_points * n_searches, \\*parameter.shape)
-        Initial values of the searched parameters, ordered by point. They are altered in place and
-        contain the last models afterwards.
-    x : Tensor of shape (n_points, ...)
-        Test points.
-    train : TrainingSet
-        Training data of the penalty, with inputs in the form that `module` accepts.
-    batches : sequence of n_steps + 1 int64 Tensors
-        Rows of the penalty's mini-batch in each iteration; the last batch evaluates the models of
-        the last update.
-    objective : Objective
-        Attack at the test points, and training loss.
-    schedule : Schedule
-        Penalties and step sizes of the n_steps steps. Because step sizes are relative to the size
-        of each weight tensor, one value suits most networks; a tensor of zeros does not change.
-    prior_precision : float, default=0.0
-        Precision of the zero-mean Gaussian prior on each weight. The negative log posterior is
-        ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample weights.
-        Divided by n, the negative log posterior replaces the mean training loss of the searched
-        model and of the reference model.
-
-    Returns
-    -------
-    Trajectories
-        One model per update, without the initial model.
-
-    References
-    ----------
-    Schweighofer et al., "Quantification of Uncertainty with Adversarial Models",
-    NeurIPS 2023: Algorithm 1 and Appendix C.1.
+    Shapes: `weights` (n_points * n_searches, \*parameter.shape), ordered by point and altered in
+    place, `x` (n_points, ...). `batches` contains the rows of n_steps + 1 mini-batches; the last
+    one evaluates the models of the last update. `prior_precision` refers to the negative log
+    posterior ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample
+    weights. Returns one model per update, without the initial model.
     """
     searched = Searched.of(module, train, [*weights], float(train.weight.sum()))
     return _search(

@@ -21,7 +21,6 @@ from skuq._networks import (
     within_memory,
 )
 from skuq.base import IntArray
-from skuq.quam._cost import MAX_MEMORY, searches_in_memory, with_progress
 from skuq.quam._gradient_search import (
     Attack,
     Descent,
@@ -33,7 +32,14 @@ from skuq.quam._gradient_search import (
     variants_at,
 )
 from skuq.quam._objectives import Objective
-from skuq.quam._tasks import Found, Problem, mean_excess
+from skuq.quam._search import (
+    MAX_MEMORY,
+    Found,
+    Problem,
+    mean_excess,
+    searches_in_memory,
+    with_progress,
+)
 from skuq.stored import stored
 
 # Number of training samples on which the models found are compared.
@@ -161,16 +167,11 @@ class PoolSearch(GradientSearch):
 @stored("quam.found-networks")
 @dataclass(frozen=True)
 class FoundNetworks(HeldOnDevice, Found):
-    """Networks found on a pool: variants of the searched layers.
+    r"""Networks found on a pool: variants of the searched layers.
 
-    Attributes
-    ----------
-    fitted : FittedSearch
-        The fixed first layers, and the module that the weights belong to.
-    weights : tuple of dict of str to Tensor of shape (n_together * n_kept, \\*parameter.shape)
-        Weights of the models, ordered by search, in groups whose models fit into memory together.
-    row_bytes : int
-        Size of the largest tensor that the module computes for one input.
+    `weights` are ordered by search, in groups whose models fit into memory together, each of shape
+    (n_together * n_kept, \*parameter.shape); `row_bytes` is the size of the largest tensor that the
+    module computes for one input.
     """
 
     fitted: FittedSearch
@@ -253,10 +254,7 @@ def search_networks(
     In the objective of Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at one
     test point; one set of weights thus serves all inputs of the pool. Each step uses one mini-batch
     of the pool and one of the training data. The paper searches each test point separately; its
-    authors' scripts search all test points together.
-
-    The tensors of `objective` are on the device. `targets` are the classes or directions of the
-    objective's searches.
+    authors' scripts search all test points together. The tensors of `objective` are on the device.
     """
     problem, device = fitted.problem, settings.device
     searched, x = problem.on(device), fitted.features(pool, device)
@@ -291,7 +289,6 @@ def search_networks(
                 descent.steps(start, batches, settings.schedule, attack),
                 n_steps,
                 verbose=verbose,
-                unit="step",
                 advice=_ADVICE,
                 times=0 if weights else len(groups),
             )

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 from sklearn.utils import _safe_indexing, check_random_state
 
+from skuq.base import BoolArray, FloatArray
 from skuq.extras import import_networks
-from skuq.quam import _table_pools, _text_pools
+from skuq.quam._text_pools import KINDS as TEXT_KINDS
+from skuq.quam._text_pools import (
+    PASS_A_POOL,
+    TOKEN_KINDS,
+    TextMaker,
+    is_text_column,
+    known_texts,
+)
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
@@ -20,7 +30,18 @@ _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
 # generated as a replacement.
 _FEWEST_AGAIN = 100
 _MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
-Maker = Callable[[Any, int, np.random.RandomState], Any]
+UNSEEN = "(unseen)"  # a category that does not occur in training rows
+# Results of `infer_dtype` for categories. Dates, booleans and numbers have different results.
+_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}
+_LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
+# Maximum number of altered columns in half of the rows. The effects of many altered columns could
+# mask each other.
+_FEW = 3
+_SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
+_ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
+_PASSES = 50  # iterations of scaling and clipping
+Random = np.random.RandomState
+Maker = Callable[[Any, int, Random], Any]
 
 
 def make_pool(
@@ -100,7 +121,7 @@ channels, height, width)
             made = make_pool(pd.DataFrame(X), **options, categories=categories, random_state=random)
             return made.to_numpy(dtype=object)
     makers = _makers(X, categories)
-    names = _table_pools.KINDS if np.ndim(X) == 2 else makers
+    names = TABLE_KINDS if np.ndim(X) == 2 else makers
     unknown = set(kinds or ()) - set(names)
     if unknown:
         raise ValueError(
@@ -108,14 +129,14 @@ channels, height, width)
             f"{list(names)}."
         )
     chosen = list(kinds or makers)
-    X = _text_pools.known_texts(X) if np.ndim(X) == 1 else X
+    X = known_texts(X) if np.ndim(X) == 1 else X
     makers = {kind: makers[kind] for kind in chosen if kind in makers}
     pool = _pool(X, makers, n_inputs, random) if makers else None
     if pool is None:
         n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
         raise ValueError(
             f"No pool of kinds {chosen} can be generated from the columns or words of X ({n}). "
-            f"{_text_pools.PASS_A_POOL}"
+            f"{PASS_A_POOL}"
         )
     return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
 
@@ -123,46 +144,20 @@ channels, height, width)
 def make_token_pool(
     X: ArrayLike, *, n_inputs: int | None = None, random_state: Any = None
 ) -> NDArray[Any]:
-    """Generate meaningless token sequences by altering training texts.
+    """Generate meaningless token sequences, (n_inputs, n_fields, length), from training texts.
 
-    In one third of the pool, each token comes from one of two texts. In the second third, the
-    tokens are in random order. In the last third, half of the tokens are replaced by tokens drawn
-    from all texts. The first token, which is usually a special token such as [CLS], and the
-    padding are not changed.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_fields, length)
-        Tokens, stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is
-        0 for padding, then token types.
-    n_inputs : int, default=None
-        Size of the pool, rounded to a multiple of three. The pool is smaller if most generated
-        texts equal training texts. None: the number of training texts, but at least 500 and at
-        most 3,000.
-    random_state : int, RandomState instance or None, default=None
-        Seed.
-
-    Returns
-    -------
-    ndarray of shape (n_inputs, n_fields, length)
-        Texts of the same form, none of which is a training text.
-
-    Raises
-    ------
-    ValueError
-        If no texts can be generated from `X`.
-
-    Examples
-    --------
-    >>> make_token_pool([[[7, 1, 2, 3]], [[7, 4, 5, 6]]], n_inputs=3, random_state=0).shape
-    (3, 1, 4)
+    `X` is stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is 0 for
+    padding, then token types. In one third of the pool, each token comes from one of two texts; in
+    the second third, the tokens are in random order; in the last third, half of the tokens are
+    drawn from all texts. The first token, usually a special one such as [CLS], and the padding do
+    not change.
     """
     X, random = np.asarray(X), check_random_state(random_state)
-    pool = _pool(X, _text_pools.TOKEN_KINDS, n_inputs, random)
+    pool = _pool(X, TOKEN_KINDS, n_inputs, random)
     if pool is None:
         raise ValueError(
             "No pool can be generated from the texts of X, because every altered text is a "
-            f"training text. {_text_pools.PASS_A_POOL}"
+            f"training text. {PASS_A_POOL}"
         )
     return np.asarray(pool)
 
@@ -176,32 +171,30 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
             "`categories`."
         )
     if n_axes == 1:
-        return {kind: partial(_texts, alter) for kind, alter in _text_pools.KINDS.items()}
+        return {kind: partial(_texts, alter) for kind, alter in TEXT_KINDS.items()}
     if n_axes == 2:
-        columns = _table_pools.Columns.of(X, _positions(X, categories))
-        return {kind: partial(_rows, _table_pools.KINDS[kind], columns) for kind in columns.kinds()}
+        columns = Columns.of(X, _positions(X, categories))
+        return {kind: partial(_rows, TABLE_KINDS[kind], columns) for kind in columns.kinds()}
     if n_axes in (3, 4):
         kinds: dict[str, Maker] = import_networks("skuq.quam._image_pools").KINDS
         return kinds
     raise ValueError(
         "A pool can be generated from texts (1 axis), tables (2 axes), sequences (3) or images "
-        f"(4); X has {n_axes}. {_text_pools.PASS_A_POOL}"
+        f"(4); X has {n_axes}. {PASS_A_POOL}"
     )
 
 
 def _rows(
-    make: _table_pools.TableMaker,
-    columns: _table_pools.Columns,
+    make: TableMaker,
+    columns: Columns,
     X: Any,
     n: int,
-    random: np.random.RandomState,
+    random: Random,
 ) -> Any:
     return make(X, columns, n, random)
 
 
-def _texts(
-    alter: _text_pools.TextMaker, X: NDArray[Any], n: int, random: np.random.RandomState
-) -> NDArray[Any]:
+def _texts(alter: TextMaker, X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     return np.array(alter(X[random.randint(len(X), size=n)], X, random), dtype=object)
 
 
@@ -217,9 +210,7 @@ def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
     return sorted({known[each] for each in categories})
 
 
-def _pool(
-    X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: np.random.RandomState
-) -> Any:
+def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Random) -> Any:
     """Generate inputs of each kind, without training inputs; None if no input is left."""
     if n_inputs is None:
         n_inputs = min(max(len(X), _FEWEST), _MOST)
@@ -232,7 +223,7 @@ def _pool(
     return np.concatenate(made)
 
 
-def _new(make: Maker, X: Any, n: int, known: _Known, random: np.random.RandomState) -> list[Any]:
+def _new(make: Maker, X: Any, n: int, known: _Known, random: Random) -> list[Any]:
     """Generate `n` inputs of a kind, and replace those that are training inputs."""
     parts: list[Any] = []
     lacking = n
@@ -271,3 +262,200 @@ def _keys(X: Any) -> NDArray[Any]:
     if X.dtype == object:
         return pd.util.hash_array(X)
     return np.array([hash(row.tobytes()) for row in X])
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Contents of the columns of a table.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n_samples, n_columns), float64
+        Numeric columns with more than two values; NaN in all other columns.
+    categories, texts : list of int
+        Positions of the columns of categories and of texts.
+    norm : float or None
+        Common norm of all rows if they are embeddings, else None.
+    """
+
+    numbers: FloatArray
+    categories: list[int]
+    texts: list[int]
+    norm: float | None
+
+    @classmethod
+    def of(cls, X: Any, declared: Sequence[int]) -> Self:
+        """Classify the columns of an array or DataFrame; `declared` columns are categories."""
+        numbers = _numbers(X)
+        numbers[:, declared] = np.nan
+        if not isinstance(X, pd.DataFrame):
+            return cls(numbers, [*declared], [], None if declared else _shared_norm(X, numbers))
+        texts = [k for k in range(X.shape[1]) if k not in declared and is_text_column(X.iloc[:, k])]
+        known = {k for k in range(X.shape[1]) if infer_dtype(X.iloc[:, k]) in _CATEGORIES}
+        norm = None
+        if all(dtype.kind == "f" for dtype in X.dtypes) and not declared:
+            norm = _shared_norm(X.to_numpy(), numbers)
+        return cls(numbers, sorted(known.difference(texts).union(declared)), texts, norm)
+
+    def kinds(self) -> list[str]:
+        """Kinds of alteration that apply to these columns."""
+        has_numbers = self.norm is None and not np.isnan(self.numbers).all()
+        needed = {"out_of_range": has_numbers, "unseen": self.categories}
+        return [
+            kind
+            for kind in TABLE_KINDS
+            if needed.get(kind, self.texts if kind in TEXT_KINDS else True)
+        ]
+
+
+def _numbers(X: Any) -> FloatArray:
+    """Columns as floats; NaN in columns that are not numeric or that have at most two values."""
+    if not isinstance(X, pd.DataFrame):
+        columns = np.array(X, dtype=np.float64)
+    else:
+        columns = np.full(X.shape, np.nan)
+        for k in range(X.shape[1]):
+            # `X` keeps its own column, because `infer_objects` replaces None in texts.
+            column = X.iloc[:, k].infer_objects()
+            if is_numeric_dtype(column) and not is_bool_dtype(column):
+                columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
+    columns[:, [len(np.unique(c[~np.isnan(c)])) <= 2 for c in columns.T]] = np.nan
+    return columns
+
+
+def _shared_norm(X: NDArray[Any], numbers: FloatArray) -> float | None:
+    """Common norm of all nonzero rows; None if norms differ or all columns are indicators."""
+    if X.dtype.kind != "f" or len(X) < 2 or np.isnan(numbers).all():
+        return None
+    norms = np.linalg.norm(np.asarray(X, dtype=np.float64), axis=1)
+    norm = float(np.median(norms[norms > 0])) if norms.any() else 0.0
+    same = np.abs(norms - norm) <= _SAME_NORM * norm
+    return norm if norm > 0 and (same | (norms == 0)).all() else None
+
+
+def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Gather a table from row indices per column, (n, n_columns)."""
+    if not isinstance(X, pd.DataFrame):
+        return X[rows, np.arange(X.shape[1])]
+    columns = {k: X.iloc[rows[:, k], k].reset_index(drop=True) for k in range(X.shape[1])}
+    return pd.DataFrame(columns).set_axis(X.columns, axis=1)
+
+
+def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
+    """Draw a row index for each new row, repeated for all its columns, (n, n_columns)."""
+    return np.repeat(random.randint(len(X), size=(n, 1)), X.shape[1], axis=1)
+
+
+def _crossed(X: Any, columns: Columns, n: int, random: Random) -> Any:
+    first, second = _drawn(X, n, random), _drawn(X, n, random)
+    rows = np.where(random.uniform(size=first.shape) < 0.5, first, second)
+    return _with_norm(X, _gathered(X, rows), columns)
+
+
+def _shuffled(X: Any, columns: Columns, n: int, random: Random) -> Any:
+    rows = random.randint(len(X), size=(n, X.shape[1]))
+    return _with_norm(X, _gathered(X, rows), columns)
+
+
+def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
+    """Scale embeddings to the common norm within the columns' ranges; drop rows if that fails.
+
+    Scaling and clipping alternate, because clipping shortens rows and scaling moves values out of
+    range.
+    """
+    if columns.norm is None:
+        return made
+    low, high = columns.numbers.min(axis=0), columns.numbers.max(axis=0)
+    rows = np.asarray(made, dtype=np.float64)
+    # Columns with at most two values are not clipped; `numbers` contains NaN for these columns.
+    low, high = (
+        np.where(np.isnan(bound), end, bound) for bound, end in ((low, -np.inf), (high, np.inf))
+    )
+    for _ in range(_PASSES):
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = np.clip(rows * (columns.norm / np.where(norms > 0, norms, 1.0)), low, high)
+    kept = np.abs(np.linalg.norm(rows, axis=1) - columns.norm) <= _ROUNDING * columns.norm
+    if not isinstance(X, pd.DataFrame):
+        return rows[kept].astype(X.dtype)
+    return pd.DataFrame(rows[kept], columns=X.columns).astype(X.dtypes)
+
+
+def _some(
+    columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: Random
+) -> BoolArray:
+    """Random mask of given columns: at least one per row, and in every second row at most three."""
+    order = np.argsort(random.uniform(size=(shape[0], len(columns))), axis=1)
+    few, many = (min(most, len(columns)) for most in (_FEW, max(_FEW, len(columns) // 2)))
+    most = np.where(np.arange(shape[0]) % 2, few, many)[:, None]
+    n_each = random.randint(1, most + 1)
+    chosen = np.zeros(shape, dtype=bool)
+    chosen[:, columns] = order < n_each
+    return chosen
+
+
+def _out_of_range(X: Any, columns: Columns, n: int, random: Random) -> Any:
+    known = columns.numbers
+    numbers = np.flatnonzero(~np.isnan(known).all(axis=0))
+    low, high = np.full(X.shape[1], np.nan), np.full(X.shape[1], np.nan)
+    low[numbers], high[numbers] = (f(known[:, numbers], axis=0) for f in (np.nanmin, np.nanmax))
+    made = _gathered(X, _drawn(X, n, random))
+    chosen = _some(numbers, made.shape, random)
+    # Values below or above the range, at a distance of 0.1 to 10 times the width of the range.
+    distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
+    far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
+    if not isinstance(X, pd.DataFrame):
+        if X.dtype.kind == "f":
+            return np.where(chosen, far, made).astype(X.dtype)
+        whole = made.astype(np.int64)  # values out of range could overflow smaller dtypes
+        whole[chosen] = np.clip(np.rint(far[chosen]), -_LARGEST_WHOLE, _LARGEST_WHOLE)
+        return whole
+    for k in numbers:
+        made.isetitem(k, made.iloc[:, k].astype(float).mask(chosen[:, k], far[:, k]))
+    return made
+
+
+def _unseen(X: Any, columns: Columns, n: int, random: Random) -> Any:
+    """Replace categories by `UNSEEN`, but codes and pandas' categories by missing values."""
+    made = _gathered(X, _drawn(X, n, random))
+    chosen = _some(columns.categories, made.shape, random)
+    if not isinstance(X, pd.DataFrame):
+        return np.where(chosen, np.nan, made)
+    for k in columns.categories:
+        column = made.iloc[:, k]
+        text = infer_dtype(column) in _CATEGORIES - {"categorical"}
+        made.isetitem(k, column.mask(chosen[:, k], UNSEEN if text else np.nan))
+    return made
+
+
+def _of_texts(alter: TextMaker) -> TableMaker:
+    """Turn a function that alters texts into one that makes rows with one altered text column."""
+
+    def made(X: Any, columns: Columns, n: int, random: Random) -> Any:
+        rows = _gathered(X, _drawn(X, n, random))
+        of_row = random.choice(columns.texts, size=n)
+        for k in columns.texts:
+            texts = rows.iloc[:, k].astype(object).to_numpy(copy=True)
+            chosen = np.flatnonzero((of_row == k) & [isinstance(text, str) for text in texts])
+            known = X.iloc[:, k].dropna().to_numpy(dtype=object)
+            texts[chosen] = alter(texts[chosen], known, random)
+            rows.isetitem(k, pd.Series(texts).astype(X.dtypes.iloc[k]))
+        return rows
+
+    return made
+
+
+TableMaker = Callable[[Any, Columns, int, Random], Any]
+TABLE_KINDS: dict[str, TableMaker] = {
+    "crossed": _crossed,
+    "shuffled": _shuffled,
+    "out_of_range": _out_of_range,
+    "unseen": _unseen,
+    **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
+}
+# Kinds of rows that contain only categories of the training rows.
+SEEN = tuple(kind for kind in TABLE_KINDS if kind != "unseen")
+# Kinds of rows that, in addition, contain only numbers within the range of the training rows.
+KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")

@@ -25,8 +25,16 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
-from skuq.quam._cost import MAX_MEMORY, duration, pickled_size, searches_in_memory, warn_if_slow
-from skuq.quam._tasks import Found, Problem, Search, mean_excess
+from skuq.quam._search import (
+    MAX_MEMORY,
+    Found,
+    Problem,
+    Search,
+    mean_excess,
+    pickled_size,
+    searches_in_memory,
+    warn_if_slow,
+)
 from skuq.stored import stored
 from skuq.validation import as_pandas, as_table_of
 
@@ -54,24 +62,18 @@ class RefitSearch(Search):
 
     This search is for boosted trees, forests, linear models and all other learners. If the
     learner's `fit` accepts `sample_weight`, the whole pool is added to the training data with a
-    small weight. For all other learners (nearest neighbours, discriminant analysis, Gaussian
-    processes, one-vs-rest, in-context learners), some rows of the pool are added; their number is
-    proportional to the number of training rows. After `fit`, an input costs only the predictions of
-    the models found.
+    small weight (a voting or stacking ensemble accepts weights if all its members do). For all
+    other learners (nearest neighbours, discriminant analysis, Gaussian processes, one-vs-rest,
+    in-context learners), some rows of the pool are added, in proportion to the number of training
+    rows. After `fit`, an input costs only the predictions of the models found.
 
     Parameters
     ----------
-    pool : "auto" or callable, default="auto"
-        Source of the pool if `fit` gets no `X_pool`, as in `PoolSearch`.
+    pool, max_memory
+        As in `PoolSearch`.
     shares : array-like of float, default=(0.1, 0.3)
         Total weights of the pool, summed over all classes, relative to the weight of the training
         data. For each class, one model is fitted for each share.
-    max_memory : float or "auto", default="auto"
-        Largest memory of the models found, in bytes, as in `PoolSearch`.
-
-    Notes
-    -----
-    A voting or stacking ensemble accepts weights if all its members do.
 
     Examples
     --------
@@ -126,15 +128,10 @@ class RefitSearch(Search):
 @stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
-    """Variants of a scikit-learn estimator.
+    """Variants of a learner, (n_searches, n_kept).
 
-    Attributes
-    ----------
-    models : tuple of tuples of LearnerModel
-        Models of each search, (n_searches, n_kept).
-    limited : LearnerModel or None
-        The learner with a minimum number of samples in each leaf, fitted without a pool, if the
-        given model memorises its samples.
+    If the given model memorises its samples, `limited` is the learner with a minimum number of
+    samples in each leaf, fitted without a pool.
     """
 
     models: tuple[tuple[LearnerModel, ...], ...]
@@ -189,8 +186,8 @@ def displaced_targets(
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
 
-    Models with powers or exponentials predict huge values for inputs out of range; targets derived
-    from these values would outweigh all other samples in a refit.
+    Targets derived from the huge predictions of models with powers or exponentials would outweigh
+    all other samples in a refit.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -234,11 +231,8 @@ def refit_on_pool(
     began = perf_counter()
     plain = refit(*_shuffled(X, y, weight, seed=problem.seed))
     seconds = perf_counter() - began
-    warn_if_slow(
-        seconds * n_refits / effective_n_jobs(n_jobs),
-        f"{n_refits:,} refits of {duration(seconds)}",
-        "n_targets, search__shares or n_jobs",
-    )
+    in_turn = -(-n_refits // effective_n_jobs(n_jobs))
+    warn_if_slow(in_turn, seconds, "refits", "n_targets, search__shares or n_jobs")
     targets_of_refits = (each for variants in pool_targets for each in variants)
     shares = [share / len(pool_targets) for share in shares]
     data = (_with_weight if weight is not None else _with_whole_rows)(
@@ -298,10 +292,9 @@ def _with_whole_rows(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and some pool rows: a share of the number of training rows, at least 1.
+    """Yield the training rows and some pool rows: a share of their number, at least 1.
 
-    All searches use the same pool rows, and a larger share includes the rows of a smaller share.
-    Rows are repeated if the pool has too few rows.
+    All searches use the same pool rows; rows are repeated if the pool has too few.
     """
     order = np.random.default_rng(seed).permutation(len(pool))
     for targets in pool_targets:
@@ -398,8 +391,7 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 def _limited(estimator: Any) -> tuple[Any, bool]:
     """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
 
-    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny, and
-    their training loss is close to zero for any data.
+    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny.
     """
     learner = clone(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(

@@ -28,6 +28,7 @@ from skuq.quam._importance_sampling import (
     joined_models,
     taken,
 )
+from skuq.stored import stored
 
 DIRECTIONS = (1, -1)  # the two searches of each point: upward, downward
 
@@ -48,10 +49,7 @@ class Gaussians(NamedTuple):
 
 
 def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
-    """Convert outputs to normal distributions.
-
-    Shapes: `outputs` (..., n_outputs); returns (...).
-    """
+    """Convert outputs, (..., n_outputs), to normal distributions."""
     xp, mean = array_namespace(outputs), outputs[..., 0]
     if noise_variance is not None:
         return Gaussians(mean, xp.full_like(mean, noise_variance))
@@ -62,10 +60,7 @@ def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
 
 
 def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
-    """Gaussian negative log-likelihood of targets.
-
-    Shapes: `outputs` (..., n_samples, n_outputs), `y` (n_samples,); returns (..., n_samples).
-    """
+    """Negative log-likelihood: (..., n_samples, n_outputs), (n_samples,) -> (..., n_samples)."""
     mean, variance = gaussians(outputs, noise_variance)
     log_variance = array_namespace(variance).log(2 * math.pi * variance)
     return (log_variance + (y - mean) ** 2 / variance) / 2
@@ -75,6 +70,15 @@ def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> A
     """KL divergence from the reference model; the term with the means has the sign of `away`."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * abs(away) / (2 * models.variance)
+
+
+@stored("quam.output-bias")
+class OutputBias(NamedTuple):
+    """A bias of `width` elements; the first one shifts predicted means by `effect` per unit."""
+
+    name: str
+    width: int
+    effect: float
 
 
 class AdversarialRegressors(NamedTuple):
@@ -151,10 +155,7 @@ def gaussian_uncertainty(
     *,
     noise_variance: float | None,
 ) -> Decomposition:
-    """Estimate the parts of uncertainty from the weighted models of the searches.
-
-    Shapes: `reference` (n_points, n_outputs); returns (n_points,).
-    """
+    """Parts of uncertainty, (n_points,), from the weighted models of the searches."""
     visited = _Visited.of(reference, trajectories, noise_variance)
     models, weights = visited.weighted(sampling)
     if sampling.setting == "selected":  # Eq. 27
@@ -177,10 +178,7 @@ def estimate_spread(
     *,
     noise_variance: float | None,
 ) -> FloatArray:
-    """Weighted standard deviation of the models' means; parameters as in `gaussian_uncertainty`.
-
-    Returns shape (n_points,).
-    """
+    """Weighted standard deviation of the models' means, (n_points,)."""
     visited = _Visited.of(reference, trajectories, noise_variance)
     models, weights = visited.weighted(sampling)
     if sampling.setting == "selected":
@@ -194,7 +192,7 @@ def estimate_spread(
 def best_adversarial_regressors(
     reference: Any, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
-    """Best adversarial model of each search; parameters as in `gaussian_uncertainty`."""
+    """Best adversarial model of each search."""
     visited, feasible = _Visited.of(reference, trajectories, noise_variance).best(gamma)
     parts = (
         np.broadcast_to(np.array(DIRECTIONS), (len(reference), 2))[..., None],
@@ -207,15 +205,12 @@ def best_adversarial_regressors(
 
 
 def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
-    """Expected KL divergence of the mixture from its components.
+    """Expected KL divergence of the mixture from its components, (n_points,).
 
-    This divergence is the mutual information of target and component, the epistemic part of Eq. 26.
-    It has no closed form; each component is integrated by Gauss-Hermite quadrature. The error is
-    below 1e-4 nats if variances are equal, and a few hundredths of a nat if standard deviations
-    differ by more than a factor of ten.
-
-    Shapes: `mean, variance` (n_points, n_models), `weights` (n_points, n_models); returns
-    (n_points,).
+    This is the mutual information of target and component, the epistemic part of Eq. 26. It has no
+    closed form; each component is integrated by Gauss-Hermite quadrature. The error is below 1e-4
+    nats if variances are equal, and a few hundredths of a nat if standard deviations differ by more
+    than a factor of ten. Shapes: `mean`, `variance`, `weights` (n_points, n_models).
     """
     xp = array_namespace(weights)
     mean, variance, weights = (xp.asarray(x, dtype=xp.float64) for x in (mean, variance, weights))

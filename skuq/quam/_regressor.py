@@ -31,7 +31,8 @@ from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._refit_search import RefitProblem, RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors, gaussians
-from skuq.quam._tasks import Regression, mean_loss
+from skuq.quam._search import mean_loss
+from skuq.quam._tasks import Regression
 from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, RowNoise, stretched, widened
 from skuq.stored import stored
@@ -213,14 +214,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             Training inputs.
         y : array-like of shape (n_samples,)
             Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
-            weight 0 is left out. A mean below 0.1 or above 10 raises a warning. Unequal weights
-            raise an error if the learner does not accept weights.
-        X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
-            Inputs, without targets, on which to search for adversarial models. None generates a
-            pool from the training inputs (see `pool` of the search). Not allowed with
-            search="pointwise".
+        sample_weight, X_pool
+            As in `QUAMClassifier.fit`.
 
         Returns
         -------
@@ -229,21 +224,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
-            If the data are not finite numbers; if there is more than one target or no sample of
-            positive weight; if the model does not have the outputs that `noise` requires; if the
-            estimated noise variance is zero; or if sample weights are unequal and the learner does
-            not accept weights.
-        TypeError
-            If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
-        MemoryError
-            If the models of the searches do not fit into memory together (`max_memory` of the
-            search).
-
-        Warns
-        -----
-        UserWarning
-            If the first steps indicate that the search takes more than five minutes.
+        ValueError, TypeError, MemoryError
+            As in `QUAMClassifier.fit`; also if there is more than one target, if the model does not
+            have the outputs that `noise` requires, or if the estimated noise variance is zero.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -397,11 +380,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Uncertainty
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,); total and
             aleatoric part may be negative.
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data, or a search diverges.
         """
         sampling = self._importance_sampling()
         function = self._task.uncertainty_and_mean
@@ -421,15 +399,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target. If the setting
-            is "selected", the standard deviation is computed around the given model's mean,
-            otherwise around the average of the models' means. The result contains the epistemic
-            part only, without the noise.
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data, or a search diverges.
+            Weighted standard deviation of the models' means, in units of the target: the epistemic
+            part only, without the noise. It is computed around the given model's mean if the
+            setting is "selected", otherwise around the average of the models' means.
         """
         sampling = self._importance_sampling()
         (spread,) = self._over(X, self._task.spread, sampling)
@@ -533,11 +505,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         AdversarialRegressors
             For each input, in the upward and in the downward direction: prediction, divergence and
             training loss of the most divergent model whose excess training loss is at most `gamma`.
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data, or a search diverges.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))

@@ -1,4 +1,4 @@
-"""Tasks (classification, regression) of the searches, and base classes of their results.
+"""Tasks of the searches (classification, regression), and jobs that evaluate the models found.
 
 Objectives of gradient searches need torch and are imported when used; all other functions accept
 numpy arrays and Tensors.
@@ -7,14 +7,16 @@ numpy arrays and Tensors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing, gen_batches
+from sklearn.utils.validation import _num_samples
 
-from skuq._information import Decomposition, log_softmax
+from skuq._information import Decomposition, array_namespace, log_softmax
 from skuq.base import FloatArray, IntArray
 from skuq.labels import codes_of
 from skuq.quam._importance_sampling import (
@@ -30,17 +32,19 @@ from skuq.quam._importance_sampling import (
 from skuq.quam._regression_sampling import (
     DIRECTIONS,
     AdversarialRegressors,
+    OutputBias,
     best_adversarial_regressors,
     estimate_spread,
     gaussian_loss,
     gaussian_uncertainty,
 )
+from skuq.quam._search import Found
 from skuq.stored import stored
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
+    from skuq.quam._gradient_search import SearchProblem, SearchSettings
     from skuq.quam._objectives import Objective
 
 # Displacement of predictions on a pool, in standard deviations of the target. Displaced predictions
@@ -50,92 +54,6 @@ _PULL = 2.0
 # class needs a search of its own, and the cost of evaluating an input is proportional to the number
 # of searches times the number of all classes.
 MOST_TARGETS = 10
-
-
-class Search(ABC, BaseEstimator):
-    """Base class of the searches, which are parameter objects of QUAM's estimators."""
-
-    pool: Any
-    #: Whether a separate search for each input runs when the uncertainty of the input is computed.
-    pointwise: ClassVar[bool] = False
-
-    @abstractmethod
-    def check_suits(self, estimator: Any) -> None:
-        """Raise TypeError for models that this search does not support."""
-
-    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if 0 or 1 fit, warn if not all fit."""
-        raise NotImplementedError
-
-
-class Problem:
-    """The given model and its training data, in the form that a search needs."""
-
-
-@dataclass(frozen=True)
-class Found(ABC):
-    """Models found by searches on a pool; they can be evaluated at any input.
-
-    Attributes
-    ----------
-    targets : ndarray of shape (n_searches,), int64
-        Target of each search: a class code; -1 for any prediction other than the given model's;
-        or, for a regressor, the direction 1 or -1.
-    excess_loss : ndarray of shape (n_searches, n_kept), float64
-        Mean loss of each model minus the mean loss of the reference model, in nats.
-    standard_error : float
-        Largest standard error of `excess_loss`, in nats: smaller differences between losses are
-        not significant.
-    held_out : bool
-        Whether the losses are computed on samples held out from all models. For a model trained on
-        these samples, the loss would be too low, and could not be compared with the losses of other
-        models.
-    """
-
-    targets: IntArray
-    excess_loss: FloatArray
-    standard_error: float
-    held_out: ClassVar[bool]
-
-    @abstractmethod
-    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU.
-
-        Networks return a Tensor, learners an array.
-        """
-
-    def without_training_data(self) -> Self:
-        """Return the same models without the training data of their searches."""
-        return self
-
-    def centre(self, inputs: Any) -> FloatArray | None:
-        """Outputs of the model that replaces the given model in the mixture; None if it is kept."""
-        return None
-
-
-def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
-    """Mean training loss of the reference model, in nats (L_ref); raise if it is not finite."""
-    mean = float(np.average(losses, weights=weight))
-    if not np.isfinite(mean):
-        raise ValueError(
-            f"The model's loss on its training data is {mean}; it must be finite. A skorch net "
-            "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
-            "skorch's default criterion the module must return probabilities."
-        )
-    return mean
-
-
-def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
-    """Mean excess losses over samples, and the largest standard error of these means.
-
-    `losses` has shape (..., n_samples); `weight` is the number of samples that each sample
-    represents.
-    """
-    n_samples = weight.sum()
-    share = weight / n_samples
-    mean = losses @ share
-    variance = (losses - mean[..., None]) ** 2 @ share
-    return mean, float(np.sqrt(variance.max() / n_samples))
 
 
 class Outputs(NamedTuple):
@@ -190,25 +108,6 @@ class Task(ABC):
     @abstractmethod
     def best_models(self, outputs: Outputs, gamma: float) -> Any:
         """The best adversarial model of each search."""
-
-
-@stored("quam.output-bias")
-class OutputBias(NamedTuple):
-    """A bias whose first element shifts a network's predicted mean equally for all inputs.
-
-    Attributes
-    ----------
-    name : str
-        Name of the parameter.
-    width : int
-        Number of its elements.
-    effect : float
-        Change of the mean per unit of the first element.
-    """
-
-    name: str
-    width: int
-    effect: float
 
 
 @stored("quam.classification")
@@ -310,7 +209,7 @@ class Regression(Task):
         return np.array(DIRECTIONS)
 
     def objective(self, reference: Tensor, targets: IntArray) -> Objective:
-        from skuq.quam._regression_objectives import regression_objective
+        from skuq.quam._objectives import regression_objective
 
         return regression_objective(
             reference,
@@ -321,7 +220,7 @@ class Regression(Task):
         )
 
     def point_objective(self, reference: Tensor) -> Objective:
-        from skuq.quam._regression_objectives import regression_objective
+        from skuq.quam._objectives import regression_objective
 
         return regression_objective(
             reference, attack=self.attack, noise_variance=self.noise_variance, bias=self.bias
@@ -361,3 +260,63 @@ class Regression(Task):
         return best_adversarial_regressors(
             outputs.reference, outputs.models, gamma, noise_variance=self.noise_variance
         )
+
+
+class SearchedPoints(NamedTuple):
+    """A batch of test points, and everything a process needs to run their searches."""
+
+    problem: SearchProblem
+    settings: SearchSettings
+    task: Task
+    x: NDArray[Any]
+    reference: NDArray[Any]  # (n_points, n_outputs)
+
+    def outputs(self) -> Iterator[Outputs]:
+        """Run the searches; only results computed from the trajectories leave the process."""
+        from skuq._networks import on_device
+        from skuq.quam._objectives import Targeted
+        from skuq.quam._pointwise_search import search_batch
+
+        reference = on_device(self.reference, self.settings.device)
+        objective = self.task.point_objective(reference)
+        models = search_batch(self.problem, self.settings, self.x, objective)
+        targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
+        yield Outputs(on_device(self.reference, "cpu"), models, targets)
+
+
+class EvaluatedRows(NamedTuple):
+    """A batch of inputs, and everything a process needs to evaluate the models found on a pool."""
+
+    x: Any
+    model: Any
+    found: Found
+    device: Any
+    chunk: int
+
+    def outputs(self) -> Iterator[Outputs]:
+        """Predictions of all models, in chunks."""
+        for part in gen_batches(_num_samples(self.x), self.chunk):
+            inputs = self.model.inputs(_safe_indexing(self.x, part))
+            reference = self.model.outputs(inputs, self.device)
+            outputs = self.found.outputs(inputs, self.device)
+            xp = array_namespace(outputs)
+            excess, targets = (
+                xp.broadcast_to(xp.asarray(each), (len(outputs), *each.shape))
+                for each in (self.found.excess_loss, self.found.targets)
+            )
+            yield Outputs(
+                xp.asarray(reference, dtype=xp.float64),
+                Trajectories(outputs, excess),
+                None if self.found.targets[0] < 0 else targets,
+                self.found.centre(inputs),
+            )
+
+
+def reduced(
+    job: SearchedPoints | EvaluatedRows,
+    function: Callable[..., Sequence[NDArray[Any]]],
+    argument: Any,
+) -> list[NDArray[Any]]:
+    """Run a job: apply ``function(outputs, argument)`` to all its inputs."""
+    parts = [function(outputs, argument) for outputs in job.outputs()]
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]

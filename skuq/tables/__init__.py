@@ -1,6 +1,5 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
-from skuq.tables._compare import ModelComparison, compare_models
 from skuq.tables._model import TableModel
 from skuq.tables._notes import coverage_notes, guessing_note, table_notes, weak_class_notes
 from skuq.tables._storage import check_savable, read_estimator
@@ -11,12 +10,10 @@ from skuq.tables._validation import NewValuesWarning, TableError
 __all__ = [
     "MAX_CLASSES",
     "Comparison",
-    "ModelComparison",
     "NewValuesWarning",
     "TableError",
     "TableModel",
     "check_savable",
-    "compare_models",
     "coverage_notes",
     "guessing_note",
     "read_estimator",

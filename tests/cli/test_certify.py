@@ -1,8 +1,5 @@
 """``skuq certify``: what it proves about rows of a table, and what it refuses."""
 
-import html
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +8,6 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
 from skuq import RobustGPC
-from skuq.cli._certify import _shown
 from skuq.cli._main import main
 
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -32,13 +28,12 @@ def folder(tmp_path, monkeypatch):
 
 def run(*options, train="known.csv", target="species", out="out.csv"):
     arguments = ["certify", "--train", train, "--target", target, "--predict", "new.csv"]
-    return CliRunner().invoke(main, [*arguments, "--out", out, "--quiet", *options])
+    return CliRunner().invoke(main, [*arguments, "--out", out, *options])
 
 
 def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder):
     result = run("--id", "number", "--fixed", "sepal length, sepal width")
     assert result.exit_code == 0, result.output
-    assert result.output == ""
     rows, new = pd.read_csv("out.csv"), pd.read_csv("new.csv")
     assert rows["number"].tolist() == new["number"].tolist()
     assert not [name for name in rows if "sepal" in name]
@@ -60,16 +55,6 @@ def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder)
     assert (distance.max(axis=1) <= rows.loc[found, "counterexample_radius"] * (1 + 1e-6)).all()
 
 
-def test_a_column_of_one_value_is_held_fixed(folder):
-    pd.read_csv("known.csv").assign(site=7).to_csv("known.csv", index=False)
-    pd.read_csv("new.csv").assign(site=7).to_csv("new.csv", index=False)
-    options = ["--train", "known.csv", "--target", "species", "--predict", "new.csv"]
-    options += ["--id", "number", "--out", "out.csv", "--max-radius", "0.1"]
-    result = CliRunner().invoke(main, ["certify", *options])
-    assert "Columns with one value in all training rows, held fixed: site." in result.stdout
-    assert "counterexample_site" not in pd.read_csv("out.csv")
-
-
 def test_small_radii_are_bisected_as_closely_as_large_ones(folder):
     pd.read_csv("known.csv").to_csv("new.csv", index=False)
     assert run("--drop", "number", "--max-radius", "0.1").exit_code == 0
@@ -87,27 +72,14 @@ def test_the_id_is_copied_as_it_is(folder):
     assert pd.read_csv("out.csv", dtype=str)["number"].tolist() == ["007", "1e5"]
 
 
-def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
-    pytest.importorskip("matplotlib")
-    result = run("--id", "number", "--fixed", "sepal length, sepal width", "--report", "page.html")
-    assert result.exit_code == 0, result.output
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    assert "sepal width" in page
-    assert "<img" in page or "<svg" in page
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--id", "number", "--fixed", "age"), "--fixed contains unknown columns age"),
-        (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed contains all columns"),
-        (
-            [part for name in NAMES for part in ("--drop", name)],
-            "no numeric column besides species. Columns that are not numeric were dropped: number.",
-        ),
+        (("--id", "number", "--fixed", "age"), "--fixed must name some of the feature columns"),
+        (("--id", "number", "--fixed", ",".join(NAMES)), "but not all"),
+        ([part for name in NAMES for part in ("--drop", name)], "missing values are: none."),
         (("--drop", "size"), "no column 'size'"),
         (("--id", "nmber"), "Did you mean 'number'?"),
-        (("--id", "number", "--jobs", "0"), "--jobs"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_in_one_line(folder, options, message):
@@ -120,18 +92,18 @@ def test_what_cannot_be_certified_is_refused_in_one_line(folder, options, messag
 def test_a_file_that_cannot_be_written_is_an_error_in_one_line(folder):
     result = run("--id", "number", "--max-regions", "1", out="n" * 300)
     assert result.exit_code == 2
-    assert result.output.startswith("Error: Cannot write: ")
+    assert "Error: Cannot write: " in result.output
 
 
 @pytest.mark.parametrize(("column", "options"), [("radius", ()), ("probability", ("--id",))])
-def test_columns_that_the_result_has_itself_are_named_before_the_fit(folder, column, options):
+def test_columns_that_the_result_has_itself_are_refused(folder, column, options):
     for name in ("known", "new"):
         table = pd.read_csv(f"{name}.csv").rename(columns={NAMES[0]: column})
         table.to_csv(f"{name}.csv", index=False)
     options = (*options, column) if options else ()
     result = run(*options, "--drop", "number")
     assert result.exit_code == 2
-    assert f"two columns named {'counterexample_' * (not options)}{column}" in result.output
+    assert "Two columns of the result have the same name" in result.output
 
 
 def test_bad_tables_are_refused(folder):
@@ -143,7 +115,7 @@ def test_bad_tables_are_refused(folder):
     new = pd.read_csv("new.csv")
     new.loc[1, "petal width"] = np.nan
     new.to_csv("new.csv", index=False)
-    assert "petal width have missing or infinite values" in run("--id", "number").output
+    assert "must be finite numbers in all rows" in run("--id", "number").output
     assert run("--id", "number", target="genus").exit_code == 2
 
 
@@ -156,59 +128,14 @@ def test_columns_that_cannot_be_learnt_from_are_left_out_and_said(folder, value)
     arguments = ["certify", "--train", "known.csv", "--target", "species", "--predict", "new.csv"]
     result = CliRunner().invoke(main, [*arguments, "--out", "out.csv", "--max-regions", "1"])
     assert result.exit_code == 0, result.output
-    for note in (
-        "Columns without a name were dropped: Unnamed: 0.",
-        "Columns with missing or infinite values were dropped: petal width.",
-        "Columns that are not numeric were dropped: number, soil.",
-    ):
-        assert note in result.stdout
+    assert (
+        "Columns without numbers in all rows were dropped: Unnamed: 0, petal width, number, soil."
+        in result.stdout
+    )
     made = [name for name in pd.read_csv("out.csv") if "counterexample_" in name]
     assert made == ["counterexample_radius", *(f"counterexample_{name}" for name in NAMES[:3])]
     assert result.stderr.count("RobustGPC") <= result.stderr.count("\r")  # one bar
     assert len([part for part in result.stderr.split("\n") if "RobustGPC" in part]) == 1
-
-
-def whole_numbers(folder):
-    """Flowers in whole millimetres: lengths from the iris table times ten, and a count."""
-    for name in ("known", "new"):
-        table = pd.read_csv(f"{name}.csv")
-        table[NAMES] = (10 * table[NAMES]).round()
-        table.to_csv(f"{name}.csv", index=False)
-
-
-def test_counterexamples_are_possible(folder):
-    whole_numbers(folder)
-    known, new = pd.read_csv("known.csv"), pd.read_csv("new.csv")
-    assert run("--id", "number", "--max-radius", "3").exit_code == 0
-    rows = pd.read_csv("out.csv")
-    found = rows["counterexample_radius"] < np.inf
-    assert found.sum() > 2
-    assert set(rows.loc[found, "whole"]) <= {"yes", "no"}
-    examples = rows[[f"counterexample_{name}" for name in NAMES]].set_axis(NAMES, axis=1)
-    least = new[NAMES].clip(upper=known[NAMES].min(), axis=1)
-    most = new[NAMES].clip(lower=known[NAMES].max(), axis=1)
-    assert ((examples >= least) & (examples <= most))[found].all(axis=None)
-    whole = rows["whole"] == "yes"
-    assert whole.sum() > 2
-    assert (examples[whole] % 1 == 0).all(axis=None)
-    scaler = StandardScaler().fit(known[NAMES])
-    gpc = RobustGPC(random_state=0).fit(scaler.transform(known[NAMES]), known["species"])
-    assert (gpc.predict(scaler.transform(examples[found])) != rows.loc[found, "class"]).all()
-    moved = np.abs(examples - new[NAMES]) / scaler.scale_
-    assert rows["counterexample_radius"][whole].tolist() == pytest.approx(moved.max(axis=1)[whole])
-    assert (rows["certified_radius"] <= rows["counterexample_radius"]).all()
-    assert run("--id", "number", "--max-radius", "3", "--bounds", "none").exit_code == 0
-    free = pd.read_csv("out.csv")
-    assert (free["certified_radius"] <= rows["certified_radius"] + 0.03).all()
-    assert (free["certified_radius"] < rows["certified_radius"] - 0.03).any()
-
-
-def test_columns_of_one_value_alone_leave_nothing_to_change(folder):
-    pd.read_csv("known.csv").assign(site=7).to_csv("known.csv", index=False)
-    pd.read_csv("new.csv").assign(site=7).to_csv("new.csv", index=False)
-    result = run("--drop", "number", "--fixed", ",".join(NAMES))
-    assert result.exit_code == 2
-    assert "all columns that can change are constant" in result.output
 
 
 @pytest.mark.parametrize(
@@ -219,15 +146,21 @@ def test_columns_of_one_value_alone_leave_nothing_to_change(folder):
     ],
 )
 def test_the_approximation_that_certificates_are_about_is_named(folder, options, approximation):
-    pytest.importorskip("matplotlib")
-    arguments = ["certify", "--train", "known.csv", "--target", "species", "--predict", "new.csv"]
-    arguments += ["--id", "number", "--out", "out.csv", "--report", "page.html"]
-    result = CliRunner().invoke(main, [*arguments, "--max-regions", "1", *options])
+    result = run("--id", "number", "--max-regions", "1", *options)
     assert result.exit_code == 0, result.output
-    within = ", and for values within the range of the training rows"
-    assert f"Laplace approximation of the posterior on {approximation}{within}." in result.stdout
-    page = html.unescape((folder / "page.html").read_text(encoding="utf-8"))
-    assert f"Laplace approximation of the posterior on {approximation}{within}." in page
+    assert f"Laplace approximation of the posterior on {approximation}," in result.stdout
+
+
+def test_counterexamples_stay_within_the_range_of_the_training_rows(folder):
+    known, new = pd.read_csv("known.csv"), pd.read_csv("new.csv")
+    assert run("--id", "number", "--max-radius", "3").exit_code == 0
+    rows = pd.read_csv("out.csv")
+    found = rows["counterexample_radius"] < np.inf
+    assert found.sum() > 2
+    examples = rows[[f"counterexample_{name}" for name in NAMES]].set_axis(NAMES, axis=1)
+    least = new[NAMES].clip(upper=known[NAMES].min(), axis=1)
+    most = new[NAMES].clip(lower=known[NAMES].max(), axis=1)
+    assert ((examples >= least) & (examples <= most))[found].all(axis=None)
 
 
 def test_more_rows_than_are_used_exactly_have_inducing_points(folder, monkeypatch):
@@ -271,30 +204,3 @@ def test_how_files_were_read_is_said(folder):
     result = CliRunner().invoke(main, ["certify", *options, "--id", "number", "--out", "out.csv"])
     assert result.exit_code == 0, result.output
     assert "known.csv was read with a semicolon as separator and a decimal comma" in result.stdout
-
-
-def test_a_report_claims_no_more_than_was_proven(folder):
-    pytest.importorskip("matplotlib").use("Agg")
-    assert run("--id", "number", "--report", "page.html").exit_code == 0
-    cells = re.findall("<td[^>]*>([^<]*)</td>", (folder / "page.html").read_text("utf-8"))
-    rows = pd.read_csv("out.csv").set_index("number")
-    for name, row in rows.iterrows():
-        proven, refuted = cells[cells.index(name) + 3 : cells.index(name) + 5]
-        assert row["certified_radius"] - 0.001 < float(proven) <= row["certified_radius"]
-        if np.isfinite(row["counterexample_radius"]):
-            assert float(refuted) >= row["counterexample_radius"]
-    assert len(rows) == 9
-    (median,) = re.findall(
-        "within a radius of ([0-9.e-]+) ", (folder / "page.html").read_text("utf-8")
-    )
-    proven = rows["certified_radius"].median()
-    assert proven - 0.001 < float(median) <= proven
-
-
-@pytest.mark.parametrize("radius", [0.6609375, 0.29, 0.1, 1.0, 3.14159e-5, 0.0, np.inf])
-def test_radii_are_rounded_to_the_safe_side(radius):
-    down, up = (_shown(pd.Series([radius]), way).item() for way in (np.floor, np.ceil))
-    assert down <= radius <= up
-    if 0 < radius < np.inf:
-        assert (down, up) == (pytest.approx(radius, rel=2e-3), pytest.approx(radius, rel=2e-3))
-        assert float(f"{down:#.4g}") <= radius <= float(f"{up:#.4g}")

@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 
 from skuq import OODDetector, predict_uncertainty
 from skuq.cli import _demo as demo
-from skuq.cli import _demo_table as demo_table
 from skuq.cli._main import main
 
 pytest.importorskip("matplotlib").use("Agg")
@@ -35,21 +34,12 @@ def result():
 
 
 @pytest.fixture(scope="module")
-def loans():
-    return demo_table.run_table_demo(n_train=2000, n_test=200)
-
-
-@pytest.fixture(scope="module")
-def command(result, loans, tmp_path_factory):
+def command(result, tmp_path_factory):
     """The command, with these results: folder, output, what it asked for, and figures left open."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     out, asked = tmp_path_factory.mktemp("demo") / "new" / "folder", []
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, made in (
-            (demo, "run_digits_demo", result),
-            (demo_table, "run_table_demo", loans),
-        ):
-            patch.setattr(module, name, lambda made=made, **options: asked.append(options) or made)
+        patch.setattr(demo, "run_digits_demo", lambda **given: asked.append(given) or result)
         before = pyplot.get_fignums()
         given = ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"]
         done = CliRunner().invoke(main, given)
@@ -62,12 +52,6 @@ def command(result, loans, tmp_path_factory):
 def written(command):
     """Paths of the report and the table."""
     return command.out / "report.html", command.out / "uncertainty.csv"
-
-
-@pytest.fixture(scope="module")
-def written_loans(command):
-    """Paths of the report and the table about rows."""
-    return command.out / "table_report.html", command.out / "table_uncertainty.csv"
 
 
 @pytest.mark.parametrize("method", ["QUAM", "distance", "detector"])
@@ -153,17 +137,12 @@ def test_writing_leaves_no_figure_open(command):
     assert not command.opened
 
 
-def test_the_command_writes_all_files_into_a_new_folder(result, loans, command):
-    asked_of_both = {"n_jobs": 1, "random_state": 5}
-    assert command.asked == [{**asked_of_both, "verbose": 1}, asked_of_both]
-    pages, tables = (
-        {"report.html", "table_report.html"},
-        {"uncertainty.csv", "table_uncertainty.csv"},
-    )
-    assert {path.name for path in command.out.iterdir()} == pages | tables
+def test_the_command_writes_all_files_into_a_new_folder(result, command):
+    assert command.asked == [{"n_jobs": 1, "random_state": 5, "verbose": 1}]
+    assert {path.name for path in command.out.iterdir()} == {"report.html", "uncertainty.csv"}
     assert f"Accuracy on test digits: {result.accuracy:.3f}" in command.output
     assert str(command.out / "report.html") in command.output
-    for kind in [*KINDS, "all OOD", *loans.detection.index]:
+    for kind in [*KINDS, "all OOD"]:
         assert kind in command.output
 
 
@@ -185,55 +164,3 @@ def test_a_browser_shows_the_report_with_all_its_pictures(written, tmp_path):
     assert done.stdout.count("<img ") == source.count("<img ") > 0
     assert done.stdout.count("<h2>") == source.count("<h2>")
     assert "Content Security Policy" not in done.stderr
-
-
-# --- rows of a table ----------------------------------------------------------------------------
-
-
-def test_unusual_rows_are_told_from_others_better_than_by_the_entropy(loans):
-    for method in ("QUAM", "distance", "detector"):
-        assert (loans.detection[method] > loans.detection["entropy"]).all()
-    one_column = ["income in cents", "unseen job", "longer in job than alive"]
-    assert (loans.detection.loc[one_column, ["QUAM", "detector"]] > 0.9).all(axis=None)
-
-
-def test_detection_is_the_area_under_the_roc_curve_for_rows(loans):
-    known = loans.uncertainty["test"].epistemic
-    for name, row in loans.detection.iterrows():
-        epistemic = predict_uncertainty(loans.classifier, loans.rows[name]).epistemic
-        is_ood = np.repeat([0, 1], [len(known), len(epistemic)])
-        expected = roc_auc_score(is_ood, np.concatenate([known, epistemic]))
-        assert row["QUAM"] == pytest.approx(expected)
-        surprise = [-loans.detector.score_samples(loans.rows[each]) for each in ("test", name)]
-        assert row["detector"] == pytest.approx(roc_auc_score(is_ood, np.concatenate(surprise)))
-
-
-def test_neither_the_training_nor_the_test_has_rows_of_the_group_left_out(loans):
-    group = loans.rows["group left out"]
-    assert ((group["age"] > 60) & (group["home"] == "shared")).all()
-    test = loans.rows["test"]
-    assert not ((test["age"] > 60) & (test["home"] == "shared")).any()
-
-
-def test_the_contradiction_is_found_in_the_two_columns_that_contradict(loans):
-    assert set(loans.explanation.most_unusual(2)[0]) == {"age", "years in job"}
-
-
-def test_the_table_has_every_row_once_and_its_parts_add_up(loans, written_loans):
-    table = pd.read_csv(written_loans[1])
-    sizes = {name: len(rows) for name, rows in loans.rows.items()}
-    assert table["group"].value_counts(sort=False).to_dict() == sizes
-    np.testing.assert_allclose(table["total"], table["aleatoric"] + table["epistemic"], rtol=1e-8)
-    for name, u in loans.uncertainty.items():
-        np.testing.assert_allclose(table.loc[table["group"] == name, "epistemic"], u.epistemic)
-
-
-def test_the_report_states_the_results_and_needs_no_other_file_for_rows(loans, written_loans):
-    page = written_loans[0].read_text(encoding="utf-8")
-    assert f"{loans.accuracy:.1%}" in page
-    share = (loans.detector.predict(loans.rows["test"]) == -1).mean()
-    assert f"it flags {share:.1%} of the ordinary rows" in page
-    for kind in loans.detection.index:
-        assert kind in page
-    fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
-    assert set(fetched) == {"data:"}

@@ -14,7 +14,8 @@ import skuq
 from skuq import QUAMClassifier
 from skuq._plugins import Plugin, discover, estimator_names
 from skuq.cli._audit import audit
-from skuq.cli._main import FAILED, OPTIONS, as_options, main
+from skuq.cli._main import FAILED, main
+from skuq.cli._printing import OPTIONS, as_options
 
 
 def run(*arguments):

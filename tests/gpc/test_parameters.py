@@ -65,19 +65,17 @@ def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
 
     monkeypatch.setattr(_region_search, "Parallel", spy)
     monkeypatch.setattr(_region_search, "_BATCH", 1)
-    for bounds in ("fast", "published"):
-        gpc = estimator(device="cpu").fit(X, Y)
-        request = {"radius": 0.05, "tol": 0.5, "bounds": bounds}
-        gpc.predict_proba_bounds(POINTS, **request)
-        assert list(gpc._region_models) == ["cpu"]
-        assert capsys.readouterr().err == ""
-        gpc.set_params(n_jobs=2).predict_proba_bounds(POINTS, **request)
-        gpc.set_params(n_jobs=None, verbose=1).predict_proba_bounds(POINTS, **request)
-        assert "2/2" in capsys.readouterr().err
-        gpc.set_params(device="cpu:0", verbose=0).predict_proba_bounds(POINTS, **request)
-        assert list(gpc._region_models) == ["cpu", "cpu:0"]
-        assert asked == [1, 2, 1, 1]
-        asked.clear()
+    gpc = estimator(device="cpu").fit(X, Y)
+    request = {"radius": 0.05, "tol": 0.5}
+    gpc.predict_proba_bounds(POINTS, **request)
+    assert list(gpc._region_models) == ["cpu"]
+    assert capsys.readouterr().err == ""
+    gpc.set_params(n_jobs=2).predict_proba_bounds(POINTS, **request)
+    gpc.set_params(n_jobs=None, verbose=1).predict_proba_bounds(POINTS, **request)
+    assert "2/2" in capsys.readouterr().err
+    gpc.set_params(device="cpu:0", verbose=0).predict_proba_bounds(POINTS, **request)
+    assert list(gpc._region_models) == ["cpu", "cpu:0"]
+    assert asked == [1, 2, 1, 1]
 
 
 def test_all_parameters_of_the_constructor_are_tried_here():
@@ -99,7 +97,6 @@ EFFECTIVE = {
             "tol": 0.01,
             "max_time": 0.0,
             "max_regions": 1,
-            "bounds": "published",
         },
     ),
     "certify": (
@@ -208,20 +205,8 @@ def test_limits_without_a_search_are_refused(parameters, message):
         ("certify", {"region": (-9.0, 9.0), "norm": "l2"}, "norm='l2' has no effect with `region`"),
         ("certify", {"radius": 0.1, "y": LABELS, "delta": 0.1}, "omit `y` or `delta`"),
         ("certify", {"radius": 0.1, "region": (-9.0, 9.0)}, "exactly one of `radius`"),
-        (
-            "predict_proba_bounds",
-            {"radius": 0.1, "norm": "l2", "bounds": "published"},
-            "supports only norm='linf'",
-        ),
     ],
 )
 def test_arguments_that_cannot_have_an_effect_are_refused(fitted, method, arguments, message):
     with pytest.raises(ValueError, match=message):
         getattr(fitted, method)(POINTS, **arguments)
-
-
-def test_a_device_that_the_published_bounds_do_not_use_is_refused(monkeypatch):
-    gpc = estimator(device="cpu").fit(X, Y).set_params(device="cuda:1")
-    monkeypatch.setattr(_region_search, "resolve_device", lambda device: device)
-    with pytest.raises(ValueError, match="device='cuda:1' has no effect with bounds='published'"):
-        gpc.predict_proba_bounds(POINTS, 0.1, bounds="published")

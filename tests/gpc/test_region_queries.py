@@ -13,6 +13,7 @@ from scipy.special import ndtr
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
 from skuq.gpc._certificates import probability_bounds
 from skuq.gpc._neighbourhoods import around
@@ -220,7 +221,7 @@ def test_the_papers_bounds_agree(likelihood):
     X = np.array([[0.1, 0.2]])
     request = {"radius": 0.3, "features": [0], "tol": 0.03}
     ours = model.predict_proba_bounds(X, **request)
-    theirs = model.predict_proba_bounds(X, **request, bounds="published", max_regions=60)
+    theirs = published_bounds(model, X, **request, max_regions=60)
     points = grid(X[0] - [0.3, 0], X[0] + [0.3, 0], 101)
     proba = probabilities(model, points)
     for found in (ours, theirs):
@@ -234,12 +235,8 @@ def test_the_papers_bounds_agree(likelihood):
     assert (ours.min_lower <= theirs.min_upper).all()
     assert (theirs.min_lower <= ours.min_upper).all()
     assert (theirs.max_lower <= ours.max_upper).all()
-    second = model.predict_proba_bounds(
-        X, **request, bounds="published", max_regions=60, class_=model.classes_[1]
-    )
+    second = published_bounds(model, X, **request, max_regions=60, class_=model.classes_[1])
     np.testing.assert_allclose(second.min_lower[:, 0], theirs.min_lower[:, 1])
-    with pytest.raises(ValueError, match="supports only norm='linf'"):
-        model.predict_proba_bounds(X, 0.1, norm="l2", bounds="published")
 
 
 def test_the_authors_code_encloses_the_same_probabilities():
@@ -385,7 +382,6 @@ def test_bad_points_are_refused_by_every_method(model, method):
     ("arguments", "message"),
     [
         ({"class_": 7}, "`class_` must be one of"),
-        ({"bounds": "slow"}, "`bounds` must be 'fast' or 'published'"),
         ({"tol": 0.0}, "tol"),
         ({"max_time": -1.0}, "max_time"),
         ({"max_time": np.nan}, "max_time"),

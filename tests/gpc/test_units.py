@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
+from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
 from skuq.gpc.bounds._stationary import Rational
 
@@ -128,8 +129,8 @@ def test_no_factor_changes_a_verdict(kernel, kind, norm, power):
 def test_the_published_bounds_have_no_unit():
     unit = np.full(2, 2.0**-40)
     one, other = (
-        fitted("rbf", "probit", u, search=False).predict_proba_bounds(
-            X[:1] * u, 0.2 * u[0], max_regions=4, bounds="published"
+        published_bounds(
+            fitted("rbf", "probit", u, search=False), X[:1] * u, 0.2 * u[0], max_regions=4
         )
         for u in (np.ones(2), unit)
     )

@@ -14,9 +14,9 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
 from skuq import QUAMClassifier, QUAMRegressor
-from skuq.quam import PoolSearch, RefitSearch, _base, _cost
+from skuq.quam import PoolSearch, RefitSearch, _base, _search
 from skuq.quam import _gradient_search as search_module
-from skuq.quam._cost import pickled_size, warn_if_slow, with_progress
+from skuq.quam._search import pickled_size, warn_if_slow, with_progress
 
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 
@@ -89,7 +89,7 @@ def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
 def test_free_memory_is_the_limit(many, monkeypatch):
     X, y, net, _ = many
     size = 2 * sum(p.nbytes for p in net.parameters())
-    monkeypatch.setattr(_cost, "available_memory", lambda: 2 * (2**28 + 3 * size))
+    monkeypatch.setattr(_search, "available_memory", lambda: 2 * (2**28 + 3 * size))
     quam = QUAMClassifier(net, search=PoolSearch(n_steps=3), random_state=0)
     with pytest.warns(UserWarning, match="Only the 3 most probable .*") as caught:
         quam.fit(X, y)
@@ -112,7 +112,7 @@ def test_long_searches_are_announced(monkeypatch, short_training, estimator, sea
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         quam.fit(X, y)
-    monkeypatch.setattr(_cost, "LONG", 0.0)
+    monkeypatch.setattr(_search, "LONG", 0.0)
     with pytest.warns(UserWarning, match=r"takes about \d+ minutes: .*n_targets") as caught:
         quam.fit(X, y)
     assert len(caught) == 1
@@ -123,12 +123,12 @@ def test_long_searches_are_announced(monkeypatch, short_training, estimator, sea
 
 def test_the_time_is_that_of_all_steps(monkeypatch):
     times = iter([0.0, 5.0, 5.4])  # the first step sets things up
-    monkeypatch.setattr(_cost, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(_search, "perf_counter", lambda: next(times))
     with pytest.warns(UserWarning, match=r"about 13 minutes: 2,000 steps of 0\.4 seconds.*n_steps"):
-        list(with_progress(range(500), 500, verbose=0, unit="step", advice="n_steps", times=4))
+        list(with_progress(range(500), 500, verbose=0, advice="n_steps", times=4))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        warn_if_slow(299.0, "work", "n_targets")
+        warn_if_slow(1, 299.0, "steps", "n_targets")
 
 
 @pytest.mark.parametrize("search", [RefitSearch(), PoolSearch(n_steps=4)])

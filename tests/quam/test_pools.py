@@ -6,7 +6,7 @@ import pytest
 from sklearn.preprocessing import OrdinalEncoder
 
 from skuq.quam import make_pool, make_token_pool
-from skuq.quam._table_pools import SEEN
+from skuq.quam._pools import SEEN
 
 IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "patches", "noise"]
 

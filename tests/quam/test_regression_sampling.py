@@ -12,17 +12,17 @@ from torch import nn
 from skuq._networks import MLP
 from skuq.quam._gradient_search import SearchProblem, SearchSettings, output_bias, penalty_schedule
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
+from skuq.quam._objectives import Divergence, regression_objective
 from skuq.quam._pointwise_search import search_batch
-from skuq.quam._regression_objectives import Divergence, regression_objective
 from skuq.quam._regression_sampling import (
     DIRECTIONS,
+    OutputBias,
     best_adversarial_regressors,
     estimate_spread,
     gaussian_loss,
     gaussian_uncertainty,
     mixture_information,
 )
-from skuq.quam._tasks import OutputBias
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 

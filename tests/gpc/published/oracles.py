@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
+from benchmarks.published_gpc.linear_programmes import relax
 from skuq.gpc.bounds._stationary import from_sklearn
-from skuq.gpc.published._moments import relax
 
 SCALES = [0.7, 1.9, 1.1]
 KERNELS = {

@@ -9,20 +9,15 @@ from scipy.special import expit, ndtr
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from skuq.gpc._neighbourhoods import around
-from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
-from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
-from skuq.gpc.published import _algorithm as algorithm
-from skuq.gpc.published._algorithm import branch_and_bound
-from skuq.gpc.published._integrals import (
+from benchmarks.published_gpc.branch_and_bound import branch_and_bound
+from benchmarks.published_gpc.integrals import (
     Partition,
     discretised_bounds,
     mass_bounds,
     probit_bounds,
     uniform_partition,
 )
-
-from ..bounds.oracles import fit_model
+from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 KERNELS = {
@@ -248,21 +243,3 @@ def test_probit_bounds_are_attained(scale):
         corners = [ndtr(m / np.sqrt(scale**-2 + v)) for m, v in pairs]
         bounds = probit_bounds(mean, variance, scale)
         np.testing.assert_allclose(bounds, [min(corners), max(corners)], rtol=1e-12)
-
-
-def test_the_time_limit_is_shared_by_all_points(monkeypatch):
-    """Each point gets an equal share of the time that the points before it have left."""
-    clock, limits = [100.0], []
-
-    def search(posterior, lower, upper, *, likelihood, tol, max_regions, max_time):
-        limits.append(max_time)
-        clock[0] += max_time / 2  # each search uses up half of its time
-        return original(posterior, lower, upper, likelihood=likelihood, tol=0.5)
-
-    original = algorithm.branch_and_bound
-    monkeypatch.setattr(algorithm, "branch_and_bound", search)
-    monkeypatch.setattr(algorithm.time, "monotonic", lambda: clock[0])
-    posterior = fit_model(np.random.default_rng(0), RBF(1.0), n=5).posterior_
-    model, regions = ProbabilityModel(posterior, "probit", "cpu"), around(np.zeros((3, 2)), 0.1)
-    algorithm.published_bounds(model, regions, np.array([1]), Limits(max_time=6.0))
-    np.testing.assert_allclose(limits, [2.0, 2.5, 3.75])

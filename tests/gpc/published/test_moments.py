@@ -5,14 +5,14 @@ import pytest
 from scipy.optimize import linprog
 from sklearn.gaussian_process.kernels import RBF
 
-from skuq.gpc.bounds._stationary import from_sklearn
-from skuq.gpc.published._moments import (
+from benchmarks.published_gpc.linear_programmes import (
     mean_bounds,
     minimise_linear,
     quadratic_bounds,
     spectrum,
     variance_bounds,
 )
+from skuq.gpc.bounds._stationary import from_sklearn
 
 from .oracles import KERNELS, ROUNDING, random_box, random_form, relaxed, sample
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.published_gpc.integrals import LARGE, mass_bounds
 from skuq.base import FloatArray
-from skuq.gpc.published._integrals import LARGE, mass_bounds
 
 _DEVIATIONS = 5.0  # standard deviations from the range of a mean to the outermost finite edges
 _STEEP = 1e100  # replaces infinite regression coefficients, to avoid undefined products

@@ -1,6 +1,6 @@
 """Branch and bound for one input of a Gaussian-process classifier, as published.
 
-The algorithm serves as a reference for tests of the fast bounds. It bounds one box at a time, and
+The algorithm serves as a reference for tests of skuq's bounds. It bounds one box at a time, and
 solves hundreds of linear programmes per box, or six times as many for three classes. Line numbers
 refer to Algorithm 1 of Blaas et al., "Adversarial Robustness Guarantees for Classification with
 Gaussian Processes", AISTATS 2020.
@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,15 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
-from skuq.base import FloatArray
-from skuq.gpc._certificates import ProbabilityBounds
-from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
-from skuq.gpc.bounds._regions import Region
-from skuq.gpc.bounds._stationary import StationaryKernel, from_sklearn
-from skuq.gpc.inference._likelihoods import MAX_CLASSES, tilted_moments
-from skuq.gpc.inference._posterior import Posterior, class_probabilities
-from skuq.gpc.published._integrals import discretised_bounds, probit_bounds, uniform_partition
-from skuq.gpc.published._moments import (
+from benchmarks.published_gpc.integrals import discretised_bounds, probit_bounds, uniform_partition
+from benchmarks.published_gpc.linear_programmes import (
     Extremes,
     Spectrum,
     covariance_bounds,
@@ -37,49 +30,59 @@ from skuq.gpc.published._moments import (
     spectrum,
     variance_bounds,
 )
-from skuq.gpc.published._multiclass import Interval, softmax_bounds
+from benchmarks.published_gpc.softmax import Interval, softmax_bounds
+from skuq.base import FloatArray
+from skuq.gpc import ProbabilityBounds, RobustGPC
+from skuq.gpc.bounds import StationaryKernel, from_sklearn
+from skuq.gpc.inference import Posterior, class_probabilities, tilted_moments
 
+_MAX_CLASSES = 3  # the cost is exponential in the number of classes
 _MOST_INTERVALS = 100_000
 _MOST_BOXES = 2**18  # maximum number of boxes in the grid of the latent space, for several classes
 _CERTAIN = 1e-16  # smaller latent variances are treated as zero
 
 
 def published_bounds(
-    model: ProbabilityModel,
-    regions: Region,
-    classes: NDArray[np.intp],
-    limits: Limits,
-    progress: Callable[[int], object] | None = None,
+    gpc: RobustGPC,
+    X: ArrayLike,
+    radius: float,
+    *,
+    class_: Any = None,
+    features: ArrayLike | None = None,
+    domain: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf),
+    tol: float = 0.01,
+    max_time: float = math.inf,
+    max_regions: int = 1_000_000,
 ) -> ProbabilityBounds:
-    """Bound class probabilities with linear programmes, one point at a time."""
-    # classes (k,); the time limit applies to all points together.
-    if regions.radius is not None:
-        raise ValueError(
-            "bounds='published' supports only norm='linf'; use norm='linf', or bounds='fast'."
-        )
-    deadline = time.monotonic() + limits.max_time
+    """Bound class probabilities with linear programmes, one point and one box at a time.
+
+    Arguments and result are those of `RobustGPC.predict_proba_bounds` for the maximum norm, with
+    `max_time` for each point. At most three classes are supported. With the likelihood "softmax",
+    bounds are valid, but for any `tol` several hundredths apart, because the grid in latent space
+    is limited to 2**18 boxes.
+    """
+    X, (least, most) = np.asarray(X, dtype=float), domain
+    free = np.zeros(X.shape[1], dtype=bool)
+    free[slice(None) if features is None else features] = True
+    lower = np.where(free, np.maximum(X - radius, least), X)
+    upper = np.where(free, np.minimum(X + radius, most), X)
+    columns = np.arange(len(gpc.classes_))
+    if class_ is not None:
+        columns = np.flatnonzero(gpc.classes_ == class_)
+    limits = {"tol": tol, "max_regions": max_regions, "max_time": max_time}
     found: list[list[BoxBounds]] = []
     n_regions: list[int] = []
-    search = _softmax_classes if model.likelihood == "softmax" else _binary_classes
-    for row, (lower, upper) in enumerate(
-        zip(regions.lower.numpy(), regions.upper.numpy(), strict=True)
-    ):
-        left = max(deadline - time.monotonic(), 0.0) / (len(regions) - row)
-        share = limits._replace(max_time=left)._asdict()
-        of_classes, regions_bounded = search(model, lower, upper, classes, **share)
+    for row in range(len(X)):
+        search = _softmax_classes if gpc.likelihood_ == "softmax" else _binary_classes
+        of_classes, regions_bounded = search(gpc, lower[row], upper[row], columns, **limits)
         found.append(of_classes)
         n_regions.append(regions_bounded)
-        if progress is not None:
-            progress(1)
 
     def column(name: str) -> NDArray[Any]:
         return np.array([[getattr(one, name) for one in point] for point in found])
 
     return ProbabilityBounds(
-        column("min_lower"),
-        column("min_upper"),
-        column("max_lower"),
-        column("max_upper"),
+        *(column(name) for name in ("min_lower", "min_upper", "max_lower", "max_upper")),
         column("argmin"),
         column("argmax"),
         np.array(n_regions),
@@ -88,14 +91,14 @@ def published_bounds(
 
 
 def _binary_classes(
-    model: ProbabilityModel,
+    gpc: RobustGPC,
     lower: FloatArray,
     upper: FloatArray,
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
     """Bounds on the given classes, derived from the positive class, and the number of boxes."""
-    one = branch_and_bound(model.posterior, lower, upper, likelihood=model.likelihood, **limits)
+    one = branch_and_bound(gpc.posterior_, lower, upper, likelihood=gpc.likelihood_, **limits)
     # The smallest probability of the first class is 1 minus the largest of the second.
     ends = (1 - one.max_upper, 1 - one.max_lower, 1 - one.min_upper, 1 - one.min_lower)
     first = BoxBounds(*ends, one.argmax, one.argmin, one.n_regions, one.converged)
@@ -103,14 +106,14 @@ def _binary_classes(
 
 
 def _softmax_classes(
-    model: ProbabilityModel,
+    gpc: RobustGPC,
     lower: FloatArray,
     upper: FloatArray,
     classes: NDArray[np.intp],
     **limits: Any,
 ) -> tuple[list[BoxBounds], int]:
     """Bounds per given class, and the number of boxes of all classes (first box counted once)."""
-    found = multiclass_branch_and_bound(model.posterior, lower, upper, classes, **limits)
+    found = multiclass_branch_and_bound(gpc.posterior_, lower, upper, classes, **limits)
     return found, 1 + sum(one.n_regions - 1 for one in found)
 
 
@@ -273,11 +276,8 @@ def multiclass_branch_and_bound(
     # Rounding errors are not included in the bounds. `tol` does not include the slack of the
     # partition: a search ends when smaller boxes would improve the bounds by at most `tol`.
     n_latent = len(posterior.weights)
-    if n_latent > MAX_CLASSES:
-        raise ValueError(
-            f"bounds='published' supports at most {MAX_CLASSES} classes, because its cost is "
-            f"exponential in their number, and this model has {n_latent}; use bounds='fast'."
-        )
+    if n_latent > _MAX_CLASSES:
+        raise ValueError(f"At most {_MAX_CLASSES} classes are supported, got {n_latent}.")
     _check(tol)
     if n_intervals is None:
         affordable = int(_MOST_BOXES ** (1 / n_latent) + 1e-9)

@@ -17,7 +17,7 @@ import torch
 from scipy.optimize import linprog
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._stationary import Profile, StationaryKernel, Term
+from skuq.gpc.bounds import Profile, StationaryKernel, Term
 
 _NEGLIGIBLE = 1e-10  # a variable's range is refined only if the error of its chord is larger
 _STEPS, _GAP = 50, 0.02  # Frank-Wolfe: maximum number of steps, and relative duality gap

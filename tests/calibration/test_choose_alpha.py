@@ -1,30 +1,15 @@
 """Thresholds for honest models, against audits of fresh draws from their predictions."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-import sklearn
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import make_moons
-from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
-from sklearn.utils._param_validation import InvalidParameterError
-from sklearn.utils.fixes import parse_version
 
 from skuq import CalibrationAuditor
 from skuq.calibration import (
+    _bin_audit,
     _conditions,
     choose_alpha,
     search_regions,
-    temperature_scaled,
     top_label_predictions,
-)
-from skuq.calibration import _thresholds as thresholds
-
-NEEDS_TEMPERATURE = pytest.mark.skipif(
-    parse_version(sklearn.__version__) < parse_version("1.8"),
-    reason="scikit-learn has temperature scaling from 1.8 on",
 )
 
 
@@ -69,23 +54,6 @@ def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(wrong_by, siz
         assert np.mean([audit.passed_ for audit in less]) < passed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("wrong_by", "level"), [(0.0, 0.95), (0.1, 0.5)])
-def test_the_stated_share_of_fresh_draws_is_below_the_other_thresholds(
-    monkeypatch, wrong_by, level
-):
-    monkeypatch.setattr(thresholds, "_tolerance", lambda draws, level: 0.0)  # it takes long
-    y, proba = recorded(1500, wrong_by)
-    study = choose_alpha(
-        y, proba, reference_size=500, confidence_level=level, n_repeats=800, random_state=0
-    )
-    repeats = 60
-    found = [(audit.mce_, audit.ece_) for audit in audits(y, proba, 500, repeats)]
-    error = np.sqrt(level * (1 - level) * (1 / 800 + 1 / repeats))
-    for threshold, values in zip(study[1:3], np.transpose(found), strict=True):
-        assert np.mean(values <= threshold) == pytest.approx(level, abs=3.5 * error)
-
-
 def test_the_tolerance_of_a_wrong_model_is_about_what_it_is_wrong_by():
     honest, wrong = (
         choose_alpha(*recorded(20_000, w), n_bins=5, n_repeats=50, random_state=0)
@@ -93,19 +61,6 @@ def test_the_tolerance_of_a_wrong_model_is_about_what_it_is_wrong_by():
     )
     assert honest.tolerance < 0.02
     assert 0.05 < wrong.tolerance < 0.13
-    assert all(x < y for x, y in zip(honest[:3], wrong[:3], strict=True))
-
-
-def test_larger_reference_sets_need_less_tolerance_for_chance():
-    y, proba = recorded(4000)
-    studies = [
-        choose_alpha(y, proba, reference_size=size, n_bins=5, n_repeats=50, random_state=0)
-        for size in (100, 1000, 20_000)
-    ]
-    for small, large in pairwise(studies):
-        assert large.max_gap < small.max_gap
-        assert large.ece < small.ece
-    assert all(study.tolerance <= study.max_gap for study in studies)
 
 
 def test_the_size_is_by_default_that_of_the_predictions_and_the_seed_decides():
@@ -153,13 +108,6 @@ def test_classes_are_the_columns():
     assert ours == choose_alpha(y, proba, n_bins=5, n_repeats=20, random_state=0)
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-def test_bins_are_those_of_the_audit(strategy):
-    y, proba = recorded(500)
-    study = choose_alpha(y, proba, n_bins=1, strategy=strategy, n_repeats=20, random_state=0)
-    assert study.max_gap == pytest.approx(study.ece)  # there is one bin
-
-
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -173,72 +121,6 @@ def test_malformed_predictions_are_refused(changes, match):
         choose_alpha(**given)
 
 
-@pytest.fixture(scope="module")
-def trained():
-    X, y = make_moons(900, noise=0.3, random_state=0)
-    # Hardly regularised and with weights made larger: overconfident.
-    model = LogisticRegression().fit(X[:300], y[:300])
-    model.coef_ = 8 * model.coef_
-    model.intercept_ = 8 * model.intercept_
-    return model, X[300:600], y[300:600], X[600:], y[600:]
-
-
-@NEEDS_TEMPERATURE
-def test_temperature_scaling_is_that_of_scikit_learn_and_leaves_the_model_alone(trained):
-    model, X, y, X_ref, y_ref = trained
-    before = model.predict_proba(X_ref)
-    ours = temperature_scaled(model, X, y)
-    expected = CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(X, y)
-    np.testing.assert_array_equal(ours.predict_proba(X_ref), expected.predict_proba(X_ref))
-    np.testing.assert_array_equal(model.predict_proba(X_ref), before)
-    np.testing.assert_array_equal(ours.predict(X_ref), model.predict(X_ref))
-    raw, scaled = (CalibrationAuditor(m).fit(X_ref, y_ref) for m in (model, ours))
-    assert not raw.passed_
-    assert scaled.ece_ < raw.ece_ / 2
-
-
-def test_temperature_scaling_needs_samples_of_every_class():
-    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.repeat(["a", "b", "c"], 10)
-    model = LogisticRegression().fit(X, y)
-    with pytest.raises(ValueError, match=r"classes \['b'\] .* are missing from `y`"):
-        temperature_scaled(model, X[y != "b"], y[y != "b"])
-
-
-@pytest.mark.skipif(
-    parse_version(sklearn.__version__) >= parse_version("1.8"), reason="it has the method"
-)
-def test_an_old_scikit_learn_is_named(trained):
-    with pytest.raises(ImportError, match=r"needs scikit-learn >= 1\.8"):
-        temperature_scaled(*trained[:3])
-
-
-def test_a_scikit_learn_that_refuses_the_method_is_named(trained, monkeypatch):
-    def refuse(self, X, y):
-        raise InvalidParameterError("The 'method' parameter must be 'sigmoid' or 'isotonic'.")
-
-    monkeypatch.setattr(CalibratedClassifierCV, "fit", refuse)
-    with pytest.raises(ImportError, match=r"needs scikit-learn >= 1\.8.*method='sigmoid'"):
-        temperature_scaled(*trained[:3])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("n_bins", 0),
-        ("reference_size", 0),
-        ("reference_size", 2.5),
-        ("confidence_level", 1.0),
-        ("confidence_level", 0.0),
-        ("n_repeats", 0),
-        ("strategy", "equal"),
-        ("random_state", "x"),
-    ],
-)
-def test_bad_settings_of_the_study_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of choose_alpha must be"):
-        choose_alpha([0, 1, 1], np.full((3, 2), 0.5), **{name: value})
-
-
 @pytest.mark.parametrize(("n", "size"), [(300, 30), (300, 300), (40, 300)])
 @pytest.mark.parametrize(("samples", "cells", "most"), [(50, 10**6, 50), (10**6, 120, 60)])
 def test_of_large_reference_sets_as_many_samples_are_drawn_as_are_searched(
@@ -248,7 +130,7 @@ def test_of_large_reference_sets_as_many_samples_are_drawn_as_are_searched(
     monkeypatch.setattr(_conditions, "MAX_CELLS", cells)
     drawn = []
     monkeypatch.setattr(
-        thresholds, "region_tolerance", lambda draws, level: drawn.extend(draws) or 0.1
+        _bin_audit, "region_tolerance", lambda draws, level: drawn.extend(draws) or 0.1
     )
     y, proba = recorded(n)
     X = np.random.default_rng(0).normal(size=(n, 2))
