@@ -1,29 +1,15 @@
-"""Serialisation of objects to plain containers, arrays and text, and back.
+"""Objects in files: registered classes as plain containers and arrays, and who may load a pickle.
 
 A file that names classes by their modules becomes unreadable when a class moves. Therefore each
-class in saved models has a fixed name in the format, which `stored` registers. An object is saved
-as a dictionary of its fields, in which the key "skuq" holds the name of its class. The names are:
+class in saved models has a fixed name in the format, given by the decorator `stored`. An object is
+saved as a dictionary of its fields, in which the key "skuq" holds this name. The names of this
+module are ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
+``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``pandas.frame`` (a table as
+its columns), and ``dict`` (a dictionary that itself has a key "skuq").
 
-- ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``,
-  ``tables.number-format``, ``tables.training-values``, ``tables.comparison``: a model of a table,
-  and the columns and values that it was trained on;
-- ``tables.quantities``, ``tables.target-scale``, ``residuals.row-noise``, ``residuals.forest``,
-  ``features.table-encoder``: distributions of a quantity, from the residuals of similar rows;
-- ``ood.combination``, ``ood.tail``: scores of held-out rows, the reference for conformal p-values;
-- ``quam.classifier``, ``quam.regressor``, ``quam.pool-search``, ``quam.refit-search``,
-  ``quam.pointwise-search``, ``quam.classification``, ``quam.regression``, ``quam.found-networks``,
-  ``quam.refitted``, ``quam.fitted-search``, ``quam.search-problem``, ``quam.output-bias``: the
-  settings and the results of searches for adversarial models;
-- ``models.network``, ``models.learner``, ``models.chain``, ``models.rows``, ``models.table``:
-  wrapped models and their inputs;
-- ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
-  ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``networks.affine``,
-  ``networks.binary-logits``: tensors, networks and their layers, as arrays;
-- ``pandas.frame``: a table as its columns; ``dict``: a dictionary that itself has a key "skuq".
-
-Names and fields define the format. Changing a name or a field requires a new ``FORMAT`` of saved
-folders, in ``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or
-unknown fields, and values of the wrong type are rejected.
+Names and fields define the format: to change one, increase ``FORMAT`` in
+``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or unknown fields,
+and values of the wrong type are rejected.
 """
 
 from __future__ import annotations
@@ -31,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -43,8 +31,7 @@ from skuq.extras import import_networks
 MARK = "skuq"  # dictionary key that holds the name of the serialised class
 CLASSES: dict[str, type] = {}  # classes by their names in the file format
 _FIELDS: dict[type, tuple[str, Mapping[str, Any] | None]] = {}
-# Module that defines the class, for each name in the file format; imported when it is needed.
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {}  # modules of classes, by name; imported when they are needed
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -56,13 +43,21 @@ class StoredError(ValueError):
     """Serialised data are invalid; the message gives the reason."""
 
 
+def untrusted(path: str | PathLike[str], instead: str = "") -> str:
+    """Message that explains why pickled objects are not loaded without trust."""
+    Path(path).stat()  # a path that does not exist is the more important error
+    return (
+        f"{path} is loaded as pickled objects, which run code of whoever made them. If you trust "
+        f"it as you would trust a program, say so (`trust=True`). {instead}".rstrip()
+    )
+
+
 def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_Class], _Class]:
     """Register a class under a fixed name in the format of saved models.
 
-    `fields` maps the attributes to be saved to type hints. Omit it for dataclasses and named
-    tuples, which declare their fields. Parameters of scikit-learn estimators are always saved, and
-    are validated by the parameter constraints of the estimator. Layers of networks are rebuilt by
-    calling the class with the fields.
+    `fields` maps the attributes to be saved to type hints; dataclasses and named tuples declare
+    them already. Parameters of scikit-learn estimators are always saved, and are validated by the
+    parameter constraints of the estimator. Layers are rebuilt by calling the class with the fields.
     """
 
     def register(kind: _Class) -> _Class:
@@ -87,8 +82,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
         return dict.fromkeys(kind._get_param_names(), Any) | dict(fields or {})
     if fields is not None:
         return fields
-    # Evaluate the annotations only when they are needed, because they may refer to names that are
-    # defined after the class.
+    # Annotations may refer to names that are defined after the class, so evaluate them late.
     hints = get_type_hints(kind)
     names = getattr(kind, "_fields", None) or [each.name for each in dataclasses.fields(kind)]
     return {name: hints[name] for name in names}
@@ -121,7 +115,7 @@ def to_stored(value: Any) -> Any:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Whether a value is an instance of a class, without importing the module of the class."""
+    """`isinstance` that does not import the module of the class."""
     imported = sys.modules.get(module)
     return imported is not None and isinstance(value, getattr(imported, name))
 
@@ -184,7 +178,7 @@ def from_stored(value: Any) -> Any:
         return _restored(value)
     except StoredError:
         raise
-    except (TypeError, ValueError, KeyError, RecursionError) as error:
+    except (TypeError, ValueError, KeyError, RuntimeError) as error:  # RecursionError included
         raise StoredError(str(error)) from error
 
 
@@ -193,24 +187,23 @@ def _restored(value: Any) -> Any:
         return type(value)(map(_restored, value))
     if type(value) is not dict:
         return value
-    if MARK not in value:
-        return {key: _restored(each) for key, each in value.items()}
     fields = {key: _restored(each) for key, each in value.items() if key != MARK}
+    if MARK not in value:
+        return fields
     name = value[MARK]
-    if isinstance(name, str) and name in _MODULES:
+    if not isinstance(name, str):
+        raise StoredError(f"Unknown format {name!r}.")
+    if name in _MODULES:
         import_networks(_MODULES[name])
-    if isinstance(name, str) and name in CLASSES:
+    if name in CLASSES:
         return _made(name, fields)
-    if name == "dict":
-        _check(name, fields, {"keys": list[Any], "values": list[Any]})
-        return dict(zip(fields["keys"], fields["values"], strict=True))
-    if name == "pandas.frame":
-        import pandas as pd
-
-        _check(name, fields, {"columns": dict[str, np.ndarray]})
-        return pd.DataFrame(fields["columns"])
-    if isinstance(name, str) and name.startswith("torch."):
-        return _torch(name, fields)
+    if name in _OWN:
+        hints, make = _OWN[name]
+        _check(name, fields, hints)
+        return make(**fields)
+    if name.startswith("torch.") and name in _simple_layers():
+        _check(name, fields, {})
+        return _simple_layers()[name]()
     raise StoredError(f"Unknown format {name!r}.")
 
 
@@ -226,41 +219,53 @@ def _made(name: str, fields: dict[str, Any]) -> Any:
     return made
 
 
-def _torch(name: str, fields: dict[str, Any]) -> Any:
+def _dictionary(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
+
+
+def _frame(columns: dict[str, NDArray[Any]]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(columns)
+
+
+def _tensor(array: NDArray[Any]) -> Any:
     import torch
+
+    return torch.tensor(array)
+
+
+def _chain(names: list[str], layers: list[Any]) -> Any:
     from torch import nn
 
-    if name == "torch.tensor":
-        _check(name, fields, {"array": np.ndarray})
-        return torch.tensor(fields["array"])
-    if name == "torch.chain":
-        _check(name, fields, {"names": list[str], "layers": list[nn.Module]})
-        chain = nn.Sequential()
-        for layer_name, layer in zip(fields["names"], fields["layers"], strict=True):
-            chain.add_module(layer_name, layer)
-        return chain.eval().requires_grad_(False)
-    if name == "torch.linear":
-        return _linear(fields)
-    if name in _simple_layers():
-        _check(name, fields, {})
-        return _simple_layers()[name]()
-    raise StoredError(f"Unknown format {name!r}.")
+    chain = nn.Sequential()
+    for name, layer in zip(names, layers, strict=True):
+        chain.add_module(name, layer)
+    return chain.eval().requires_grad_(False)
 
 
-def _linear(fields: dict[str, Any]) -> Any:
-    import torch
+def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
+    from torch import nn
+    from torch.nn.utils import skip_init
 
-    _check("torch.linear", fields, {"weight": np.ndarray, "bias": np.ndarray | None})
-    weight, bias = fields["weight"], fields["bias"]
-    fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
-    if not fits or weight.dtype.kind != "f":
-        raise StoredError("torch.linear: shapes or dtype of weight and bias are invalid.")
+    tensors = {"weight": _tensor(weight)}
+    if bias is not None:
+        tensors["bias"] = _tensor(bias)
     n_out, n_in = weight.shape
-    tensors = {name: torch.tensor(each) for name, each in fields.items() if each is not None}
-    with torch.random.fork_rng(devices=[]):  # the random initial weights are discarded
-        layer = torch.nn.Linear(n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
+    # Random initial weights would change the state of torch's generator.
+    layer = skip_init(nn.Linear, n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
     layer.load_state_dict(tensors)
     return layer.requires_grad_(False)
+
+
+# For each name of this module, the fields and the function that makes the object of them.
+_OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
+    "dict": ({"keys": list[Any], "values": list[Any]}, _dictionary),
+    "pandas.frame": ({"columns": dict[str, np.ndarray]}, _frame),
+    "torch.tensor": ({"array": np.ndarray}, _tensor),
+    "torch.chain": ({"names": list[str], "layers": list[Any]}, _chain),
+    "torch.linear": ({"weight": np.ndarray, "bias": np.ndarray | None}, _linear),
+}
 
 
 def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
@@ -279,18 +284,17 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
 def _is_of(value: Any, hint: Any) -> bool:
     """Whether a value and all its items match a type hint."""
     origin, of = get_origin(hint), get_args(hint)
-    # Since NumPy 2.5, `NDArray[...]` is an alias of its own; before, it was `np.ndarray[...]`.
-    if origin is NDArray:
-        return _is_array(value, of[0])
     if hint is Any:
         return True
     if origin is NotRequired:
         return _is_of(value, of[0])
     if origin in (Union, UnionType):
         return any(_is_of(value, each) for each in of)
-    if origin is np.ndarray:
-        (scalar,) = get_args(of[1])
-        return _is_array(value, scalar)
+    # Since NumPy 2.5, `NDArray[...]` is an alias of its own; before, it was `np.ndarray[...]`.
+    if origin in (NDArray, np.ndarray):
+        scalar = of[0] if origin is NDArray else get_args(of[1])[0]
+        of_any_kind = scalar is Any or not isinstance(scalar, type)
+        return isinstance(value, np.ndarray) and (of_any_kind or np.issubdtype(value.dtype, scalar))
     if origin is dict:
         return isinstance(value, dict) and all(
             _is_of(key, of[0]) and _is_of(each, of[1]) for key, each in value.items()
@@ -305,9 +309,3 @@ def _is_of(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return isinstance(value, (int, np.integer) if hint is int else (int, float, np.number))
     return isinstance(value, NoneType if hint is None else hint)
-
-
-def _is_array(value: Any, scalar: Any) -> bool:
-    """Whether a value is an array of a kind of scalars; `Any` stands for all kinds."""
-    known = isinstance(scalar, type) and scalar is not Any
-    return isinstance(value, np.ndarray) and (not known or np.issubdtype(value.dtype, scalar))

@@ -16,7 +16,15 @@ import skuq.stored
 from skuq import Uncertainty
 from skuq._networks import BinaryLogits
 from skuq.base import FloatArray
-from skuq.stored import CLASSES, NotStorableError, StoredError, from_stored, stored, to_stored
+from skuq.stored import (
+    CLASSES,
+    NotStorableError,
+    StoredError,
+    from_stored,
+    stored,
+    to_stored,
+    untrusted,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -158,9 +166,10 @@ def test_an_object_without_a_name_is_refused():
         ({"skuq": "test.scaler", "factor_": 1.0}, "test.scaler lacks the field 'way'"),
         ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
         ({"skuq": "torch.tensor", "array": np.array([None])}, "can't convert np.ndarray"),
-        ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "are invalid"),
-        ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, "are invalid"),
-        ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, "'layers' is of"),
+        ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "size mismatch"),
+        ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, "not enough values"),
+        ({"skuq": "torch.linear", "weight": np.ones((2, 3), int), "bias": None}, "floating point"),
+        ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, "not a Module"),
         ({"skuq": "torch.chain", "names": ["a.b"], "layers": [{"skuq": "torch.relu"}]}, "a.b"),
         ({"skuq": "torch.chain", "names": [], "layers": [{"skuq": "torch.relu"}]}, "longer"),
         ({"skuq": "torch.relu", "inplace": True}, "torch.relu has no field 'inplace'"),
@@ -217,3 +226,13 @@ def test_hints_of_arrays_may_be_aliases_of_their_own(monkeypatch, hint_of, fitti
     alias = typing_extensions.TypeAliasType("NDArray", arrays, type_params=(item,))
     monkeypatch.setattr(skuq.stored, "NDArray", alias)
     test_values_are_checked_with_all_that_is_in_them(hint_of(alias), fitting, others)
+
+
+def test_the_refusal_of_a_pickle_says_what_to_do(tmp_path):
+    (tmp_path / "model.pkl").write_bytes(b"anything")
+    message = untrusted(tmp_path / "model.pkl")
+    assert "run code of whoever made them" in message
+    assert message.endswith("say so (`trust=True`).")
+    assert untrusted(tmp_path / "model.pkl", "Or not.").endswith(" Or not.")
+    with pytest.raises(FileNotFoundError):
+        untrusted(tmp_path / "absent")

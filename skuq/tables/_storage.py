@@ -1,16 +1,20 @@
-"""Saving and loading: table models in folders, and external estimators in files, without pickle."""
+"""Saving and loading: table models in folders, and estimators of others in files.
+
+Without `trust`, a file can only create objects of listed types, and skops creates none before it
+has checked all of them. This runs no code of the file. A forged file can still crash the process,
+fill its memory, or read files named in the table. Therefore open models only from people whose
+programs you would run.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import sys
 from copy import copy
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from threading import get_ident
 from typing import Any, Self
-from zipfile import ZIP_DEFLATED
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import joblib
 import sklearn
@@ -19,56 +23,26 @@ from sklearn.utils.validation import check_is_fitted
 from skuq import __version__
 from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.loading import untrusted
-from skuq.stored import StoredError, from_stored, to_stored
-from skuq.tables._model_contents import check_archive, check_contents
+from skuq.stored import StoredError, from_stored, to_stored, untrusted
 from skuq.tables._validation import TableError
 
 FORMAT = 10  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
-# Types that cannot run code, although skops does not trust them:
-# - parts of trees, which are arrays: forged arrays can crash the process, but do nothing worse
-# - bound `transform` methods of pipelines
-# - column selectors, and (in scikit-learn 1.6) lists of column names
-HARMLESS = frozenset(
-    {
-        "numpy.dtype",
-        "sklearn.compose._column_transformer._RemainderColsList",
-        "sklearn.compose._column_transformer.make_column_selector",
-        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-        "sklearn.pipeline.Pipeline",
-        "sklearn.pipeline.Pipeline.transform",
-        "sklearn.tree._tree.Tree",
-    }
+# Types that skops does not trust by itself: the arrays of trees, bound `transform` methods of
+# pipelines, column selectors, and (in scikit-learn 1.6) lists of column names.
+TRUSTED = (
+    "numpy.dtype",
+    "sklearn.compose._column_transformer._RemainderColsList",
+    "sklearn.compose._column_transformer.make_column_selector",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.pipeline.Pipeline",
+    "sklearn.pipeline.Pipeline.transform",
+    "sklearn.tree._tree.Tree",
 )
-
-
-def _skops() -> Any:
-    """Import skops.io; if skops is missing, the error names the extra to install."""
-    with _NotImported("torch", "dask", "pytest"):
-        return import_optional("skops.io", extra="skops")
-
-
-class _NotImported(MetaPathFinder):
-    """Context manager that makes the import of certain packages fail in this thread.
-
-    To list all estimators, skops imports all modules of scikit-learn, including adapters for arrays
-    of these packages. The adapters are not needed, and importing the packages takes seconds. If
-    the import of a package fails, scikit-learn skips its adapter.
-    """
-
-    def __init__(self, *packages: str) -> None:
-        self._packages, self._thread = packages, get_ident()
-
-    def __enter__(self) -> None:
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *error: object) -> None:
-        sys.meta_path.remove(self)
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname in self._packages and get_ident() == self._thread:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+# Largest number of bytes in memory for each byte of the file; small models may exceed it.
+LARGEST_EXPANSION, SMALL_MODEL = 100, 2**28
+# Largest JSON, in bytes. The objects made from it need about twenty times as many bytes.
+LARGEST_SCHEMA = 2**26
 
 
 def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
@@ -93,13 +67,12 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
         If skops is missing (extra ``skops``).
     """
     path = Path(path)
-    if _is_zip(path):
+    with path.open("rb") as file:
+        is_zip = file.read(4) == b"PK\x03\x04"
+    if is_zip:
         return _read_skops(path, trust=trust)
-    if not trust:
-        raise TableError(
-            untrusted(path, "A file written by skops.io.dump can be loaded without `trust=True`.")
-        )
-    return _read_code(path)
+    instead = "A file written by skops.io.dump can be loaded without `trust=True`."
+    return _read_code(path, trust=trust, instead=instead)
 
 
 class StorageMixin:
@@ -128,7 +101,25 @@ class StorageMixin:
             If the model is not fitted.
         """
         check_is_fitted(self)
-        _save(self, folder, trust=trust)
+        check_savable(folder)
+        skops, model = _skops(), _copied(self)
+        with atomic_path(folder) as partial:
+            partial.mkdir()
+            try:
+                skops.dump(to_stored(_kept(model)), partial / MODEL, compression=ZIP_DEFLATED)
+                unknown = _unknown_types(partial / MODEL)
+            except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
+                unknown = [str(error)]
+            if unknown and not trust:
+                raise TableError(
+                    f"The model has parts that skops cannot store: {', '.join(unknown)}. Pass "
+                    "`trust=True` to store it as a pickle, which can run code when it is loaded."
+                )
+            if unknown:
+                (partial / MODEL).unlink(missing_ok=True)
+                joblib.dump(model, partial / CODE)
+            about = json.dumps(_about(model, runs_code=bool(unknown)), indent=1)
+            (partial / ABOUT).write_text(about + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> Self:
@@ -152,31 +143,24 @@ class StorageMixin:
             If the folder does not contain a model, was written by an incompatible version, or can
             only be loaded with `trust`.
         """
-        model: Self = _load(cls, folder, trust=trust)
-        return model
+        folder = Path(folder)
+        if _read_about(folder)["runs_code"]:
+            pickled: Self = _read_code(folder / CODE, trust=trust)
+            return pickled
+        import skuq.quam  # noqa: F401  (registers the stored classes)
 
-
-def _save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
-    """Write a fitted `TableModel`."""
-    check_savable(folder)
-    skops = _skops()
-    with atomic_path(folder) as partial:
-        partial.mkdir()
+        refusal = f"{folder / MODEL} is not a model saved by skuq"
         try:
-            skops.dump(to_stored(_kept(model)), partial / MODEL, compression=ZIP_DEFLATED)
-            unknown = _unknown_types(skops, partial / MODEL)
-        except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
-            unknown = [str(error)]
-        if unknown and not trust:
-            raise TableError(
-                f"The model has parts that skops cannot store: {', '.join(unknown)}. Pass "
-                "`trust=True` to store it as a pickle, which can run code when it is loaded."
-            )
-        if unknown:
-            (partial / MODEL).unlink(missing_ok=True)
-            joblib.dump(_copied(model), partial / CODE)
-        about = json.dumps(_about(model, runs_code=bool(unknown)), indent=1)
-        (partial / ABOUT).write_text(about + "\n", encoding="utf-8")
+            kept = from_stored(_read_skops(folder / MODEL, trust=trust))
+        except StoredError as error:
+            raise TableError(f"{refusal}: {error}") from error
+        if not isinstance(kept, StorageMixin) or not hasattr(
+            kept.estimator_, "predict_uncertainty"
+        ):
+            raise TableError(f"{refusal}: it contains no TableModel.")
+        model = cls()
+        vars(model).update(vars(kept))
+        return model
 
 
 def check_savable(folder: str | os.PathLike[str]) -> None:
@@ -202,27 +186,26 @@ def check_savable(folder: str | os.PathLike[str]) -> None:
         raise TableError(f"The folder {path.parent} does not exist; create it first.")
 
 
-def _load(kind: type[StorageMixin], folder: str | os.PathLike[str], *, trust: bool) -> Any:
-    """Read a `TableModel`."""
-    folder = Path(folder)
-    about = _read_about(folder)
-    if about["runs_code"]:
-        if not trust:
-            raise TableError(untrusted(folder / CODE))
-        return _read_code(folder / CODE)
-    import skuq.quam  # noqa: F401  (registers the stored classes)
+def _skops() -> Any:
+    return import_optional("skops.io", extra="skops")
 
-    try:
-        kept = from_stored(_read_skops(folder / MODEL, trust=False))
-    except StoredError as error:
-        raise TableError(f"{folder / MODEL} is not a model saved by skuq: {error}") from error
-    if not isinstance(kept, StorageMixin) or not hasattr(kept.estimator_, "predict_uncertainty"):
-        raise TableError(
-            f"{folder / MODEL} is not a model saved by skuq: it contains no TableModel."
-        )
-    model = kind()
-    vars(model).update(vars(kept))
+
+def _copied(model: Any) -> Any:
+    """Copy of the model without its progress callback and the index of its held-out rows."""
+    model = copy(model)
+    model.progress = None
+    model.held_out_ = model.held_out_.reset_index(drop=True)
     return model
+
+
+def _kept(model: Any) -> Any:
+    """Copy of the model with only the attributes that predictions need."""
+    kept = copy(model)
+    if not isinstance(kept.estimator, str):
+        kept.estimator = kept.name_  # the fitted estimator is in estimator_
+    if hasattr(kept.estimator_, "without_training_data"):
+        kept.estimator_ = kept.estimator_.without_training_data()
+    return kept
 
 
 def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
@@ -240,16 +223,17 @@ def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
+    here = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        found = {name: about[name] for name in ("format", "skuq", "scikit-learn", "runs_code")}
+        about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        found = {name: about[name] for name in (*here, "runs_code")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TableError(
             f"{folder} does not contain a model saved by skuq (`TableModel.save`)."
         ) from error
-    here = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
     for name, version in here.items():
-        if _series(found[name]) != _series(version):
+        # Versions are compatible if they agree in the major and the minor number.
+        if str(found[name]).split(".")[:2] != str(version).split(".")[:2]:
             raise TableError(
                 f"The model in {folder} was saved with {name} {found[name]}, but {version} is "
                 f"installed; install {name} {found[name]}, or train the model again."
@@ -257,36 +241,8 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _series(version: Any) -> list[str]:
-    """Major and minor version; saved models are compatible between versions that agree in both."""
-    return str(version).split(".")[:2]
-
-
-def _kept(model: Any) -> Any:
-    """Copy of the model with only the attributes to save."""
-    kept = _copied(model)
-    if not isinstance(kept.estimator, str):
-        kept.estimator = kept.name_  # the fitted estimator is in estimator_
-    if hasattr(kept.estimator_, "without_training_data"):
-        kept.estimator_ = kept.estimator_.without_training_data()
-    return kept
-
-
-def _copied(model: Any) -> Any:
-    """Copy of the model without its progress callback and the index of its held-out rows."""
-    model = copy(model)
-    model.progress = None
-    model.held_out_ = model.held_out_.reset_index(drop=True)
-    return model
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
-
-
-def _unknown_types(skops: Any, path: Path) -> list[str]:
-    return sorted(set(skops.get_untrusted_types(file=path)) - HARMLESS)
+def _unknown_types(path: Path) -> list[str]:
+    return sorted({*_skops().get_untrusted_types(file=path)}.difference(TRUSTED))
 
 
 def _read_skops(path: Path, *, trust: bool) -> Any:
@@ -294,27 +250,39 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
     refused = import_optional("skops.io.exceptions", extra="skops").UntrustedTypesFoundException
     try:
         if not trust:
-            check_archive(path)
-        try:  # skops checks all types before it creates any object
-            model = skops.load(path, trusted=sorted(HARMLESS))
-            if not trust:
-                check_contents(path, model)
-            return model
-        except refused as error:
-            unknown = _unknown_types(skops, path)
-            if not trust:
-                raise TableError(
-                    f"{path} contains types from outside scikit-learn, numpy and scipy, which may "
-                    f"run code: {', '.join(unknown)}. If you trust the file, pass `trust=True`."
-                ) from error
-            return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
+            _check_size(path)
+        return skops.load(path, trusted=[*TRUSTED, *(_unknown_types(path) if trust else ())])
     except TableError:
         raise
+    except refused as error:
+        raise TableError(
+            f"{path} contains types from outside scikit-learn, numpy and scipy, which may run "
+            f"code: {', '.join(_unknown_types(path))}. If you trust the file, pass `trust=True`."
+        ) from error
     except Exception as error:  # a damaged file can raise any exception
         raise TableError(f"{path} cannot be loaded ({type(error).__name__}: {error}).") from error
 
 
-def _read_code(path: Path) -> Any:
+def _check_size(path: Path) -> None:
+    """Refuse a skops file whose content would take much more memory than the file."""
+    largest = max(SMALL_MODEL, LARGEST_EXPANSION * path.stat().st_size)
+    with ZipFile(path) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        n_bytes = sum(sizes.values())
+        if n_bytes <= largest:  # sparse arrays are archives in the archive
+            for inner in (name for name in sizes if name.endswith(".npz")):
+                with ZipFile(io.BytesIO(archive.read(inner))) as arrays:
+                    n_bytes += sum(info.file_size for info in arrays.infolist())
+    if n_bytes > largest or sizes.get("schema.json", 0) > LARGEST_SCHEMA:
+        raise TableError(
+            f"{path} would take at least {n_bytes / 2**20:,.0f} MiB of memory, far more than its "
+            "size. If you trust the file, pass `trust=True`."
+        )
+
+
+def _read_code(path: Path, *, trust: bool, instead: str = "") -> Any:
+    if not trust:
+        raise TableError(untrusted(path, instead))
     try:
         return joblib.load(path)
     except Exception as error:  # code in the file can raise any exception

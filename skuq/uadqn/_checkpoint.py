@@ -31,7 +31,7 @@ from tqdm.auto import tqdm
 
 import skuq
 from skuq.files import atomic_folder
-from skuq.loading import untrusted
+from skuq.stored import untrusted
 from skuq.uadqn._baselines import METHODS
 
 MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"

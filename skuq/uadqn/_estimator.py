@@ -28,7 +28,7 @@ from skuq._networks import resolve_device
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.loading import untrusted
+from skuq.stored import untrusted
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
 

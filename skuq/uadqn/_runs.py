@@ -30,7 +30,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from skuq._networks import resolve_device
 from skuq._table_files import write_table
 from skuq.files import atomic_path, remove_partials
-from skuq.loading import untrusted
+from skuq.stored import untrusted
 from skuq.uadqn._algorithm import chosen_device, move, move_to_train
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._checkpoint import (

@@ -361,7 +361,6 @@ def test_a_forged_run_runs_nothing_without_trust(rl, run_folder, monkeypatch, fo
         forge(folder)
     message = refused(load())
     assert "is loaded as pickled objects, which run code of whoever made them" in message
-    assert f"it names {os.system.__module__}.system" in message
     assert "say so (--trust)" in message
     assert not (rl / "pwned").exists()
     load("--trust")
