@@ -19,11 +19,11 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from benchmarks.data_files import load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.mirage import temperature_scaled
 from skuq import CalibrationAuditor
 from skuq.calibration import choose_alpha, region_mask
-from skuq.datasets import load_table
 
 SIZES = (50, 100, 200, 400, 800, 1600, 3200)
 REGIONS = {

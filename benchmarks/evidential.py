@@ -16,9 +16,9 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import normalize
 
+from benchmarks.data_files import load_graph
 from benchmarks.harness import kept_run, record
 from skuq import DeepEnsembleClassifier, MCDropoutClassifier
-from skuq.datasets import load_graph
 from skuq.evidential import (
     GraphClassifier,
     NodeGraph,

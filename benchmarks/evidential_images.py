@@ -14,11 +14,11 @@ import torch
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe, MCDropoutClassifier
 from skuq._networks import LeNet
-from skuq.datasets import load_npz
 from skuq.evidential import EvidenceLoss, LogitUncertainty
 
 

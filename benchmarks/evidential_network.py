@@ -16,9 +16,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import normalize
 
 from benchmarks import evidential
+from benchmarks.data_files import load_graph
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import EvidentialProbe
-from skuq.datasets import load_graph
 from skuq.evidential import GraphClassifier, LogitUncertainty, as_node_graph
 
 VARIANTS = ["base", "stored", "binary", "decay", "without"]

@@ -25,9 +25,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import RobustGPC
-from skuq.datasets import load_npz
 
 N_TEST = 1000
 BOUNDS = (1e-5, 1e8)

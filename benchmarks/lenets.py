@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.data_files import load_npz
 from skuq._networks import LeNet
-from skuq.datasets import load_npz
 
 LAYERS = {
     "first_layer": "features.0",

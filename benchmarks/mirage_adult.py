@@ -23,12 +23,12 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardS
 from skorch import NeuralNetClassifier
 from torch import nn
 
+from benchmarks.data_files import load_npz, load_table
 from benchmarks.harness import finish, kept_run, parser, set_threads
 from benchmarks.mirage import Table, figures, temperature_scaled
 from skuq import MirageFineTuner
 from skuq._networks import LeNet, TabularNet
 from skuq.calibration import region_mask
-from skuq.datasets import load_npz, load_table
 
 EPOCHS = 20
 REGIONS = {

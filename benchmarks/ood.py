@@ -31,11 +31,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import resample
 
 from benchmarks import quam_tables
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import load_images, networks, sequential
 from skuq import OODDetector, QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, FeatureDistanceClassifier
-from skuq.datasets import load_npz
 from skuq.metrics import area_under_risk_coverage, detection_metrics
 
 DATASETS = ("clinc150", "clinc30", "photos", "mnist", "adult")

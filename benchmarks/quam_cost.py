@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from sklearn.frozen import FrozenEstimator
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
 from skuq import QUAMClassifier
-from skuq.datasets import load_npz
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch
 

@@ -16,10 +16,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import QUAMClassifier
 from skuq._information import entropy
-from skuq.datasets import load_npz
 from skuq.metrics import detection_metrics
 
 

@@ -42,6 +42,7 @@ import numpy as np
 import pandas as pd
 from sklearn.frozen import FrozenEstimator
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
 from skuq import QUAMClassifier
@@ -53,7 +54,6 @@ from skuq.baselines import (
     ReferenceClassifier,
     SGMCMCClassifier,
 )
-from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch, PoolSearch

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 from sklearn.frozen import FrozenEstimator
 
+from benchmarks.data_files import load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.quam_tables import LEARNERS
-from skuq.datasets import load_table
 from skuq.extras import import_optional
 from skuq.quam import QUAMClassifier
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import images, load_images, networks, sequential
 from benchmarks.quam_mnist import make
 from benchmarks.quam_tables import load, scaled
 from skuq.baselines import MCDropoutClassifier
-from skuq.datasets import load_npz
 from skuq.metrics import area_under_risk_coverage, misclassification_detection
 
 METHODS = ("quam-pool", "entropy", "ensemble", "mc-dropout", "laplace", "sg-mcmc", "neighbours")

@@ -38,10 +38,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils import resample
 
+from benchmarks.data_files import load_npz, load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq._information import decompose_expected, entropy
 from skuq.baselines import LaplaceClassifier
-from skuq.datasets import load_npz, load_table
 from skuq.extras import import_optional
 from skuq.quam import PoolSearch, QUAMClassifier, RefitSearch, make_pool
 

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
+from benchmarks.data_files import load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq._table_files import write_table
 from skuq.cli import main as skuq
-from skuq.datasets import load_table
 from skuq.tables import TableModel
 
 BLOCK = 50_000  # rows drawn in one call

@@ -43,9 +43,9 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.data_files import load_npz
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from skuq import QUAMRegressor
-from skuq.datasets import load_npz
 from skuq.metrics import interval_score, pinball_loss
 from skuq.models import fit_model
 from skuq.tables import TableModel

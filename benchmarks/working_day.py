@@ -32,6 +32,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
+from benchmarks.data_files import load_npz, load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.messy_tables import MESSY_TABLES
 from skuq import (
@@ -43,7 +44,6 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.cli import main as skuq
-from skuq.datasets import load_npz, load_table
 from skuq.extras import import_optional
 from skuq.metrics import expected_calibration_error
 from skuq.quam import PoolSearch

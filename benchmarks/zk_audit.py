@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from sklearn.model_selection import train_test_split
 
+from benchmarks.data_files import load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.mirage_adult import REGIONS, tabular_model
 from benchmarks.mirage_gaussian import BATCH, EPOCHS, LR, train
 from skuq import MirageFineTuner
 from skuq.calibration import bin_edges, bin_sums, region_mask, top_label_predictions
-from skuq.datasets import GAUSSIAN_REGION, load_table, make_gaussian_classes
+from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 from skuq.models import adopt
 from skuq.zk import (
     attest,

@@ -1,29 +1,20 @@
-"""Data sets: digits with OOD inputs, synthetic data, graphs, and local ``.npz`` files."""
+"""Small data sets for each kind of task: digits with OOD inputs, synthetic data, and graphs."""
 
-from skuq.datasets._files import (
-    SIDE,
-    DigitsWithOOD,
-    load_digits_with_ood,
-    load_npz,
-    load_table,
-)
+from skuq.datasets._generated import GAUSSIAN_REGION as GAUSSIAN_REGION
+from skuq.datasets._generated import SIDE as SIDE
+from skuq.datasets._generated import DigitsWithOOD as DigitsWithOOD
 from skuq.datasets._generated import (
-    GAUSSIAN_REGION,
+    load_digits_with_ood,
     make_gaussian_classes,
     make_heteroscedastic,
     make_loans,
 )
-from skuq.datasets._graphs import GraphData, load_graph, make_node_classes
+from skuq.datasets._graphs import GraphData as GraphData
+from skuq.datasets._graphs import make_node_classes
 
 __all__ = [
     "GAUSSIAN_REGION",
-    "SIDE",
-    "DigitsWithOOD",
-    "GraphData",
     "load_digits_with_ood",
-    "load_graph",
-    "load_npz",
-    "load_table",
     "make_gaussian_classes",
     "make_heteroscedastic",
     "make_loans",

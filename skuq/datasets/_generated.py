@@ -1,26 +1,109 @@
-"""Synthetic data sets of the papers, and a synthetic table of loans."""
+"""Digits with out-of-distribution inputs, synthetic data of the papers, and a table of loans."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits, load_sample_images
+from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import validate_params
 
 from skuq.base import FloatArray
+from skuq.extras import import_optional
+
+SIDE = 8  # side length of scikit-learn's digits, in pixels
+PHOTO_SIDE = 64  # side length of a patch of a photograph before downsampling to SIDE
 
 # Uncertainty region in `make_gaussian_classes`: lower and upper bound of each feature.
 GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
 _JOBS, _HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rented", "shared")
 
 
-@validate_params(
-    {"n_samples": ["array-like"], "random_state": ["random_state"]},
-    prefer_skip_nested_validation=True,
-)
+class DigitsWithOOD(NamedTuple):
+    """Training digits, test digits and out-of-distribution inputs.
+
+    Attributes
+    ----------
+    X_train, X_test : ndarray of shape (n_samples, 64), float64
+        Images of 8 x 8 pixels, brightness in [0, 1].
+    y_train, y_test : ndarray of shape (n_samples,), int64
+        Digits 0 to 9.
+    ood : dict of str to ndarray of shape (n_ood, 64), float64
+        Inputs by kind: ``rotated`` test digits, ``inverted`` test digits, uniform ``noise``, and
+        patches of ``photographs``; brightness in [0, 1].
+    """
+
+    X_train: FloatArray
+    X_test: FloatArray
+    y_train: NDArray[np.int64]
+    y_test: NDArray[np.int64]
+    ood: dict[str, FloatArray]
+
+
+def load_digits_with_ood(
+    *, n_test: int = 200, n_ood: int = 50, random_state: Any = None
+) -> DigitsWithOOD:
+    """Load scikit-learn's digits and generate out-of-distribution inputs of the same shape.
+
+    Parameters
+    ----------
+    n_test : int, default=200
+        Number of test digits; the other digits are training data.
+    n_ood : int, default=50
+        Number of out-of-distribution inputs of each kind, at most `n_test`.
+    random_state : int, RandomState instance or None, default=None
+        Seed for the choice of test digits, noise and patches.
+
+    Returns
+    -------
+    DigitsWithOOD
+
+    Raises
+    ------
+    ImportError
+        If Pillow, which reads the photographs, is missing (install extra ``plot``).
+
+    Examples
+    --------
+    >>> from skuq.datasets import load_digits_with_ood
+    >>> data = load_digits_with_ood(n_test=100, n_ood=20, random_state=0)
+    >>> data.X_test.shape, sorted(data.ood)
+    ((100, 64), ['inverted', 'noise', 'photographs', 'rotated'])
+    """
+    if not 0 < n_ood <= n_test:
+        raise ValueError(f"`n_ood` must be between 1 and n_test={n_test}, got {n_ood}.")
+    rng = check_random_state(random_state)
+    X, y = load_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(
+        X / 16, y, test_size=n_test, random_state=rng, stratify=y
+    )
+    images = X_test[:n_ood].reshape(-1, SIDE, SIDE)
+    ood = {
+        "rotated": np.rot90(images, axes=(1, 2)).reshape(n_ood, -1),
+        "inverted": 1 - X_test[:n_ood],
+        "noise": rng.uniform(size=(n_ood, SIDE * SIDE)),
+        "photographs": _photo_patches(n_ood, rng),
+    }
+    return DigitsWithOOD(X_train, X_test, y_train, y_test, ood)
+
+
+def _photo_patches(n_patches: int, rng: np.random.RandomState) -> FloatArray:
+    """Draw square grey patches of scikit-learn's two photographs, downsampled to digit size."""
+    import_optional("PIL", extra="plot")
+    photos = [photo.mean(axis=-1) / 255 for photo in load_sample_images().images]
+    block = PHOTO_SIDE // SIDE
+    patches = np.empty((n_patches, SIDE, SIDE))
+    for patch in patches:
+        photo = photos[rng.randint(len(photos))]
+        top, left = (rng.randint(size - PHOTO_SIDE) for size in photo.shape)
+        piece = photo[top : top + PHOTO_SIDE, left : left + PHOTO_SIDE]
+        patch[:] = piece.reshape(SIDE, block, SIDE, block).mean(axis=(1, 3))
+    return patches.reshape(n_patches, -1)
+
+
 def make_gaussian_classes(
     n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
 ) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -52,8 +135,6 @@ def make_gaussian_classes(
     >>> X.shape, y.shape
     ((2100, 2), (2100,))
     """
-    if np.shape(n_samples) != (3,):
-        raise ValueError(f"`n_samples` must be three integers, one per class, got {n_samples}.")
     rng = check_random_state(random_state)
     means = [(3.0, 2.0), (5.0, 5.0), (3.0, 4.0)]
     covariances = [[[1.0, 0.8], [0.8, 1.0]], [[1.0, -0.8], [-0.8, 1.0]], 0.1 * np.eye(2)]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
-
-from skuq.datasets._files import Arrays, expect, load_as
 
 
 class GraphData(NamedTuple):
@@ -45,92 +40,6 @@ class GraphData(NamedTuple):
         return self.adjacency, self.features
 
 
-def load_graph(name: str, data_dir: str | os.PathLike[str]) -> GraphData:
-    """Read a graph from a local ``.npz`` file.
-
-    Parameters
-    ----------
-    name, data_dir
-        As in `load_npz`. The file contains the adjacency matrix as ``adj_indptr`` and
-        ``adj_indices``, the features as ``feat_data``, ``feat_indices``, ``feat_indptr`` and
-        ``feat_shape``, the classes ``labels``, and optionally ``split`` and the left-out classes
-        ``ood_os1``, ``ood_os2`` and so on.
-
-    Returns
-    -------
-    GraphData
-        The graph. If the file has no ``split``, `splits` has zero rows.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file does not exist.
-    ValueError
-        If the file does not contain a graph in this format.
-    """
-    needed = {"adj_indptr", "adj_indices", "labels"}
-    needed |= {"feat_indptr", "feat_indices", "feat_data", "feat_shape"}
-    return load_as("graph", _as_graph, needed, name, data_dir)
-
-
-def _as_graph(arrays: Arrays) -> GraphData:
-    labels = arrays["labels"]
-    n_nodes = labels.size
-    expect(labels.shape == (n_nodes,), f"labels has shape {labels.shape} instead of ({n_nodes},)")
-    feat_shape = tuple(arrays["feat_shape"].ravel().astype(int).tolist())
-    expect(
-        len(feat_shape) == 2 and feat_shape[0] == n_nodes,
-        f"feat_shape is {feat_shape} instead of ({n_nodes}, n_features)",
-    )
-    splits = arrays.get("split", np.empty((0, n_nodes), np.int8))
-    expect(
-        splits.ndim == 2 and splits.shape[1] == n_nodes,
-        f"split has shape {splits.shape} instead of (n_splits, {n_nodes})",
-    )
-    ones = np.ones(arrays["adj_indices"].shape, np.float32)
-    return GraphData(
-        _sparse(arrays, "adj", ones, (n_nodes, n_nodes)),
-        _sparse(arrays, "feat", arrays["feat_data"].astype(np.float32), feat_shape),
-        labels,
-        splits,
-        {f"OS-{n}": arrays[f"ood_os{n}"] for n in range(1, 100) if f"ood_os{n}" in arrays},
-    )
-
-
-def _sparse(
-    arrays: Arrays, part: str, values: NDArray[np.float32], shape: tuple[int, int]
-) -> sparse.csr_array:
-    """Build a matrix from index arrays and check that the indices are within the shape."""
-    indices, indptr = (arrays[f"{part}_{name}"] for name in ("indices", "indptr"))
-    expect(
-        indices.dtype.kind in "iu" and indptr.dtype.kind in "iu",
-        f"{part}_indices and {part}_indptr are not integers",
-    )
-    try:
-        matrix = sparse.csr_array(
-            (values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape
-        )
-        matrix.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(
-            f"{part}_indices and {part}_indptr are invalid for a matrix of shape {shape} ({error})"
-        ) from error
-    # Convert after the check, since indices too large for 32 bits would wrap around.
-    matrix.indices, matrix.indptr = (x.astype(np.int32) for x in (matrix.indices, matrix.indptr))
-    return matrix
-
-
-@validate_params(
-    {
-        "n_nodes": [Interval(Integral, 0, None, closed="left")],
-        "n_classes": [Interval(Integral, 1, None, closed="left")],
-        "n_features": [Interval(Integral, 0, None, closed="left")],
-        "mean_degree": [Interval(Real, 0, None, closed="left")],
-        "homophily": [Interval(Real, 0, 1, closed="both")],
-        "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
-)
 def make_node_classes(
     n_nodes: int = 1000,
     *,

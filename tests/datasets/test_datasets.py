@@ -1,8 +1,6 @@
-"""Data for demonstrations, and local files that are read without trusting them."""
+"""Digits with OOD inputs, synthetic data and loans."""
 
-import pickle
 import sys
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -14,8 +12,6 @@ from skuq.calibration import region_mask
 from skuq.datasets import (
     GAUSSIAN_REGION,
     load_digits_with_ood,
-    load_npz,
-    load_table,
     make_gaussian_classes,
     make_heteroscedastic,
     make_loans,
@@ -110,12 +106,6 @@ def test_more_ood_inputs_than_test_digits_or_none_are_refused(n_ood):
         load_digits_with_ood(n_test=60, n_ood=n_ood)
 
 
-@pytest.mark.parametrize("sizes", [{"n_test": 0.2, "n_ood": 1}, {"n_ood": 1.5}])
-def test_numbers_of_digits_are_integers(sizes):
-    with pytest.raises(ValueError, match=r"'n_(test|ood)' parameter .* must be an instance of"):
-        load_digits_with_ood(**sizes)
-
-
 def test_without_pillow_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"PIL is needed .* pip install 'skuq\[plot\]'"):
@@ -141,12 +131,9 @@ def test_classes_have_the_sizes_asked_for():
     assert np.bincount(make_gaussian_classes((3, 0, 2))[1], minlength=3).tolist() == [3, 0, 2]
 
 
-@pytest.mark.parametrize(
-    ("n_samples", "reason"),
-    [(100, "'n_samples' .* must be an array-like"), ((10, 20), "must be three integers, one")],
-)
-def test_another_number_of_class_sizes_is_refused(n_samples, reason):
-    with pytest.raises(ValueError, match=reason):
+@pytest.mark.parametrize("n_samples", [(10, 20), (1, 2, 3, 4)])
+def test_another_number_of_class_sizes_is_refused(n_samples):
+    with pytest.raises(ValueError, match="argument"):
         make_gaussian_classes(n_samples)
 
 
@@ -180,149 +167,6 @@ def test_synthetic_data_follow_their_seed(make):
 
 
 # --- local files -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path):
-    np.savez(tmp_path / "flowers.npz", X=np.eye(3), y=np.arange(3))
-    np.savez_compressed(tmp_path / "stars_test.npz", X=np.ones(2))
-    (tmp_path / "notes.txt").write_text("no data", encoding="utf-8")
-    return tmp_path
-
-
-@pytest.mark.parametrize("as_path", [str, lambda path: path])
-def test_all_arrays_of_a_file_are_read(folder, as_path):
-    arrays = load_npz("flowers", as_path(folder))
-    assert set(arrays) == {"X", "y"}
-    np.testing.assert_array_equal(arrays["X"], np.eye(3))
-    np.testing.assert_array_equal(arrays["y"], np.arange(3))
-
-
-def test_a_file_that_only_holds_test_data_is_found_by_its_plain_name(folder):
-    assert set(load_npz("stars", folder)) == {"X"}
-    assert set(load_npz("stars_test", folder)) == {"X"}
-
-
-def test_a_file_of_exactly_that_name_comes_first(folder):
-    np.savez(folder / "flowers_test.npz", other=np.zeros(1))
-    assert set(load_npz("flowers", folder)) == {"X", "y"}
-
-
-def test_pickled_objects_are_refused_and_never_run(folder):
-    class Bomb:
-        def __reduce__(self):
-            return (open, (str(folder / "exploded"), "w"))
-
-    np.savez(folder / "trap.npz", X=np.array([Bomb()], dtype=object))
-    with pytest.raises(ValueError, match="allow_pickle=False"):
-        load_npz("trap", folder)
-    assert not (folder / "exploded").exists()
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (lambda good: good[: len(good) // 2], "not a zip file"),
-        (lambda good: b"", "not a zip file"),
-        (lambda good: b"hello", "not a zip file"),
-        (lambda good: pickle.dumps({"a": 1}), "not a zip file"),
-        (lambda good: good[:70] + bytes([good[70] ^ 255]) + good[71:], "CRC"),
-        (lambda good: good.replace(b"NUMPY", b"MUMPY"), "CRC"),
-        (lambda good: b"XX" + good[2:], "Bad magic number"),
-    ],
-    ids=["cut", "empty", "text", "pickle", "number", "header", "start"],
-)
-def test_a_damaged_file_is_refused_by_name(folder, damage, reason):
-    path = folder / "flowers.npz"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(
-        ValueError, match=rf"flowers\.npz is not a complete \.npz file .*: .*{reason}"
-    ) as caught:
-        load_npz("flowers", folder)
-    assert "unsafely" not in str(caught.value)
-
-
-def test_other_files_under_the_name_of_an_archive_are_refused(folder):
-    with (folder / "flowers.npz").open("wb") as file:
-        np.save(file, np.arange(3))
-    with pytest.raises(ValueError, match=r"flowers\.npz is not a complete \.npz file"):
-        load_npz("flowers", folder)
-    with zipfile.ZipFile(folder / "flowers.npz", "w") as archive:
-        archive.writestr("sheet.xml", "<table/>")
-    with pytest.raises(
-        ValueError, match=r"flowers\.npz is not an .*: member 'sheet\.xml' is not an array"
-    ):
-        load_npz("flowers", folder)
-
-
-def test_a_missing_file_is_refused_with_those_that_are_there(folder):
-    with pytest.raises(
-        FileNotFoundError, match=r"No data set 'moons' in .*; .*folder: flowers, stars_test\.$"
-    ):
-        load_npz("moons", folder)
-    with pytest.raises(FileNotFoundError, match=r"data sets in this folder: none\.$"):
-        load_npz("moons", folder / "absent")
-
-
-TABLE = {
-    "num": np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]),
-    "num_names": np.array(["age", "hours"]),
-    "cat": np.array([[0, 1], [1, -1], [-1, 0]], dtype=np.int16),
-    "cat_names": np.array(["job", "sex"]),
-    "levels_job": np.array(["cook", "nurse"]),
-    "levels_sex": np.array(["f", "m"]),
-    "y": np.array(["no", "yes", "no"]),
-}
-
-
-@pytest.mark.parametrize("name", ["people", "people_test"])
-def test_table_is_read_with_names_text_and_missing_values(tmp_path, name):
-    np.savez(tmp_path / f"{name}.npz", **TABLE)
-    X, y = load_table("people", tmp_path)
-    assert X.columns.tolist() == ["age", "hours", "job", "sex"]
-    assert X["job"].tolist() == ["cook", "nurse", None]
-    assert X["sex"].tolist() == ["m", None, "f"]
-    np.testing.assert_array_equal(X[["age", "hours"]].to_numpy(), TABLE["num"])
-    assert y.tolist() == ["no", "yes", "no"]
-
-
-def test_table_without_categories_is_read(tmp_path):
-    none = {"cat": np.zeros((3, 0), dtype=np.int16), "cat_names": np.array([], dtype=str)}
-    np.savez(tmp_path / "plain.npz", **{**TABLE, **none})
-    assert load_table("plain", tmp_path)[0].columns.tolist() == ["age", "hours"]
-
-
-def test_file_that_holds_no_table_is_refused_with_what_it_lacks(folder):
-    with pytest.raises(
-        ValueError, match=r"'flowers' is not a table: it lacks cat, cat_names, num,"
-    ):
-        load_table("flowers", folder)
-    with pytest.raises(FileNotFoundError, match="No data set 'moons'"):
-        load_table("moons", folder)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"levels_sex": None}, "it lacks levels_sex"),
-        ({"cat": [[0, 1], [1, 2], [0, 0]]}, r"codes of 'sex' must be from -1 to 1, got \[2\]"),
-        ({"cat": [[0, 1], [-2, 1], [0, 0]]}, r"codes of 'job' must be from -1 to 1, got \[-2\]"),
-        ({"cat": [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]}, "codes of 'job' are float64, not integers"),
-        ({"cat": [[0, 1], [1, 1]]}, r"cat has shape \(2, 2\) instead of \(3, 2\)"),
-        ({"cat": [[0, 1]] * 4}, r"cat has shape \(4, 2\) instead of \(3, 2\)"),
-        ({"cat_names": ["job"]}, r"cat has shape \(3, 2\) instead of \(3, 1\)"),
-        ({"num_names": ["a", "b", "c"]}, r"num has shape \(3, 2\) instead of \(3, 3\)"),
-        ({"num_names": "age"}, r"num has shape \(3, 2\) instead of \(3, 1\)"),
-        ({"y": [0, 1]}, r"num has shape \(3, 2\) instead of \(2, 2\)"),
-        ({"y": [[0], [1], [0]]}, r"y of shape \(3, 1\) is not one class per row"),
-        ({"num_names": ["age", "job"]}, "several columns have the name 'job'"),
-    ],
-)
-def test_a_table_whose_parts_do_not_fit_is_refused(tmp_path, changes, reason):
-    arrays = {**TABLE, **changes}
-    np.savez(tmp_path / "people.npz", **{k: v for k, v in arrays.items() if v is not None})
-    with pytest.raises(ValueError, match=rf"^Data set 'people' is not a table: {reason}"):
-        load_table("people", tmp_path)
 
 
 def test_a_logistic_regression_finds_what_loans_depend_on():
