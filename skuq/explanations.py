@@ -1,31 +1,225 @@
-"""Attribution of epistemic uncertainty to the columns of a row or the words of a text."""
+"""Which columns make a row uncertain or unusual, and which words a text.
+
+A column or word contributes the mean decrease in uncertainty when typical training rows or texts
+replace its value. Independently of any model, a value is unsupported if training rows lack it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from string import punctuation
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.utils import _safe_indexing, check_random_state, check_scalar
 from sklearn.utils.validation import _num_samples
 
-from skuq.base import FloatArray, predict_uncertainty
-from skuq.unusual_rows import (
-    N_COLUMNS,
-    SEPARATOR,
-    explain_rows,
-    explain_texts,
-    standing_out,
-    words_of,
-)
+from skuq.base import FloatArray, IntArray, predict_uncertainty
+from skuq.labels import as_text
+from skuq.stored import stored
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
-if TYPE_CHECKING:
-    from skuq.quam import AdversarialModels, AdversarialRegressors
+Statistic = Callable[[Any], FloatArray]  # of rows or texts, (n_rows,)
+
+MISSING_TEXT = "(missing)"  # category for missing text
+SEPARATOR = "; "
+N_COLUMNS = 3  # number of columns or words that are named
+N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
+MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
+# If a text column has more rows than this number, and no text is repeated, the texts are treated as
+# names and not as categories.
+ALL_DIFFERENT = 50
+ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
+# A number is unsupported if its distance from the range, divided by the width of the range, is
+# above this number.
+FAR = 0.5
+ENCODED_AT_ONCE = 10_000  # rows
+# A contribution is reported if, divided by the epistemic uncertainty, it is above this number.
+SMALLEST_SHARE = 0.05
+
+
+# --- values that training rows lack --------------------------------------------------------------
+
+
+def as_table(X: Any) -> pd.DataFrame:
+    """Convert inputs to a table of numbers and texts, with strings as column names."""
+    X = as_pandas(X)
+    table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).infer_objects()
+    table = table.set_axis([str(name) for name in table.columns], axis=1).reset_index(drop=True)
+    for name, times in table.select_dtypes(["datetime", "datetimetz", "timedelta"]).items():
+        table[name] = times.astype("int64").where(times.notna()) / 1e9  # seconds
+    numbers = number_columns(table)
+    texts = {
+        name: table[name].astype(object).where(table[name].notna(), MISSING_TEXT).map(as_text)
+        for name in table.columns
+        if name not in numbers
+    }
+    return table.assign(**texts)
+
+
+def number_columns(table: pd.DataFrame) -> list[str]:
+    """Names of the numeric columns; booleans count as categories."""
+    return [
+        str(name)
+        for name, column in table.items()
+        if is_numeric_dtype(column) and not is_bool_dtype(column)
+    ]
+
+
+@stored("tables.training-values")
+@dataclass(frozen=True)
+class TrainingValues:
+    """Categories and ranges of the columns of a training table."""
+
+    categories: dict[str, list[str]]  # of text columns, unless the texts are names
+    lowest: dict[str, float]  # minimum of each numeric column; NaN if it is empty
+    highest: dict[str, float]
+    complete: list[str]  # numeric columns without missing values
+
+    @classmethod
+    def of_rows(cls, X: pd.DataFrame, numbers: Sequence[str]) -> TrainingValues:
+        """Collect categories and ranges of rows whose columns are numbers or texts."""
+        texts = [
+            name
+            for name in X.columns
+            if name not in numbers
+            and not (X[name].count() > ALL_DIFFERENT and X[name].dropna().is_unique)
+        ]
+        return cls(
+            {name: sorted(set(X[name].fillna(MISSING_TEXT))) for name in texts},
+            {name: float(X[name].min()) for name in numbers},
+            {name: float(X[name].max()) for name in numbers},
+            [name for name in numbers if X[name].notna().all()],
+        )
+
+    def unseen(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Mark unseen categories, and missing numbers in columns that were complete in training."""
+        complete = set(self.complete)
+        marks = X.isna().to_numpy() & [name in complete for name in X.columns]
+        for k, name in enumerate(X.columns):
+            if name in self.categories:
+                values = X.iloc[:, k].fillna(MISSING_TEXT)
+                marks[:, k] = ~values.isin(self.categories[name])
+        return pd.DataFrame(marks, index=X.index, columns=X.columns)
+
+    def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
+        """Mark numbers outside the training range by more than `margin` times its width."""
+        low, high = (
+            np.array([limits.get(name, np.nan) for name in X.columns])
+            for limits in (self.lowest, self.highest)
+        )
+        # Values may have been stored at a different precision, such as float32.
+        rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
+        numbers = [name in self.lowest for name in X.columns]
+        values[:, numbers] = X.loc[:, numbers].to_numpy(dtype=float, na_value=np.nan)
+        marks = (values < low - beyond) | (values > high + beyond)
+        return pd.DataFrame(marks, index=X.index, columns=X.columns)
+
+    def unsupported(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Mark unseen values, and numbers beyond the range by more than half the range's width."""
+        return self.unseen(X) | self.out_of_range(X, margin=FAR)
+
+
+def marked_names(marks: pd.DataFrame) -> list[str]:
+    """Names of the marked columns of each row, separated by "; "."""
+    values, names = marks.to_numpy(dtype=bool), marks.columns.to_numpy()
+    joined = [""] * len(values)
+    for row in np.flatnonzero(values.any(axis=1)):
+        joined[row] = SEPARATOR.join(names[values[row]])
+    return joined
+
+
+# --- contributions -------------------------------------------------------------------------------
+
+
+def explain_rows(
+    X: Any,
+    typical: Any,
+    epistemic: Callable[[Any], FloatArray],
+    encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Epistemic uncertainty, (n_rows,), and its mean decrease when one column takes typical values.
+
+    With `encode`, `epistemic` gets encoded rows. Many columns are encoded at once, because encoding
+    a few rows takes nearly as long as encoding many; codes must not depend on the other rows.
+    """
+    # The original rows are evaluated in a batch of the same size as the modified rows. Both batches
+    # then have the same rounding errors, and a column without effect contributes exactly 0.
+    rows = np.repeat(np.arange(len(X)), len(typical))
+    if isinstance(X, pd.DataFrame):
+        repeated: Any = X.iloc[rows].reset_index(drop=True)
+    else:  # with a dtype that can also represent the typical values
+        repeated = X[rows].astype(np.result_type(X, typical))
+    values = np.tile(np.arange(len(typical)), len(X))
+    changed = (_with_column(repeated, k, typical, values) for k in range(X.shape[1]))
+    tables: Iterator[Any] = chain([X, repeated], changed)
+    if encode is not None:
+        tables = _encoded(tables, encode, max(1, ENCODED_AT_ONCE // max(1, len(rows))))
+    own, before, *after = map(epistemic, tables)
+    contribution = np.empty(X.shape)
+    for k, each in enumerate(after):
+        contribution[:, k] = (before - each).reshape(len(X), len(typical)).mean(axis=1)
+    return own, contribution
+
+
+def _encoded(
+    tables: Iterator[pd.DataFrame], encode: Callable[[pd.DataFrame], NDArray[Any]], n: int
+) -> Iterator[NDArray[Any]]:
+    while some := list(islice(tables, n)):
+        together = encode(pd.concat(some, ignore_index=True))
+        yield from np.split(together, np.cumsum([len(each) for each in some[:-1]]))
+
+
+def _with_column(rows: Any, k: int, typical: Any, values: IntArray) -> Any:
+    replaced = rows.copy()
+    if isinstance(rows, pd.DataFrame):
+        replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
+    else:
+        replaced[:, k] = typical[values, k]
+    return replaced
+
+
+def words_of(texts: NDArray[Any]) -> NDArray[Any]:
+    """Words of each text, padded with "", (n_texts, n_words)."""
+    split = [str(text).split() for text in texts]
+    n_words = max(map(len, split), default=0)
+    return np.array([[*words, *[""] * (n_words - len(words))] for words in split], dtype=object)
+
+
+def explain_texts(
+    X: NDArray[Any], typical: NDArray[Any], epistemic: Callable[[Any], FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """The same for texts and their words: (n_texts,), (n_texts, n_words)."""
+    own, words = epistemic(X), words_of(X)
+    others = [split for text in typical if (split := str(text).split())]
+    contribution = np.zeros(words.shape)
+    for i, row in enumerate(words):
+        text = [word for word in row if word]
+        replaced = [
+            " ".join([*text[:k], other[k % len(other)], *text[k + 1 :]])
+            for k in range(len(text))
+            for other in others
+        ]
+        if replaced:
+            after = epistemic(np.array(replaced, dtype=object)).reshape(len(text), len(others))
+            contribution[i, : len(text)] = own[i] - after.mean(axis=1)
+    return own, contribution
+
+
+def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
+    """Positions of the largest contributions of a row; those of at most 5 % are left out."""
+    first = np.argsort(-contribution, kind="stable")[:n_columns]
+    return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
+
+
+# --- explanations --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +245,7 @@ class Explanation:
     columns: NDArray[Any]
     epistemic: FloatArray
     contribution: FloatArray
-    models: AdversarialModels | AdversarialRegressors | None = None
+    models: Any = None
     index: pd.Index[Any] | None = None
 
     def most_unusual(self, n_columns: int = N_COLUMNS) -> list[list[Any]]:
@@ -199,3 +393,101 @@ def _with_columns_of(rows: pd.DataFrame, typical: Any) -> pd.DataFrame:
         )
     found: pd.DataFrame = typical[rows.columns]
     return found
+
+
+def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
+    """Positions of up to n_rows rows, by ascending p-value, then descending uncertainty."""
+    return np.lexsort((-epistemic, p_values))[:n_rows]
+
+
+def explained(
+    table: pd.DataFrame,
+    unsupported: pd.DataFrame,
+    typical: Any,
+    epistemic: Statistic,
+    encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
+    *,
+    rows: Any = None,
+) -> list[str]:
+    """Name up to three columns, with their values, that make each row uncertain.
+
+    Columns marked in `unsupported` come first, because an unsupported value may mask the
+    contributions of other columns. `rows` are what `epistemic` gets, if not the table itself.
+    """
+    if not len(table):
+        return []
+    own, contribution = explain_rows(table if rows is None else rows, typical, epistemic, encode)
+    weight = np.where(unsupported.to_numpy(dtype=bool), np.inf, contribution)
+    return [
+        SEPARATOR.join(
+            f"{table.columns[k]} = {_shown(table.iat[row, k])}"
+            for k in standing_out(weight[row], total)
+        )
+        for row, total in enumerate(own)
+    ]
+
+
+def _shown(value: Any) -> str:
+    if pd.isna(value):
+        return MISSING_TEXT
+    return f"{value:.6g}" if isinstance(value, float) else as_text(value)
+
+
+@dataclass(frozen=True)
+class UnusualParts:
+    """The columns, or words, that make an input unusual, whatever the model.
+
+    Attributes
+    ----------
+    typical : array or DataFrame of shape (n_typical, n_columns), or ndarray of texts
+        Typical training inputs.
+    values : TrainingValues or set of str
+        Categories and ranges of all training rows, or the words of all training texts.
+    names : sequence of str
+        Names of the columns.
+    """
+
+    typical: Any
+    values: TrainingValues | frozenset[str]
+    names: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, X: Any, random: np.random.RandomState, names: Any, *, are_columns: bool
+    ) -> UnusualParts | None:
+        """Create from training inputs; None if they are neither texts nor tables of few columns."""
+        rows = random.permutation(_num_samples(X))[:N_TYPICAL]
+        if is_texts(X):
+            texts = np.asarray(X, dtype=object)
+            return cls(texts[rows], frozenset(map(_plain, words_of(texts).ravel())))
+        is_table = are_columns or hasattr(X, "columns")
+        if not is_table or np.ndim(X) != 2 or np.shape(X)[1] > MOST_COLUMNS:
+            return None
+        typical = _safe_indexing(as_pandas(X), rows)
+        if isinstance(typical, pd.DataFrame):
+            typical = typical.reset_index(drop=True)
+        table = as_table(X)
+        values = TrainingValues.of_rows(table, number_columns(table))
+        shown = [f"x{k}" for k in range(table.shape[1])] if names is None else [*names]
+        return cls(typical, values, shown)
+
+    def describe(self, X: Any, statistic: Statistic) -> list[str]:
+        """For each input, list up to three words, or columns with values, separated by "; "."""
+        if isinstance(self.values, TrainingValues):
+            rows, table = as_pandas(X), as_table(X)
+            marks = self.values.unsupported(table)
+            named = table.set_axis([*self.names], axis=1)
+            return explained(named, marks, self.typical, statistic, rows=rows)
+        texts = np.asarray(X, dtype=object)
+        own, contribution = explain_texts(texts, self.typical, statistic)
+        words = words_of(texts)
+        unseen = np.array([[_plain(word) not in self.values for word in row] for row in words])
+        weight = np.where(unseen, np.inf, contribution)
+        return [
+            SEPARATOR.join(words[row, standing_out(weight[row], total)])
+            for row, total in enumerate(own)
+        ]
+
+
+def _plain(word: str) -> str:
+    return word.casefold().strip(punctuation)

@@ -14,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skuq.base import FloatArray
+from skuq.explanations import as_table, number_columns
 from skuq.stored import stored
-from skuq.unusual_rows import as_table, number_columns
 from skuq.validation import with_names
 
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator

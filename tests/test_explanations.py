@@ -19,7 +19,7 @@ from skuq import (
     UncertaintyMixin,
     explain,
 )
-from skuq.unusual_rows import SMALLEST_SHARE, standing_out
+from skuq.explanations import SMALLEST_SHARE, standing_out
 
 TREES = HistGradientBoostingClassifier(max_iter=20, random_state=0)
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, starmap
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches, indexable
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _num_samples,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from skuq.base import FloatArray, with_index_of
 from skuq.devices import DeviceMixin
+from skuq.explanations import UnusualParts
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
 from skuq.models import (
@@ -29,16 +33,17 @@ from skuq.models import (
     look_at,
 )
 from skuq.ood._combination import Combination
-from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
 from skuq.ood._outputs import (
     Evaluator,
     InputsAlone,
     LearnerOutputs,
     NetworkOutputs,
+    NodeOutputs,
     RowOutputs,
+    check_held_out_nodes,
+    node_ids,
 )
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
-from skuq.ood._unusual_parts import UnusualParts
 from skuq.validation import (
     as_pandas,
     check_some_samples,
@@ -54,9 +59,6 @@ from skuq.wrappers import is_module
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
 _BATCH_SIZE = 8192  # number of rows whose features are in memory at once
-# A warning is raised if the share of held-out inputs that are copies of training inputs exceeds the
-# sum of this number and twice the share of training inputs that occur more than once.
-_FEWEST_COPIES = 0.05
 
 
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
@@ -241,10 +243,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Warns
         -----
         UserWarning
-            If a frozen estimator may have been trained on the held-out inputs, held-out inputs are
-            training inputs, there are too few held-out inputs for the rate, the model's loss on the
-            training inputs is larger than the loss of guessing, or a module is given labels 0 and 1
-            as floats.
+            If a frozen estimator may have been trained on the held-out inputs, there are too few
+            held-out inputs for the rate, the model's loss on the training inputs is larger than the
+            loss of guessing, or a module is given labels 0 and 1 as floats.
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -266,40 +267,27 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         self._evaluate, training = self._fitted(X, y, seed, random)
         self._scores = self._made_scores(training)
         self.scores_ = list(self._scores)
-        names = getattr(self, "feature_names_in_", None)
         self._parts = None
-        if not self._takes_nodes:
-            self._parts = UnusualParts.of(training, names)
         if self._takes_nodes:
             check_held_out_nodes(self.estimator_, X_held_out, given=given)
+        else:
+            names = getattr(self, "feature_names_in_", None)
+            self._parts = UnusualParts.of(
+                training.rows.X, training.random, names, are_columns=training.are_columns
+            )
         held_out = self._scores_of(X_held_out)
-        if given and not self._takes_nodes:
-            _warn_of_copies(self._checked_inputs(X), self._checked_inputs(X_held_out))
         groups = {
             name: score.group if isinstance(score, Score) else f"given: {name}"
             for name, score in self._scores.items()
         }
-        codes = self._codes_by_class(y, y_held_out, len(held_out[self.scores_[0]]))
+        check_consistent_length(held_out[self.scores_[0]], y_held_out)
+        codes = self._codes_by_class(y, y_held_out)
         self._combination = Combination.of(held_out, groups, codes)
         self.n_held_out_ = len(self._combination.held_out)
         self._warn_if_too_few()
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
-        """Fit the detector and return `predict` of the training inputs.
-
-        Parameters
-        ----------
-        X, y
-            As in `fit`.
-        **kwargs
-            Keyword arguments of `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), int64
-            As in `predict`.
-        """
         return self.fit(X, y, **kwargs).predict(X)
 
     def p_values(self, X: Any) -> FloatArray:
@@ -409,17 +397,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         scores = self._scores_of(X)
         single = self._combination.single_p_values(scores)
-        statistic = self._combination.statistic(scores)
-        found = pd.DataFrame({"p_value": self._combination.p_values(statistic), **single})
+        p_value = self._combination.p_values(self._combination.statistic(scores))
         surprises = pd.DataFrame(self._combination.surprises(scores))
-        found.insert(1, "most_unusual", surprises.idxmax(axis=1))
+        found = {"p_value": p_value, "most_unusual": surprises.idxmax(axis=1).to_numpy(), **single}
         if self._parts is not None:
-            rows = self._checked_inputs(X)
             name = "words" if is_texts(X) else "columns"
             found[name] = self._parts.describe(
-                rows, lambda other: -self.score_samples(with_names(self, other))
+                self._checked_inputs(X), lambda other: -self.score_samples(with_names(self, other))
             )
-        return with_index_of(X, found)
+        return with_index_of(X, pd.DataFrame(found))
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -563,21 +549,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             made[each] = SCORES[each].of(training)
         return made
 
-    def _codes_by_class(self, y: Any, y_held_out: Any, n_held_out: int) -> NDArray[np.int64] | None:
-        if y_held_out is not None and _num_samples(y_held_out) != n_held_out:
-            raise ValueError(
-                f"`y_held_out` has {_num_samples(y_held_out)} labels for {n_held_out} held-out "
-                "inputs."
-            )
+    def _codes_by_class(self, y: Any, y_held_out: Any) -> NDArray[np.int64] | None:
         if not self.by_class:
             return None
         if y_held_out is None:
             raise ValueError(
                 "by_class=True needs the labels of the held-out inputs; pass `y_held_out`."
             )
-        labels = column_or_1d(y_held_out, warn=True)
         known = np.unique(y)
-        codes = codes_of(labels, known, "y_held_out")
+        codes = codes_of(column_or_1d(y_held_out, warn=True), known, "y_held_out")
         missing = np.setdiff1d(np.arange(len(known)), codes)
         if len(missing):
             raise ValueError(
@@ -620,36 +600,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
-
-
-def _warn_of_copies(X: Any, X_held_out: Any) -> None:
-    """Warn if copies of training inputs are much more frequent in `X_held_out` than in `X`."""
-    known, count = np.unique(_hashes(X), return_counts=True)
-    repeated = count[count > 1].sum() / count.sum()
-    copied = float(np.isin(_hashes(X_held_out), known).mean())
-    if copied > 2 * repeated + _FEWEST_COPIES:
-        warn_user(
-            f"{copied:.0%} of the held-out inputs are training inputs. Scores of training inputs "
-            "are too low, so the actual false alarm rate will be higher than `false_alarm_rate`. "
-            "Pass inputs as `X_held_out` that are not in `X` and were not used for training."
-        )
-
-
-def _hashes(X: Any) -> NDArray[Any]:
-    """Hash of each input, equal for equal inputs."""
-    X = as_pandas(X)
-    if issparse(X):
-        X = X.tocsr().sorted_indices()
-        parts = pairwise(X.indptr)
-        rows = (
-            X.indices[part].tobytes() + X.data[part].tobytes() for part in starmap(slice, parts)
-        )
-        return np.array([*map(hash, rows)])
-    if not isinstance(X, pd.DataFrame) and np.asarray(X).dtype.kind in "biuf":
-        return np.array([hash(row.tobytes()) for row in np.asarray(X)])
-    table: Any = pd.Series(X) if np.ndim(X) == 1 else pd.DataFrame(X)
-    hashes: NDArray[Any] = pd.util.hash_pandas_object(table, index=False).to_numpy()
-    return hashes
 
 
 def _batches(X: Any) -> Iterator[Any]:

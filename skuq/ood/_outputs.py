@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
 from skuq._information import log_softmax
@@ -16,6 +17,7 @@ from skuq.base import FloatArray, Uncertainty
 from skuq.features import encoded, feature_encoder
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.probabilities import proba_of_classes
+from skuq.validation import warn_user
 
 _N_EXAMPLES = 256  # number of rows on which a learner's outputs are inspected
 _TOLERANCE = 1e-4  # largest difference between predicted probabilities and the softmax of logits
@@ -23,31 +25,16 @@ _TOLERANCE = 1e-4  # largest difference between predicted probabilities and the 
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """Rows, their features and the model's outputs.
+    """Rows, their features and the model's outputs, as far as there are any."""
 
-    Attributes
-    ----------
-    X : array-like of shape (n_samples, ...)
-        The rows themselves.
-    features : array or sparse matrix of shape (n_samples, n_features), or None
-        Features for distances, without missing values: the inputs of a learner or, in a network,
-        the inputs of the first layer that receives one vector per sample.
-    logits : ndarray of shape (n_samples, n_classes), float64, or None
-        Logits of a classifier, if available.
-    log_proba : ndarray of shape (n_samples, n_classes), float64, or None
-        Log-probabilities of a classifier.
-    energy : ndarray of shape (n_samples,), float64, or None
-        Energy of nodes, diffused over their graph.
-    uncertainty : Uncertainty or None
-        Uncertainty from a skuq estimator.
-    """
-
-    X: Any
+    X: Any  # the rows themselves, (n_samples, ...)
+    # Features for distances, without missing values, (n_samples, n_features); may be sparse. They
+    # are the inputs of a learner, or of the first layer that receives one vector per sample.
     features: Any = None
-    logits: FloatArray | None = None
-    log_proba: FloatArray | None = None
-    energy: FloatArray | None = None
-    uncertainty: Uncertainty | None = None
+    logits: FloatArray | None = None  # of a classifier, (n_samples, n_classes)
+    log_proba: FloatArray | None = None  # of a classifier, (n_samples, n_classes)
+    energy: FloatArray | None = None  # of nodes, diffused over their graph, (n_samples,)
+    uncertainty: Uncertainty | None = None  # from a skuq estimator
 
     @classmethod
     def stacked(cls, X: Any, parts: Sequence[RowOutputs]) -> RowOutputs:
@@ -124,24 +111,12 @@ class NetworkOutputs(Evaluator):
 
 @dataclass(frozen=True)
 class LearnerOutputs(Evaluator):
-    """Evaluator of any other fitted estimator, such as a skuq estimator with a model inside.
+    """Evaluator of any other fitted estimator, such as a skuq estimator with a model inside."""
 
-    Attributes
-    ----------
-    model : LearnerModel
-        The estimator with its transformers.
-    network : NetworkOutputs or None
-        The network inside a skuq estimator.
-    encoder : transformer or None
-        Encoder of the learner's inputs as features; None with a network.
-    logits_of : estimator or None
-        The learner if its `decision_function` returns logits.
-    """
-
-    model: LearnerModel
-    network: NetworkOutputs | None
-    encoder: Any
-    logits_of: Any
+    model: LearnerModel  # the estimator with its transformers
+    network: NetworkOutputs | None  # the network inside a skuq estimator
+    encoder: Any  # of the learner's inputs as features; None with a network
+    logits_of: Any  # the learner, if its `decision_function` returns logits
 
     @classmethod
     def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
@@ -221,3 +196,79 @@ def _has_logits(learner: Any, examples: Any) -> bool:
     return logits.shape == proba.shape and np.allclose(
         np.exp(log_softmax(logits)), proba, atol=_TOLERANCE
     )
+
+
+@dataclass(frozen=True)
+class NodeOutputs(Evaluator):
+    """Evaluator of a node classifier, with the energy of its logits diffused over the graph.
+
+    If the classifier averages over similar nodes, the energy is also diffused over similar nodes.
+    """
+
+    estimator: Any
+    diffused: Any
+
+    @classmethod
+    def of(cls, estimator: Any, nodes: Any, y: Any, device: Any) -> NodeOutputs:
+        """Create from a fitted classifier and its labelled nodes."""
+        from skuq.evidential import LogitUncertainty
+
+        similarity = getattr(estimator, "propagation", None) == "similarity"
+        diffused = LogitUncertainty(
+            estimator,
+            method="energy",
+            propagation="similarity" if similarity else "diffusion",
+            device=device,
+        )
+        return cls(estimator, diffused.fit(nodes, y))
+
+    def __call__(self, X: Any, device: Any = None) -> RowOutputs:
+        has_parts = hasattr(self.estimator, "predict_uncertainty")
+        return RowOutputs(
+            X,
+            log_proba=np.log(self.estimator.predict_proba(X).clip(1e-300)),
+            energy=self.diffused.predict_uncertainty(X).total,
+            uncertainty=self.estimator.predict_uncertainty(X) if has_parts else None,
+        )
+
+
+def node_ids(X: Any) -> NDArray[np.int64]:
+    """Convert node ids or a Boolean mask to node ids."""
+    ids = np.asarray(X)
+    return np.flatnonzero(ids) if ids.dtype == bool else ids.ravel()
+
+
+def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
+    """Raise ValueError for held-out nodes that are repeated or were used for training.
+
+    Warn if the estimator does not know which nodes of its graph were used for training. `given`
+    states whether the user passed the held-out nodes.
+    """
+    distinct, count = np.unique(nodes, return_counts=True)
+    repeated = distinct[count > 1]
+    if len(repeated):
+        raise ValueError(
+            f"{len(repeated)} of the held-out nodes occur more than once, for example "
+            f"{repeated[0]}. Pass each node once."
+        )
+    seen = getattr(estimator, "labelled_nodes_", ())
+    if seen is None:  # `estimator` is a copy for a graph that differs from the training graph
+        warn_user(
+            "The estimator was trained on another graph, so it cannot be checked whether held-out "
+            "nodes were used for training. If they were, the actual false alarm rate is higher "
+            "than `false_alarm_rate`. Pass nodes that do not correspond to any training nodes "
+            "as `X_held_out`."
+        )
+        return
+    used = np.intersect1d(nodes, seen)
+    if len(used):
+        origin = (
+            f"{len(used)} of the held-out nodes were"
+            if given
+            else f"No `X_held_out` was given, so {len(nodes)} of the nodes in `X` were held out; "
+            f"{len(used)} of the held-out nodes were"
+        )
+        raise ValueError(
+            f"{origin} used for training or early stopping (the first is node {used[0]:.0f}), so "
+            "their uncertainty is lower than that of new nodes. Pass other nodes as `X_held_out`."
+        )

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler, normalize
 from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
 from skuq.distances import Whitening, fit_whitening
+from skuq.explanations import TrainingValues, as_table, number_columns
 from skuq.ood._outputs import RowOutputs
-from skuq.unusual_rows import TrainingValues, as_table, number_columns
 
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
@@ -33,27 +33,13 @@ _SAME_LENGTH = 1e-2
 
 @dataclass(frozen=True)
 class Training:
-    """Training rows that scores are fitted to.
-
-    Attributes
-    ----------
-    rows : RowOutputs
-        The rows with their features and outputs.
-    are_columns : bool
-        Whether the features are probably table columns with different units; see `are_columns`.
-    codes : ndarray of shape (n_samples,), int64, or None
-        Class codes.
-    targets : ndarray of shape (n_samples,), float64, or None
-        Targets of a regression.
-    random : RandomState
-        Generator for drawing rows.
-    """
+    """Training rows that scores are fitted to."""
 
     rows: RowOutputs
-    are_columns: bool
-    codes: NDArray[np.int64] | None
-    targets: FloatArray | None
-    random: np.random.RandomState
+    are_columns: bool  # the features are probably table columns with different units
+    codes: NDArray[np.int64] | None  # class codes, (n_samples,)
+    targets: FloatArray | None  # targets of a regression, (n_samples,)
+    random: np.random.RandomState  # draws rows
 
 
 class Score(ABC):
@@ -70,9 +56,9 @@ class Score(ABC):
         """Describe what the model or rows lack for this score; empty if the score applies."""
 
     @classmethod
-    @abstractmethod
     def of(cls, training: Training) -> Self:
         """Fit the score to training rows."""
+        return cls()
 
     @abstractmethod
     def __call__(self, rows: RowOutputs) -> FloatArray:
@@ -87,10 +73,6 @@ class Entropy(Score):
     @classmethod
     def lacks(cls, training: Training) -> str:
         return "" if training.rows.log_proba is not None else "a classifier"
-
-    @classmethod
-    def of(cls, training: Training) -> Self:
-        return cls()
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
         return np.asarray(entropy(rows.log_proba))
@@ -133,10 +115,6 @@ class _Part(Score):
         if training.rows.uncertainty is None:
             return "an estimator with `predict_uncertainty`"
         return ""
-
-    @classmethod
-    def of(cls, training: Training) -> Self:
-        return cls()
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
         part: FloatArray = getattr(rows.uncertainty, self.name)
@@ -201,7 +179,7 @@ class UnitLength:
     """Euclidean distances between vectors scaled to unit length."""
 
     def __init__(self, features: Any):
-        pass
+        """Take features for the same signature as `Standardised`."""
 
     def __call__(self, features: Any) -> Any:
         return normalize(features)
@@ -375,16 +353,5 @@ def _lengths(rows: RowOutputs) -> pd.DataFrame:
     return pd.DataFrame({"length": np.asarray(norm(rows.features, axis=1), dtype=np.float64)})
 
 
-SCORES: dict[str, type[Score]] = {
-    score.name: score
-    for score in (
-        Entropy,
-        Energy,
-        Total,
-        Epistemic,
-        Neighbors,
-        RelativeMahalanobis,
-        Support,
-        Length,
-    )
-}
+_ALL = (Entropy, Energy, Total, Epistemic, Neighbors, RelativeMahalanobis, Support, Length)
+SCORES: dict[str, type[Score]] = {score.name: score for score in _ALL}

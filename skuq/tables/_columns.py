@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
+from skuq.explanations import ALL_DIFFERENT
 from skuq.labels import as_text
 from skuq.stored import stored
 from skuq.tables._column_kinds import (
@@ -31,7 +32,6 @@ from skuq.tables._column_kinds import (
 )
 from skuq.tables._dates import DateColumn, code_note, date_column, unread_note
 from skuq.tables._validation import TOO_LARGE, TableError, separator_hint, word_among_numbers
-from skuq.unusual_rows import ALL_DIFFERENT
 from skuq.written_numbers import (
     OTHER,
     RANGE,

@@ -12,7 +12,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from skuq.unusual_rows import MISSING_TEXT
+from skuq.explanations import MISSING_TEXT
 
 # Maximum number of indicators for a text column. If there are more categories, the rarest
 # categories share one indicator.

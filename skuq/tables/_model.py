@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, PredictionInterval, predict_uncertainty
+from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.labels import classes_of_columns, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
@@ -66,7 +67,6 @@ from skuq.tables._validation import (
     feature_names,
     separator_hint,
 )
-from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.validation import warn_user
 
 N_TYPICAL = 20  # number of training rows whose values are substituted to explain a row

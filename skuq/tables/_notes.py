@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from skuq.calibration import clopper_pearson
+from skuq.explanations import SEPARATOR
 from skuq.labels import as_text, counted
 from skuq.tables._columns import Cells
 from skuq.tables._dates import PART, is_date_in_digits
 from skuq.tables._training import LEARNERS, Comparison
 from skuq.tables._validation import TableError, place
-from skuq.unusual_rows import SEPARATOR
 
 if TYPE_CHECKING:
     from skuq.tables._model import TableModel

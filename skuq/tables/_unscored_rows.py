@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype
 
+from skuq.explanations import SEPARATOR
 from skuq.tables._columns import Cells, Cleaned
 from skuq.tables._validation import TOO_LARGE, TableError, place
-from skuq.unusual_rows import SEPARATOR
 from skuq.written_numbers import FEW, other_mark
 
 # Columns of text, which contain "" for unscored rows.

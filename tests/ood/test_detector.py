@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_blobs
 from sklearn.ensemble import (
@@ -417,7 +416,7 @@ def test_labels_of_held_out_inputs_come_with_them(embedded):
     X, y = embedded["X"], embedded["y"]
     with pytest.raises(ValueError, match="passed without `X_held_out`"):
         OODDetector(LogisticRegression()).fit(X, y, y_held_out=y)
-    with pytest.raises(ValueError, match="2 labels for 400"):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         OODDetector(LogisticRegression()).fit(
             X, y, X_held_out=embedded["held_out"], y_held_out=["a", "b"]
         )
@@ -435,29 +434,6 @@ def network(n_outputs):
 
 def normal(n_rows, seed):
     return np.random.default_rng(seed).normal(size=(n_rows, 4))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        np.asarray,
-        lambda X: pd.DataFrame(X, columns=[*"abcd"[: X.shape[1]]]),
-        csr_matrix,
-        lambda X: X[:, None, :],
-    ],
-    ids=["array", "frame", "sparse", "windows"],
-)
-def test_held_out_inputs_that_are_training_inputs_are_told(make):
-    X, new = normal(200, 0), normal(50, 1)
-    with pytest.warns(UserWarning, match=r"^100% of the held-out inputs are training inputs"):
-        OODDetector().fit(make(X), X_held_out=make(X[:50]))
-    with pytest.warns(UserWarning, match=r"^50% of the held-out inputs"):
-        OODDetector().fit(make(X), X_held_out=make(np.concatenate([X[:50], new])))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        OODDetector().fit(make(X), X_held_out=make(new))
-        # Values that occur repeatedly among training inputs also occur among new ones.
-        OODDetector().fit(make(X[:, :2].round()), X_held_out=make(new[:, :2].round()))
 
 
 def test_floats_that_look_like_labels_are_told():

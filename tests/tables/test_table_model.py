@@ -236,7 +236,7 @@ def test_foreign_flowers_are_unusual_to_quam():
 
 @pytest.mark.parametrize("n_rows", [1, 300])
 def test_reasons_do_not_depend_on_how_much_is_encoded_at_once(plain, table, monkeypatch, n_rows):
-    monkeypatch.setattr("skuq.unusual_rows.ENCODED_AT_ONCE", n_rows)  # one column, or two
+    monkeypatch.setattr("skuq.explanations.ENCODED_AT_ONCE", n_rows)  # one column, or two
     assert plain.rows["reasons"].any()
     pd.testing.assert_frame_equal(plain.of(table).rows, plain.rows, check_exact=True)
 
