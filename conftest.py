@@ -10,17 +10,7 @@ from importlib.util import find_spec
 import pytest
 from _pytest.doctest import DoctestModule
 
-RL = [
-    "_algorithm",
-    "_baselines",
-    "_checkpoint",
-    "_envs",
-    "_estimator",
-    "_film",
-    "_policies",
-    "_run_configs",
-    "_runs",
-]
+RL = ["_algorithm", "_envs", "_estimator", "_history", "_policies"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
     "posteriors": ["skuq/baselines/_chains.py", "skuq/baselines/_sgmcmc.py"],

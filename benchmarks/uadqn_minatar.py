@@ -8,26 +8,33 @@ that end in the last 100,000 steps, or in all steps if there are fewer; a late s
 over the second half of the steps, if there are fewer than 200,000. The authors' runs are averaged
 in the same way (`benchmarks.uadqn_released`).
 
-Each agent is a run of `skuq.uadqn.train_run` in a separate folder of ``--out``. The benchmark can
-be interrupted at any time: the same command with ``--trust`` resumes every run bit-identically from
-its last checkpoint. ``--no-training`` evaluates existing runs, including unfinished ones.
-``--record`` also stores the curves of finished runs in ``results/uadqn_minatar.csv``; runs whose
-curves are stored are not repeated. Curves and records are interquartile means over seeds (means for
-fewer than four seeds), with 95 % intervals from 2,000 bootstrap samples, as in Agarwal et al.,
-"Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
+The curve of each finished run is stored in ``--out``, and ``--record`` stores it in
+``results/uadqn_minatar.csv``; runs whose curves are stored are not repeated, so an interrupted
+benchmark loses only the runs in progress. ``--no-training`` evaluates stored curves. Curves and
+records are interquartile means over seeds (means for fewer than four seeds), with 95 % intervals
+from 2,000 bootstrap samples, as in Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice", 2021.
 """
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from scipy.stats import bootstrap, trim_mean
 
-from benchmarks.harness import AGENT_PACKAGES, RESULTS, finish, parser, record, set_threads
+from benchmarks.harness import (
+    AGENT_PACKAGES,
+    RESULTS,
+    finish,
+    kept_run,
+    parser,
+    record,
+    set_threads,
+)
+from benchmarks.uadqn_baselines import METHODS as ALGORITHMS
 from skuq.files import atomic_path
-from skuq.uadqn import make_run_config, train_run
+from skuq.uadqn import TrainingHistory, make_env
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 METHODS = ("uadqn", "qrdqn", "dqn", "bootstrapped")
@@ -44,25 +51,27 @@ NO_CURVES = pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
 TABLE = (50_000, 100_000, 200_000, 500_000, 1_000_000)  # steps whose scores are recorded
 
 
-def folder_of(out: Path, game: str, method: str, seed: int, steps: int) -> Path:
-    # The number of steps is part of the name, since it determines the epsilon schedule of
-    # baselines.
-    return out / "runs" / f"{game}-{method}-{seed}-{steps}"
+def make_agent(game: str, method: str, seed: int, steps: int, device: str = "cpu"):
+    """Create an agent with the settings of Table 1 and levels as the paper prints them."""
+    options: dict = {"epistemic_factor": 0.2, "policy_kwargs": {"levels": "paper"}}
+    if method != "uadqn":
+        del options["epistemic_factor"]
+        # Epsilon decreases over 100,000 steps.
+        options["exploration_fraction"] = min(1.0, 100_000 / steps)
+        options["exploration_final_eps"] = 0.03
+    if method in ("dqn", "bootstrapped"):
+        del options["policy_kwargs"]  # no quantiles
+    env = make_env(f"MinAtar/{game.title().replace('_', '')}-v0")
+    return ALGORITHMS[method]("GridPolicy", env, seed=seed, device=device, **options)
 
 
-def config_of(game: str, method: str, seed: int, steps: int):
-    return make_run_config(f"MinAtar/{game.title().replace('_', '')}-v0", steps, seed, method)
-
-
-def train(out: Path, game: str, method: str, seed: int, steps: int, args) -> None:
-    """Train one agent, resuming an interrupted run."""
+def train(game: str, method: str, seed: int, steps: int, args) -> dict:
+    """Train one agent; return its learning curve."""
     set_threads(args)
-    folder = folder_of(out, game, method, seed, steps)
-    config = config_of(game, method, seed, steps)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    options = {"checkpoint_every": args.checkpoint_every, "device": args.device}
-    outcome = train_run(folder, config, trust=args.trust, **options)
-    print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)
+    agent, history = make_agent(game, method, seed, steps, args.device), TrainingHistory()
+    agent.learn(steps, callback=history)
+    print(f"{game:15s} {method:12s} seed {seed}: {agent.num_timesteps} steps", flush=True)
+    return binned(history.to_frame(), steps).to_dict("list")
 
 
 def binned(history: pd.DataFrame, steps: int) -> pd.DataFrame:
@@ -71,20 +80,6 @@ def binned(history: pd.DataFrame, steps: int) -> pd.DataFrame:
     ended = pd.cut(history.step, points, labels=points[1:])
     scores = history.score.groupby(ended, observed=False).agg(["size", "mean"]).reset_index()
     return scores.set_axis(["step", "episodes", "score"], axis=1).astype({"step": int})
-
-
-def curve(out: Path, *run, checkpoint_every: int) -> pd.DataFrame:
-    """Read the learning curve of a run, possibly unfinished; empty without a history."""
-    folder, steps = folder_of(out, *run), run[-1]
-    if not (folder / "history.csv").exists():
-        return NO_CURVES
-    history = pd.read_csv(folder / "history.csv")
-    # The history of an unfinished run was written with its last checkpoint, after the last of these
-    # episodes.
-    checkpoint = -(-history.step.max() // checkpoint_every) * checkpoint_every
-    done = steps if (folder / "agent.zip").exists() else checkpoint
-    points = binned(history, steps)
-    return points[points.step <= done].assign(**dict(zip(RUN, run, strict=True)))
 
 
 def recorded_curves(path: Path = CURVES) -> pd.DataFrame:
@@ -184,17 +179,9 @@ def main() -> None:
         "--methods", nargs="+", choices=METHODS, default=["uadqn", "qrdqn", "dqn"]
     )
     arguments.add_argument("--jobs", type=int, default=1, help="agents trained side by side")
-    arguments.add_argument("--device", default="auto")
-    arguments.add_argument("--checkpoint-every", type=int, default=10_000)
-    arguments.add_argument("--trust", action="store_true", help="continue runs, which can run code")
+    arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--no-training", action="store_true", help="look at what there is")
     args = arguments.parse_args()
-    with TemporaryDirectory() as temporary:
-        measure(args, args.out or Path(temporary))
-
-
-def measure(args, out: Path) -> None:
-    """Train missing runs, and store the results of all runs."""
     runs = [
         (game, method, args.seed + seed, args.steps)
         for seed in range(args.seeds)
@@ -203,23 +190,22 @@ def measure(args, out: Path) -> None:
     ]
     before = recorded_curves()
     finished = set(before[RUN].itertuples(index=False, name=None))
-    left = [run for run in runs if run not in finished]
-    if not args.no_training:
-        Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
-            delayed(train)(out, *run, args) for run in left
-        )
-    found = [curve(out, *run, checkpoint_every=args.checkpoint_every) for run in left]
-    curves = pd.concat([before, *found])
+    left = [] if args.no_training else [run for run in runs if run not in finished]
+    curves = Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
+        delayed(kept_run)(train, *run, args=args) for run in left
+    )
+    named = [
+        pd.DataFrame(curve).assign(**dict(zip(RUN, run, strict=True)))
+        for curve, run in zip(curves, left, strict=True)
+    ]
+    table = pd.concat([before, *named])
     if args.record is not None:
-        complete = curves.groupby(RUN).step.transform("max") == curves.steps
         with atomic_path(CURVES) as partial:
-            kept = curves.loc[complete, list(COLUMNS)]
-            kept.to_csv(partial, index=False, float_format="%.4g")
-    asked = pd.MultiIndex.from_frame(curves[RUN]).isin(runs)
+            table[list(COLUMNS)].to_csv(partial, index=False, float_format="%.4g")
+    asked = table[pd.MultiIndex.from_frame(table[RUN]).isin(runs)]
     if args.out is not None:
-        plot(curves[asked], args.game, out / "uadqn_minatar.png")
-    trained = len(left) == len(runs) and not args.no_training
-    finish("uadqn_minatar", args, records(curves[asked]), AGENT_PACKAGES, is_new=trained)
+        plot(asked, args.game, args.out / "uadqn_minatar.png")
+    finish("uadqn_minatar", args, records(asked), AGENT_PACKAGES, is_new=len(left) == len(runs))
 
 
 if __name__ == "__main__":

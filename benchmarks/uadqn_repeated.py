@@ -7,17 +7,14 @@ reproduced to the last recorded digit. This benchmark counts the points that are
 stored in ``--out``.
 """
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from stable_baselines3.common.callbacks import BaseCallback
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
-from benchmarks.uadqn_minatar import N_POINTS, RUN, binned, config_of, recorded_curves
-from skuq.uadqn import train_run
+from benchmarks.uadqn_minatar import N_POINTS, RUN, binned, make_agent, recorded_curves
+from skuq.uadqn import TrainingHistory
 
 
 class StopAt(BaseCallback):
@@ -34,17 +31,10 @@ class StopAt(BaseCallback):
 def begin_again(game: str, method: str, seed: int, steps: int, args) -> dict[str, list[float]]:
     """Repeat the beginning of a run; return episodes and scores of its first points."""
     set_threads(args)
-    stop = StopAt(steps // N_POINTS * args.points)
-    with TemporaryDirectory() as folder:
-        outcome = train_run(
-            Path(folder) / "run",
-            config_of(game, method, seed, steps),
-            checkpoint_every=steps,
-            device="cpu",
-            callbacks=(stop,),
-        )
-    points = binned(outcome.history, steps).head(args.points)
-    print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)
+    agent, history = make_agent(game, method, seed, steps), TrainingHistory()
+    agent.learn(steps, callback=[history, StopAt(steps // N_POINTS * args.points)])
+    points = binned(history.to_frame(), steps).head(args.points)
+    print(f"{game:15s} {method:12s} seed {seed}: {agent.num_timesteps} steps", flush=True)
     return points[["episodes", "score"]].to_dict("list")
 
 

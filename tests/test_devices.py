@@ -457,16 +457,3 @@ def test_small_networks_of_agents_stay_on_the_cpu_by_auto(agent):
 def test_an_agent_does_not_see_the_default_device(agent, device, default_device):
     agent.set_params(device=device)
     agent.fit(np.arange(3)).predict_uncertainty(np.eye(10, dtype=np.float32))
-
-
-def test_updates_of_bootstrapped_dqn_wait_for_nothing(watched):
-    pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import BootstrappedDQN
-
-    agent = BootstrappedDQN(
-        "MlpPolicy", "CartPole-v1", learning_starts=32, seed=0, device=DEVICE
-    ).learn(40)
-    with watched() as report:
-        for _ in range(10):
-            agent.train(1, 8)
-    assert report.count["sync"] == report.count["down"] == 0

@@ -11,7 +11,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skuq import UADQN
-from skuq.plotting import AgentTrainingDisplay
 from skuq.uadqn import GRIDWORLD
 
 # %%
@@ -23,10 +22,19 @@ settings = {**GRIDWORLD, "total_timesteps": 6_000, "random_state": 0}
 careful = UADQN("CliffWind-v0", **settings).fit(seeds)
 
 # %%
-# The figure shows returns, falls and both uncertainties during training. The epistemic part
-# decreases with experience. The aleatoric part, the risk of the ledge, remains until the agent
-# avoids the ledge.
-AgentTrainingDisplay.from_estimator(careful)
+# The figure shows the return of each episode, the number of falls, and the rolling means of both
+# standard deviations of the return. The epistemic part decreases with experience. The aleatoric
+# part, the risk of the ledge, remains until the agent avoids the ledge.
+history = careful.history_
+fig, (top, middle, bottom) = plt.subplots(3, 1, sharex=True, figsize=(6, 6), layout="constrained")
+top.plot(history.step, history.score, ".", markersize=3, color="0.6")
+top.set(ylabel="return")
+middle.plot(history.step, history.falls.cumsum(), color="k")
+middle.set(ylabel="falls so far")
+for part, colour in (("epistemic", "#0072B2"), ("aleatoric", "#D55E00")):
+    bottom.plot(history.step, np.sqrt(history[part]).rolling(20).mean(), label=part, color=colour)
+bottom.set(xlabel="steps", ylabel="standard deviation")
+bottom.legend(frameon=False)
 plt.show()
 
 # %%

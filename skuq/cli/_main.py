@@ -33,12 +33,10 @@ COMMANDS = {
         "skuq.cli._main:estimators",
         "List the installed estimators, third-party plugins included.",
     ),
-    "play": ("skuq.cli._agents:play", "Play episodes with a trained agent."),
     "quantify": (
         "skuq.cli._quantify:quantify",
         "Quantify the uncertainty of predictions for a table.",
     ),
-    "train-agent": ("skuq.cli._agents:train_agent", "Train an agent in an environment."),
 }
 
 

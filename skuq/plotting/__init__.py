@@ -17,11 +17,9 @@ from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisp
 from skuq.plotting._ood import OODDisplay
 from skuq.plotting._pit import PITDisplay
 from skuq.plotting._risk_and_histogram import RiskCoverageDisplay, UncertaintyHistogramDisplay
-from skuq.plotting._training import AgentTrainingDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [
-    "AgentTrainingDisplay",
     "CalibrationAuditDisplay",
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",

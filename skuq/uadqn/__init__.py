@@ -11,100 +11,37 @@ from typing import TYPE_CHECKING
 from skuq.extras import import_optional, lazy_names
 
 import_optional("torch", extra=None)
-from skuq.uadqn._estimator import UADQN, rl_module
-from skuq.uadqn._quantiles import (
-    aleatoric_variance,
-    bellman_targets,
-    epistemic_variance,
-    quantile_levels,
-    quantile_loss,
-    quantile_loss_gradient,
-    quantile_variance,
-)
+from skuq.uadqn._estimator import GRIDWORLD, UADQN, rl_module
+from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance
+from skuq.uadqn._quantiles import bellman_targets as bellman_targets
+from skuq.uadqn._quantiles import quantile_levels as quantile_levels
+from skuq.uadqn._quantiles import quantile_loss as quantile_loss
+from skuq.uadqn._quantiles import quantile_loss_gradient as quantile_loss_gradient
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
 
 if TYPE_CHECKING:
-    from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
-    from skuq.uadqn._baselines import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn._checkpoint import (
-        CheckpointError,
-        ExactCheckpointCallback,
-        TrainingHistory,
-        TrainingProgress,
-        latest_checkpoint,
-        load_checkpoint,
-    )
-    from skuq.uadqn._envs import CliffWindEnv, make_env, play_episodes
-    from skuq.uadqn._film import Film, FilmError, estimate_action
-    from skuq.uadqn._policies import CnnPolicy, GridCNN, GridPolicy, MlpPolicy, MultiInputPolicy
-    from skuq.uadqn._run_configs import (
-        GRIDWORLD,
-        MINATAR,
-        RunError,
-        make_run_config,
-        settings_for,
-    )
-    from skuq.uadqn._runs import last_saved_step, load_agent, train_run, train_seeds
+    from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm, estimate_action
+    from skuq.uadqn._history import TrainingHistory
 
 __all__ = [
     "GRIDWORLD",
-    "MINATAR",
     "UADQN",
     "AnchoredQuantileRegressor",
-    "BootstrappedDQN",
-    "CheckpointError",
-    "CliffWindEnv",
-    "CnnPolicy",
-    "DQNAlgorithm",
-    "ExactCheckpointCallback",
-    "Film",
-    "FilmError",
-    "GridCNN",
-    "GridPolicy",
-    "MlpPolicy",
-    "MultiInputPolicy",
     "QuantileDQN",
-    "RunError",
     "TrainingHistory",
-    "TrainingProgress",
     "UADQNAlgorithm",
     "aleatoric_variance",
-    "bellman_targets",
     "epistemic_variance",
     "estimate_action",
-    "last_saved_step",
-    "latest_checkpoint",
-    "load_agent",
-    "load_checkpoint",
-    "make_env",
-    "make_run_config",
-    "play_episodes",
-    "quantile_levels",
-    "quantile_loss",
-    "quantile_loss_gradient",
-    "quantile_variance",
-    "settings_for",
-    "train_run",
-    "train_seeds",
 ]
 
-# Public names that need stable-baselines3, by module.
+# Names that need stable-baselines3, by module; benchmarks use those that are not in `__all__`.
 _MODULES = {
-    "_algorithm": ("QuantileDQN", "UADQNAlgorithm"),
-    "_baselines": ("BootstrappedDQN", "DQNAlgorithm"),
-    "_checkpoint": (
-        "CheckpointError",
-        "ExactCheckpointCallback",
-        "TrainingHistory",
-        "TrainingProgress",
-        "latest_checkpoint",
-        "load_checkpoint",
-    ),
-    "_envs": ("CliffWindEnv", "make_env", "play_episodes"),
-    "_film": ("Film", "FilmError", "estimate_action"),
-    "_policies": ("CnnPolicy", "GridCNN", "GridPolicy", "MlpPolicy", "MultiInputPolicy"),
-    "_run_configs": ("GRIDWORLD", "MINATAR", "RunError", "make_run_config", "settings_for"),
-    "_runs": ("last_saved_step", "load_agent", "train_run", "train_seeds"),
+    "_algorithm": ("CheckedAgent", "QuantileDQN", "UADQNAlgorithm", "estimate_action"),
+    "_envs": ("CliffWindEnv", "ensure_registered", "make_env", "play_episodes"),
+    "_history": ("TrainingHistory",),
+    "_networks": ("AGENT_BIASES", "draw_biases", "stacked_mlp"),
+    "_policies": ("DictExtractor", "GridCNN", "checked_arch", "image_extractor"),
 }
 __getattr__ = lazy_names(__name__, _MODULES, load=rl_module)
 

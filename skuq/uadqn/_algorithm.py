@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from sb3_contrib import QRDQN
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
 from skuq._networks import resolve_device
-from skuq.uadqn._agent_checks import CheckedAgent
-from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._envs import check_spaces, ensure_registered, refuse_unusable
 from skuq.uadqn._policies import (
     DECISION_SETTINGS,
     CnnPolicy,
@@ -32,12 +34,104 @@ from skuq.uadqn._quantiles import (
     epistemic_variance,
     quantile_loss,
     quantile_loss_gradient,
+    quantile_variance,
     risk_adjusted_values,
     sampled_values,
 )
+from skuq.validation import warn_user
 
 # Options of epsilon-greedy exploration.
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
+
+
+class CheckedAgent(OffPolicyAlgorithm):
+    """Mixin that raises for unsupported spaces, policies and numbers, and warns of no training."""
+
+    @classmethod
+    def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
+        """Whether a policy is one that the algorithm creates, or a subclass of it."""
+        raise NotImplementedError
+
+    def _setup_model(self) -> None:
+        if not self._accepts(self.policy_class, self.policy_kwargs):
+            raise ValueError(
+                f"{type(self).__name__} cannot use the {self.policy_class.__name__} of a different "
+                "algorithm. Pass the name of a policy, such as 'MlpPolicy'; load a saved agent "
+                "with the algorithm that saved it."
+            )
+        super()._setup_model()
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        # Check before stable-baselines3 wraps the environment, because wrapping fails for spaces
+        # without a shape.
+        check_spaces(env.observation_space, env.action_space)
+        return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
+        """Load a saved agent; arguments are as in stable-baselines3.
+
+        Any argument of the constructor can be overridden.
+        """
+        known = set(signature(OffPolicyAlgorithm.load).parameters)
+        for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
+            known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
+        if unknown := sorted(set(settings) - known):
+            raise TypeError(f"{cls.__name__}.load does not accept {', '.join(unknown)}.")
+        loaded: Self = super().load(path, *args, **settings)
+        return loaded
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **options: Any,
+    ) -> tuple[int, Any]:
+        buffer: Any = self.replay_buffer
+        if not reset_num_timesteps and self.num_timesteps and not buffer.size():
+            warn_user(
+                f"Training resumes at step {self.num_timesteps} with an empty replay buffer, so "
+                "the first updates repeat a few new transitions. `save` does not store the buffer: "
+                "save it with save_replay_buffer, and load it with load_replay_buffer before "
+                "training resumes."
+            )
+        result = super()._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, *args, **options
+        )
+        self._refuse_unusable("observation", self._last_obs)
+        return result
+
+    def _store_transition(
+        self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
+    ) -> None:
+        # A NaN observation would make all values NaN, and an infinite reward all targets infinite.
+        self._refuse_unusable("reward", reward)
+        self._refuse_unusable("observation", obs)
+        for i in np.flatnonzero(dones):  # `obs` already belongs to the next episode
+            last = infos[i].get("terminal_observation")
+            last = {"": last} if not isinstance(last, dict) else last
+            batch = {key: np.asarray(part)[None] for key, part in last.items()}
+            self._refuse_unusable("last observation", batch, first=int(i))
+        super()._store_transition(replay_buffer, action, obs, reward, dones, infos)
+
+    def _refuse_unusable(self, kind: str, values: Any, first: int = 0) -> None:
+        """Raise for unusable values of consecutive environments, of which `first` is the first."""
+        at = f"At step {self.num_timesteps}, the {kind} of environment"
+        refuse_unusable(values, lambda i: f"{at} {first + i}")
+
+    def learn(self, *args: Any, **options: Any) -> Self:
+        """Train for a number of steps; arguments are as in stable-baselines3."""
+        super().learn(*args, **options)
+        if not self._n_updates:
+            warn_user(
+                f"No update was made in {self.num_timesteps} steps, so the agent is untrained: "
+                f"updates begin after learning_starts={self.learning_starts} steps. Train for more "
+                "steps, or set a smaller learning_starts (in UADQN, a key of algorithm_kwargs)."
+            )
+        return self
 
 
 class QuantileDQN(CheckedAgent, QRDQN):
@@ -50,8 +144,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" is for
-        images, "GridPolicy" for small grids such as MinAtar's.
+        As in `UADQNAlgorithm`.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
@@ -60,12 +153,6 @@ class QuantileDQN(CheckedAgent, QRDQN):
         ``learning_rate`` 0.0001 (0.00005), ``buffer_size`` 100,000 (1,000,000),
         ``learning_starts`` 5,000 (100), ``train_freq`` 1 (4), ``target_update_interval`` 1,000
         (10,000), ``exploration_fraction`` 0.02 (0.005) and ``exploration_final_eps`` 0.03 (0.01).
-
-    Warns
-    -----
-    UserWarning
-        If training ends before the first update (which follows ``learning_starts`` steps), or is
-        resumed with an empty replay buffer.
 
     Examples
     --------
@@ -279,9 +366,9 @@ class UADQNAlgorithm(QuantileDQN):
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" is for
-        images, "GridPolicy" for small grids such as MinAtar's. Pass the arguments of the policy
-        (``n_quantiles``, ``net_arch``, ``init_gain``, ``prior_gain``) as `policy_kwargs`.
+        "CnnPolicy" is for images, "GridPolicy" for small grids such as MinAtar's,
+        "MultiInputPolicy" for dictionaries. Pass the arguments of the policy (``n_quantiles``,
+        ``net_arch``, ``init_gain``, ``prior_gain``, ``levels``) as `policy_kwargs`.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     epistemic_factor : float, default=0.2
@@ -395,10 +482,6 @@ class UADQNAlgorithm(QuantileDQN):
         return issubclass(policy_class, MlpPolicy) and policy_kwargs.get("n_auxiliary", 0) >= 2
 
     @classmethod
-    def _arguments(cls) -> set[str]:
-        return super()._arguments() - EPSILON
-
-    @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
         """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`.
 
@@ -482,3 +565,46 @@ class UADQNAlgorithm(QuantileDQN):
         return super().learn(
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )
+
+
+class ActionEstimate(NamedTuple):
+    """An agent's estimates of the value and the uncertainty of an action."""
+
+    value: float  # expected return
+    epistemic: float  # standard deviation of the return; NaN if it is not estimated
+    aleatoric: float
+
+
+def estimate_action(algorithm: QuantileDQN, observation: Any, action: int) -> ActionEstimate:
+    """Estimate the value and the uncertainty of an action.
+
+    Parameters
+    ----------
+    algorithm : QuantileDQN or UADQNAlgorithm
+        The agent.
+    observation : ndarray, or dict of ndarrays
+        One observation.
+    action : int
+        The action.
+
+    Returns
+    -------
+    ActionEstimate
+        The expected return ``value``, and two standard deviations of the return, ``epistemic`` and
+        ``aleatoric``. `QuantileDQN` estimates only ``aleatoric``, which then includes epistemic
+        uncertainty; ``epistemic`` is NaN.
+
+    Examples
+    --------
+    >>> from skuq.uadqn import QuantileDQN, estimate_action
+    >>> agent = QuantileDQN("MlpPolicy", "CartPole-v1", seed=0)
+    >>> estimate_action(agent, agent.get_env().reset()[0], action=1).epistemic
+    nan
+    """
+    quantiles = algorithm.predict_quantiles(observation)[:, 0, action].astype(np.float64)
+    value = float(quantiles[0].mean())
+    if len(quantiles) < 3:
+        return ActionEstimate(value, np.nan, float(quantile_variance(quantiles[0])) ** 0.5)
+    aleatoric = aleatoric_part(quantiles, algorithm.policy.quantile_net.aleatoric)
+    epistemic = epistemic_variance(quantiles[1:])
+    return ActionEstimate(value, float(epistemic) ** 0.5, float(aleatoric) ** 0.5)

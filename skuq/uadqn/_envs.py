@@ -24,7 +24,6 @@ MAX_STEPS = 27_000
 # Bound on observations and rewards. A return is a sum of many rewards, and a variance is in squared
 # units of the return. Networks compute variances in float32, whose maximum is 3e38.
 LARGEST = 1e18
-LARGEST_FLOAT = float(np.finfo(np.float32).max)
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
 # The colours differ in lightness, too, so that viewers with colour blindness can distinguish them.
@@ -55,8 +54,8 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     ----------
     wind : float, default=0.05
         Probability of a fall at each step that ends on the ledge.
-    render_mode : {"rgb_array", "ansi"}, default=None
-        Whether `render` returns an image or text; None disables it.
+    render_mode : {"rgb_array"}, default=None
+        Whether `render` returns an image.
 
     References
     ----------
@@ -75,14 +74,11 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     """
 
     HEIGHT, WIDTH, CELL = 2, 5, 32
-    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
 
     def __init__(self, wind: float = 0.05, render_mode: str | None = None):
         if not 0 <= wind <= 1:
             raise ValueError(f"wind must be a probability between 0 and 1, got {wind}.")
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            known = self.metadata["render_modes"]
-            raise ValueError(f"render_mode must be one of {known} or None, got {render_mode!r}.")
         self.wind, self.render_mode = wind, render_mode
         self.action_space = spaces.Discrete(len(_MOVES))
         self.observation_space = spaces.Box(0.0, 1.0, (self.HEIGHT * self.WIDTH,), np.float32)
@@ -122,10 +118,6 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
 
     def render(self) -> Any:
         """Render the grid with the agent, the goal and the cliff."""
-        if self.render_mode == "ansi":
-            rows = [["."] * self.WIDTH, ["S", *"~" * (self.WIDTH - 2), "G"]]
-            rows[self.cell[0]][self.cell[1]] = "A"
-            return "\n".join("".join(row) for row in rows) + "\n"
         if self.render_mode is None:
             gym.logger.warn("render() needs a render_mode; pass it to gymnasium.make().")
             return None
@@ -141,63 +133,33 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
 
 
 def make_env(env: EnvLike, **options: Any) -> Env:
-    """Make an environment from an id, a callable or an instance.
-
-    Parameters
-    ----------
-    env : str, callable or gymnasium.Env
-        Gymnasium id ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable without
-        arguments that returns an environment, or an environment, which is copied.
-    **options
-        Options of `gymnasium.make`, allowed only if `env` is an id.
-
-    Returns
-    -------
-    gymnasium.Env
-        New environment with a discrete action space and a supported observation space.
-
-    Raises
-    ------
-    ValueError
-        If the id does not exist, the action space is not discrete, or the observation space is not
-        supported.
-    TypeError
-        If `env` is of a different type, or is a callable that does not return an environment.
-
-    Examples
-    --------
-    >>> from skuq.uadqn import make_env
-    >>> make_env("CliffWind-v0").action_space
-    Discrete(4)
-    """
+    """Make an environment from an id with options, from a callable, or by copying an instance."""
     if isinstance(env, str):
-        made = _by_id(env, **options)
-    elif isinstance(env, gym.Env):
-        made = deepcopy(env)
-    elif callable(env):
-        made = env()
+        ensure_registered(env)
+        try:
+            made = gym.make(env, **options)
+        except (gym.error.Error, ModuleNotFoundError) as error:
+            raise ValueError(f"Environment {env!r} cannot be made: {error}") from error
     else:
-        raise TypeError(f"env must be an id, an environment or a callable, got {env!r}.")
+        made = deepcopy(env) if isinstance(env, gym.Env) else env()
     if not isinstance(made, gym.Env):
         raise TypeError(
             f"The callable `env` must return a gymnasium environment, got {type(made).__name__}."
         )
-    with ExitStack() as refused:
-        refused.callback(made.close)
-        if not isinstance(made.action_space, spaces.Discrete):
-            raise ValueError(
-                f"The action space must be Discrete, but {env} has {made.action_space}; wrap the "
-                "environment to discretise its actions."
-            )
+    try:
         check_spaces(made.observation_space, made.action_space)
-        refused.pop_all()
+    except ValueError:
+        made.close()
+        raise
     return made
 
 
 def check_spaces(observations: Space, actions: Space) -> None:
     """Raise if spaces are unsupported; discrete spaces must start at 0, like output indices."""
-    if np.any(getattr(actions, "start", 0)):
-        raise ValueError(f"The action space must start at 0, but the environment has {actions}.")
+    if not isinstance(actions, spaces.Discrete) or actions.start != 0:
+        raise ValueError(
+            f"The action space must be Discrete and start at 0, but the environment has {actions}."
+        )
     parts = list(observations.values()) if isinstance(observations, spaces.Dict) else [observations]
     if not parts or not all(map(_is_read, parts)):
         raise ValueError(
@@ -218,16 +180,6 @@ def _is_read(space: Space) -> bool:
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return len(space.shape) > 0 and 0 not in space.shape
     return isinstance(space, spaces.Discrete)
-
-
-def _by_id(name: str, **options: Any) -> Env:
-    ensure_registered(name)
-    try:
-        return gym.make(name, **options)
-    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-        raise ValueError(f"{name!r} needs a package that is not installed: {error}") from error
-    except gym.error.Error as error:
-        raise ValueError(f"Environment {name!r} does not exist: {error}") from error
 
 
 def ensure_registered(env: Any) -> None:
@@ -267,7 +219,7 @@ class Played(NamedTuple):
 
     score: float = 0.0  # undiscounted return
     steps: int = 0
-    falls: int | None = None  # number of steps with a true info["fell"]; None without this entry
+    falls: int = 0  # number of steps with a true info["fell"]
     ended: bool = False  # False if the episode was truncated at `max_steps`
 
 
@@ -275,50 +227,11 @@ def play_episodes(
     make: Callable[[], Env],
     act: Callable[[Any], np.ndarray],
     seeds: Sequence[int],
-    *,
     max_steps: int = MAX_STEPS,
-    watch: Callable[[Any, int | None, float], None] | None = None,
 ) -> list[Played]:
-    """Play one episode for each seed, with many environments at a time.
+    """Play one episode for each seed; actions for many environments are computed in one batch.
 
-    The actions for all environments are computed in one batch; separate calls would be slower.
-
-    Parameters
-    ----------
-    make : callable
-        Returns a new environment at each call.
-    act : callable
-        Maps a batch of observations (array, or dict of arrays) to actions (n_samples,).
-    seeds : sequence of int
-        Seed of each episode.
-    max_steps : int, default=27_000
-        Number of steps after which an episode is truncated; the default corresponds to half an hour
-        of an Atari game.
-    watch : callable, default=None
-        Called before each step with the observation, the action and the return so far, and
-        at the end of an episode with None for the action.
-
-    Returns
-    -------
-    list of Played
-        One result for each seed: the undiscounted return ``score``, the number of ``steps``,
-        ``ended`` (False if the episode was truncated at `max_steps`), and ``falls``, the number of
-        steps with a true ``info["fell"]`` (None if the environment does not report it).
-
-    Raises
-    ------
-    ValueError
-        If `make` returns the same environment twice, or an environment returns an observation or
-        a reward that is not finite or exceeds 1e18 in absolute value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.uadqn import make_env, play_episodes
-    >>> up = lambda observations: np.zeros(len(observations), int)
-    >>> (played,) = play_episodes(lambda: make_env("CliffWind-v0"), up, seeds=[0])
-    >>> played.score, played.steps, played.ended
-    (-15.0, 15, True)
+    `act` maps a batch of observations (array, or dict of arrays) to actions (n_samples,).
     """
     played: list[Played] = []
     for i in range(0, len(seeds), MAX_ENVS):
@@ -329,7 +242,7 @@ def play_episodes(
                     "`env` returned the same environment twice; it must create a new one at each "
                     "call."
                 )
-            played += _play_together(envs, act, seeds[i : i + MAX_ENVS], max_steps, watch)
+            played += _play_together(envs, act, seeds[i : i + MAX_ENVS], max_steps)
     return played
 
 
@@ -338,7 +251,6 @@ def _play_together(
     act: Callable[[Any], np.ndarray],
     seeds: Sequence[int],
     max_steps: int,
-    watch: Callable[[Any, int | None, float], None] | None,
 ) -> list[Played]:
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
     played = [Played() for _ in envs]
@@ -353,21 +265,15 @@ def _play_together(
     while running and played[running[0]].steps < max_steps:
         actions = act(_batch([observations[i] for i in running]))
         for i, action in zip(tuple(running), actions.tolist(), strict=True):
-            if watch is not None:
-                watch(observations[i], action, played[i].score)
             observations[i], reward, terminated, truncated, info = envs[i].step(action)
             score, steps, falls, _ = played[i]
-            if "fell" in info:
-                falls = (falls or 0) + int(info["fell"])
             ended = bool(terminated or truncated)
-            played[i] = Played(score + float(reward), steps + 1, falls, ended)
+            fell = int(info.get("fell", False))
+            played[i] = Played(score + float(reward), steps + 1, falls + fell, ended)
             check("reward", float(reward), i)
             check("observation", observations[i], i)
             if ended:
                 running.remove(i)
-    if watch is not None:
-        for observation, of in zip(observations, played, strict=True):
-            watch(observation, None, of.score)
     return played
 
 
@@ -387,14 +293,8 @@ def checked_seeds(X: Any) -> IntArray:
             "X must contain at least one environment seed and have shape (n_seeds,) or "
             f"(n_seeds, 1), got shape {np.shape(X)}."
         )
-    try:
-        whole = [int(seed) for seed in seeds.tolist()] if seeds.dtype.kind in "iufO" else []
-    except (TypeError, ValueError, OverflowError):
-        whole = []
-    if whole != seeds.tolist() or min(whole) < 0 or max(whole) >= 2**63:
-        raise ValueError(
-            f"Environment seeds must be integers from 0 to 2**63 - 1, got {seeds[:5]}..."
-        )
+    if seeds.dtype.kind not in "iu" or seeds.min() < 0:
+        raise ValueError(f"Environment seeds must be non-negative integers, got {seeds[:5]}...")
     return seeds.astype(np.int64)
 
 
@@ -412,32 +312,31 @@ def checked_observations(X: Any, space: Any) -> Any:
         return parts
     X = np.asarray(X)
     if X.ndim == 0 or X.shape[1:] != space.shape:
-        hint = "; add a first axis to a single observation" if X.shape == space.shape else ""
         raise ValueError(
             f"Observations must have shape (n_samples, {', '.join(map(str, space.shape))}), as in "
-            f"the environment, got {X.shape}{hint}."
+            f"the environment, got {X.shape}."
         )
     if X.dtype.kind not in "biuf":
         raise ValueError(f"Observations must be numeric, got dtype {X.dtype}.")
     return _converted(X, space)
 
 
-def refuse_unusable(values: Any, name: Callable[[int], str], largest: float = LARGEST) -> None:
+def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     """Raise if an array, or a dictionary of arrays, contains NaN, infinity or huge numbers."""
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
         # This test runs in every step; `vdot` is fast, because it passes over the array once and
         # creates no temporary array. NaN fails the test, because a comparison with NaN is False.
-        if part.dtype.kind != "f" or float(np.vdot(part, part)) <= largest**2:
+        if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
-        unusable = np.argwhere(~(np.abs(part) <= largest))
+        unusable = np.argwhere(~(np.abs(part) <= LARGEST))
         if len(unusable):
             first = tuple(unusable[0])
             entry = f"{key!r} of {name(int(first[0]))}" if key else name(int(first[0]))
             raise ValueError(
                 f"{entry} is or contains {part[first]:g}. Numbers must be finite and at most "
-                f"{largest:.3g} in absolute value; correct the environment, or rescale its "
+                f"{LARGEST:.3g} in absolute value; correct the environment, or rescale its "
                 "observations and rewards."
             )
 

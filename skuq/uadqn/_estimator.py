@@ -20,9 +20,9 @@ from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
     StrOptions,
-    validate_parameter_constraints,
 )
 from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
 
 from skuq._networks import resolve_device
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
@@ -34,6 +34,21 @@ from skuq.validation import warn_user
 
 SAVED = "uadqn.pkl"  # file that `UADQN.save` adds to the zip archive of the algorithm
 BATCH = 4096  # maximum number of observations per forward pass
+# Settings for the grid world of Sec. 3.1: the paper states only lambda; the other values come from
+# the authors' released code.
+GRIDWORLD: dict[str, Any] = {
+    "epistemic_factor": 2.0,
+    "aleatoric_factor": 0.5,
+    "learning_rate": 2e-3,
+    "gamma": 1.0,
+    "algorithm_kwargs": {
+        "buffer_size": 10_000,
+        "learning_starts": 500,
+        "batch_size": 64,
+        "target_update_interval": 100,
+        "policy_kwargs": {"init_gain": 3.0, "prior_gain": 3.0},
+    },
+}
 # Parameters of `UADQN` that are passed to the algorithm under the same name.
 PASSED_ON = (
     "epistemic_factor",
@@ -43,9 +58,8 @@ PASSED_ON = (
     "learning_rate",
     "gamma",
 )
-# Arguments of the algorithm and its policy, each with the parameter of `UADQN` that sets it.
-OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
-OWN["seed"] = "random_state"
+# Arguments of the algorithm that parameters of `UADQN` set.
+OWN = {*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy", "seed"}
 _MOVING = Lock()  # only one thread at a time may move an agent to its device for prediction
 # Defaults for short runs. The values in the paper are meant for runs of millions of steps.
 SMALL = {"learning_starts": 200, "target_update_interval": 200}
@@ -104,8 +118,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the first
         update, here 200; actions are chosen by uncertainty from the first step), ``batch_size``
         (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs`` (``net_arch``,
-        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on. The
-        dict must not contain parameters of this estimator.
+        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
         has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which
@@ -127,13 +140,13 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     observation_space_, action_space_ : gymnasium.spaces.Space
         Spaces of the environment.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
-        Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
+        Levels of the quantiles.
 
     Notes
     -----
     Uncertainty is in squared units of the return. As in QR-DQN, it refers to the return if all
     later actions maximise the mean return (for limitations, see Sec. 2.4 of [1]_). Defaults suit
-    small environments; `skuq.uadqn.settings_for` returns the paper's settings.
+    small environments.
 
     References
     ----------
@@ -172,14 +185,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         "device": [str, torch.device],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
-    }
-    # Constraints on `algorithm_kwargs` that stable-baselines3 does not check.
-    _algorithm_constraints: dict[str, list[Any]] = {
-        "buffer_size": [Interval(Integral, 1, None, closed="left")],
-        "learning_starts": [Interval(Integral, 0, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "target_update_interval": [Interval(Integral, 1, None, closed="left")],
-        "policy_kwargs": [dict, None],
     }
 
     def __init__(
@@ -236,47 +241,35 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             If a parameter is out of range, a seed is not a non-negative integer, the environment
             does not exist, its actions are not discrete, or it returns an observation or a reward
             that is not finite or exceeds 1e18 in absolute value.
-        ImportError
-            If stable-baselines3 is not installed; the message names extra ``rl``.
         """
-        envs, callbacks = rl_module("_envs"), rl_module("_checkpoint")
+        envs, histories = rl_module("_envs"), rl_module("_history")
         seeds = envs.checked_seeds(X)
         options = self._algorithm_options()
         env = envs.SeededEpisodes(envs.make_env(self.env), seeds)
         policy = self._policy_for(env.observation_space)
-        history = callbacks.TrainingHistory()
-        shown = [callbacks.TrainingProgress(self.total_timesteps)] if self.verbose else []
-        with callbacks.random_states_kept():
-            try:
-                algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
-            except AssertionError as error:  # from stable-baselines3: unsupported observations
-                raise ValueError(str(error)) from error
+        history = histories.TrainingHistory()
+        with (
+            histories.random_states_kept(),
+            tqdm(total=self.total_timesteps, desc="UADQN", disable=not self.verbose) as bar,
+        ):
+            algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
             rl_module("_algorithm").move_to_train(algorithm, self.device)
-            algorithm.learn(self.total_timesteps, callback=[history, *shown])
+            callbacks = import_module("stable_baselines3.common.callbacks")
+            shown = callbacks.ConvertCallback(lambda *_: bar.update() or True)
+            algorithm.learn(self.total_timesteps, callback=[history, shown])
         self.algorithm_, self.history_ = algorithm, history.to_frame()
         self.observation_space_, self.action_space_ = env.observation_space, env.action_space
         return self
 
     def _algorithm_options(self) -> dict[str, Any]:
-        """Build the arguments of the algorithm from parameters and checked `algorithm_kwargs`."""
+        """Build the arguments of the algorithm from parameters and `algorithm_kwargs`."""
         given = SMALL | (self.algorithm_kwargs or {})
         policy_kwargs = given.get("policy_kwargs") or {}
-        if twice := set(given) & set(OWN) | set(policy_kwargs) & {"n_quantiles"}:
-            own = ", ".join(sorted({OWN[name] for name in twice}))
+        if twice := set(given) & OWN | set(policy_kwargs) & {"n_quantiles"}:
             raise ValueError(
                 f"algorithm_kwargs must not contain {', '.join(sorted(twice))}; set the parameter "
-                f"of UADQN instead ({own})."
+                "of UADQN instead (random_state for the seed)."
             )
-        known = rl_module("_algorithm").UADQNAlgorithm._arguments()
-        if unknown := sorted(set(given) - known):
-            raise ValueError(
-                f"algorithm_kwargs contains unknown arguments of UADQNAlgorithm: "
-                f"{', '.join(unknown)}. Accepted arguments: "
-                f"{', '.join(sorted(known - set(OWN)))}."
-            )
-        validate_parameter_constraints(
-            self._algorithm_constraints, given, caller_name="UADQN(algorithm_kwargs=...)"
-        )
         return given | {
             **{name: getattr(self, name) for name in PASSED_ON},
             "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
@@ -424,7 +417,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         with atomic_path(path) as partial:
             partial.write_bytes(algorithm)
             with zipfile.ZipFile(partial, "a") as archive:
-                archive.writestr(SAVED, rl_module("_checkpoint").cloudpickle.dumps(state))
+                archive.writestr(SAVED, import_module("cloudpickle").dumps(state))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
@@ -446,23 +439,18 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the file was not written by `save`, was written by a different version of skuq, or
-            `trust` is False.
+            If the file was not written by `save`, or `trust` is False.
         """
         if not trust:
             raise ValueError(untrusted(path))
         content = Path(path).read_bytes()
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                state = pickle.loads(archive.read(SAVED))
-        except (
-            *(zipfile.BadZipFile, KeyError, pickle.UnpicklingError, EOFError),
-            *(ImportError, AttributeError),  # a pickled class has moved or been renamed
-        ) as error:
-            raise ValueError(
-                f"{path} was not written by UADQN.save of this version of skuq. If it contains an "
-                "algorithm, load it with skuq.uadqn.UADQNAlgorithm.load."
-            ) from error
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if SAVED not in archive.namelist():
+                raise ValueError(
+                    f"{path} was not written by UADQN.save. If it contains an algorithm, load it "
+                    "with skuq.uadqn.UADQNAlgorithm.load."
+                )
+            state = pickle.loads(archive.read(SAVED))
         agent = cls.__new__(cls)
         agent.__setstate__(
             state | {"algorithm_": (rl_module("_algorithm").UADQNAlgorithm, content)}
@@ -516,7 +504,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         super().__setstate__(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
-            with rl_module("_checkpoint").random_states_kept():  # loading reseeds them
+            with rl_module("_history").random_states_kept():  # loading reseeds them
                 self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu")
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from skuq._networks import SWAPPING
-from skuq.uadqn._finite import FiniteObservations
+from skuq.uadqn._envs import refuse_unusable
 from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (
     check_estimate,
@@ -353,7 +353,7 @@ class StackedQuantileNetwork(BasePolicy):
         return super()._get_constructor_parameters() | own
 
 
-class MlpPolicy(FiniteObservations, QRDQNPolicy):
+class MlpPolicy(QRDQNPolicy):
     """Policy of fully connected networks: a value network, and optionally auxiliary networks.
 
     ``predict`` chooses the action with the highest value if ``deterministic``, and the highest
@@ -493,6 +493,11 @@ class MlpPolicy(FiniteObservations, QRDQNPolicy):
             old.lerp_(new[:1], tau)
         for kept, own in zip(target.fixed(), networks.fixed(), strict=True):
             kept.copy_(own if kept.shape == own.shape else own[:1])
+
+    def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
+        """Convert observations as stable-baselines3 does; raise if they are not finite."""
+        refuse_unusable(observation, lambda _: "An observation")
+        return super().obs_to_tensor(observation)
 
     def set_training_mode(self, mode: bool) -> None:
         """Store the mode; none of the supported layers depends on it."""

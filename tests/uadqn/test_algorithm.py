@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 import skuq.uadqn._envs  # noqa: F401 - registers the windy cliff
-from skuq.uadqn import DQNAlgorithm, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import QuantileDQN, UADQNAlgorithm
 from tests.uadqn.environments import GRID, IMAGE, MIXED, SMALL, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import (
     assert_stack_matches,
@@ -566,7 +566,7 @@ def test_settings_of_decisions_are_checked_when_they_are_changed(name, value):
     assert getattr(agent, name) == before
 
 
-@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm])
+@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
 def test_actions_that_are_not_counted_from_0_are_refused(cls):
     env = RandomEnv()
     env.action_space = spaces.Discrete(3, start=1)

@@ -1,6 +1,5 @@
 """All algorithms behave as users of stable-baselines3 and sb3-contrib expect."""
 
-import tempfile
 import textwrap
 import warnings
 from pathlib import Path
@@ -19,8 +18,6 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.callbacks import (
     CheckpointCallback,
     EvalCallback,
-    EveryNTimesteps,
-    StopTrainingOnMaxEpisodes,
     StopTrainingOnRewardThreshold,
 )
 from stable_baselines3.common.envs import BitFlippingEnv, IdentityEnv
@@ -28,21 +25,15 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
-from torch import nn
 
 from skuq.uadqn import (
-    BootstrappedDQN,
-    DQNAlgorithm,
-    GridCNN,
     QuantileDQN,
     UADQNAlgorithm,
-    estimate_action,
 )
 from tests.uadqn.environments import IMAGE, MIXED, VECTOR, RandomEnv, perturb
 
-ALGORITHMS = [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN]
+ALGORITHMS = [UADQNAlgorithm, QuantileDQN]
 SPACES = [("MlpPolicy", VECTOR), ("CnnPolicy", IMAGE), ("MultiInputPolicy", MIXED)]
 every_algorithm = pytest.mark.parametrize("cls", ALGORITHMS)
 
@@ -91,17 +82,6 @@ def test_one_observation_gives_an_array_without_axes_and_several_a_vector(
         actions, _ = chooses.predict(observations(agent, 3), deterministic=deterministic)
         assert isinstance(actions, np.ndarray)
         assert actions.shape == (3,)
-
-
-@every_algorithm
-def test_observations_may_be_lists(cls):
-    agent = make(cls)
-    vectors = observations(agent, 5)
-    expected, _ = agent.predict(vectors, deterministic=True)
-    np.testing.assert_array_equal(agent.predict(vectors.tolist(), deterministic=True)[0], expected)
-    single, _ = agent.predict(vectors[0].tolist(), deterministic=True)
-    assert single.shape == ()
-    assert single == expected[0]
 
 
 RISK = [
@@ -226,25 +206,7 @@ def test_images_are_what_stable_baselines3_takes_for_one(cls, space, normalize_i
         assert expected is AssertionError
 
 
-@every_algorithm
-def test_small_grids_are_read_if_asked_for_by_name(cls):
-    agent = cls("GridPolicy", RandomEnv(spaces.Box(0, 1, (6, 5, 2), bool)), buffer_size=10)
-    extractor = agent.policy.make_features_extractor()
-    assert isinstance(extractor, GridCNN)
-    assert extractor.features_dim == 16 * 4 * 3
-
-
 # Optimisers
-
-
-@every_algorithm
-@pytest.mark.parametrize(
-    "optimizer", [torch.optim.RMSprop, torch.optim.NAdam, torch.optim.SGD, torch.optim.AdamW]
-)
-def test_any_optimiser_is_taken(cls, optimizer):
-    agent = make(cls, policy_kwargs={"optimizer_class": optimizer}).learn(20)
-    assert type(agent.policy.optimizer) is optimizer
-    assert agent._n_updates > 0
 
 
 @every_algorithm
@@ -266,8 +228,7 @@ def test_options_of_the_optimiser_are_those_given(cls):
 def test_uadqn_has_no_epsilon_and_says_how_it_explores(name):
     with pytest.raises(TypeError, match=f"{name}.* posterior sampling"):
         make(UADQNAlgorithm, **{name: 0.1})
-    for cls in (QuantileDQN, DQNAlgorithm, BootstrappedDQN):
-        assert getattr(make(cls, **{name: 0.1}), name) == 0.1
+    assert getattr(make(QuantileDQN, **{name: 0.1}), name) == 0.1
 
 
 # Saving and loading
@@ -327,92 +288,31 @@ def test_an_agent_without_any_update_warns_at_the_end_of_training(cls):
         agent.learn(1, reset_num_timesteps=False)
 
 
-@pytest.mark.parametrize(("cls", "base"), [(QuantileDQN, QRDQN), (DQNAlgorithm, DQN)])
-def test_defaults_that_differ_from_the_library_are_documented(cls, base):
-    documented = " ".join(cls.__doc__.split())
-    own, others = (kind("MlpPolicy", RandomEnv(), buffer_size=100) for kind in (cls, base))
-    for name in ("learning_starts", "target_update_interval"):
-        ours, theirs = getattr(own, name), getattr(others, name)
-        assert ours != theirs
-        assert f"``{name}`` {ours:,} ({theirs:,})" in documented
-
-
 @every_algorithm
 def test_agents_of_other_algorithms_are_refused_by_name(cls, tmp_path):
     for other in (*ALGORITHMS, DQN, QRDQN):
-        if other is cls or (cls, other) == (DQNAlgorithm, DQN):
+        if other is cls:
             continue
         path = tmp_path / f"{other.__name__}.zip"
         make(other).save(path)
-        message = f"{path.name} holds an agent of {other.__name__}, which {cls.__name__} cannot"
+        message = f"{cls.__name__} cannot use the .*Policy of a different algorithm"
         with pytest.raises(ValueError, match=message):
             cls.load(path)
 
 
 @every_algorithm
 def test_a_policy_of_another_algorithm_is_refused(cls):
-    with pytest.raises(ValueError, match=f"{cls.__name__} cannot use ActorCriticPolicy"):
+    with pytest.raises(ValueError, match=f"{cls.__name__} cannot use the ActorCriticPolicy"):
         cls(ActorCriticPolicy, RandomEnv())
-
-
-def test_an_agent_of_the_library_can_be_loaded_as_dqn(tmp_path):
-    agent = make(DQN)
-    agent.save(tmp_path / "agent.zip")
-    loaded = DQNAlgorithm.load(tmp_path / "agent.zip")
-    assert isinstance(loaded, DQNAlgorithm)
-    observations = np.random.default_rng(0).normal(size=(20, *VECTOR.shape)).astype(VECTOR.dtype)
-    expected, _ = agent.predict(observations, deterministic=True)
-    np.testing.assert_array_equal(loaded.predict(observations, deterministic=True)[0], expected)
-    assert len(set(expected)) > 1
 
 
 @every_algorithm
 def test_unknown_options_are_refused_on_loading(cls, tmp_path):
     make(cls).save(tmp_path / "agent.zip")
-    with pytest.raises(TypeError, match=r"does not accept 'gama'. Did you mean gamma\?"):
-        cls.load(tmp_path / "agent.zip", gama=0.5)
-    with pytest.raises(TypeError, match=r"does not accept 'q'. It accepts \['?"):
-        cls.load(tmp_path / "agent.zip", q=1)
+    with pytest.raises(TypeError, match="does not accept gama, q"):
+        cls.load(tmp_path / "agent.zip", q=1, gama=0.5)
     loaded = cls.load(tmp_path / "agent.zip", gamma=0.5, learning_starts=3, seed=1)
     assert (loaded.gamma, loaded.learning_starts) == (0.5, 3)
-
-
-@every_algorithm
-def test_an_estimate_is_of_one_observation_and_one_action(cls):
-    agent = make(cls)
-    batch = observations(agent, 2)
-    with pytest.raises(ValueError, match="one observation, got a batch of 2"):
-        estimate_action(agent, batch, 0)
-    n_actions = int(agent.action_space.n)
-    for action in (-1, n_actions, 0.5, None):
-        with pytest.raises(ValueError, match=f"integer from 0 to {n_actions - 1}, got {action}"):
-            estimate_action(agent, batch[0], action)
-    one, same = (estimate_action(agent, x, np.int64(1)) for x in (batch[0], batch[:1]))
-    np.testing.assert_array_equal(one, same)
-
-
-@every_algorithm
-def test_what_is_left_out_of_a_file_and_what_is_put_in_on_loading(cls, tmp_path):
-    agent = make(cls)
-    agent.save(tmp_path / "agent.zip", exclude=["learning_starts"])
-    loaded = cls.load(tmp_path / "agent.zip", custom_objects={"gamma": 0.5})
-    assert (agent.learning_starts, loaded.learning_starts) == (10, 5_000)  # the default
-    assert loaded.gamma == 0.5
-    assert are_equal(parameters(loaded), parameters(agent))
-
-
-@every_algorithm
-def test_parameters_can_be_taken_out_and_put_in(cls):
-    one, other = make(cls), make(cls, seed=1)
-    assert not are_equal(parameters(one), parameters(other))
-    given = one.get_parameters()
-    assert set(given) == {"policy", "policy.optimizer"}
-    other.set_parameters(given)
-    assert are_equal(parameters(one), parameters(other))
-    with pytest.raises(ValueError, match="nothing is an invalid object name"):
-        other.set_parameters({"nothing": {}})
-    with pytest.raises(ValueError, match="match agents"):
-        other.set_parameters({"policy": given["policy"]})
 
 
 @every_algorithm
@@ -430,7 +330,6 @@ def test_environments_can_be_changed_for_those_of_the_same_spaces(cls):
 
 @every_algorithm
 def test_callbacks_of_the_library_are_called(cls, tmp_path):
-    calls = []
     evaluation = EvalCallback(
         Monitor(RandomEnv(length=3)),
         callback_on_new_best=StopTrainingOnRewardThreshold(-100),
@@ -441,35 +340,15 @@ def test_callbacks_of_the_library_are_called(cls, tmp_path):
     )
     callbacks = [
         CheckpointCallback(10, str(tmp_path), save_replay_buffer=True),
-        EveryNTimesteps(10, CallCounter(calls)),
         evaluation,
     ]
     agent = make(cls).learn(60, callback=callbacks)
     assert agent.num_timesteps == 25  # stopped: any score is above the threshold
-    assert calls == [10, 20]
     for step in (10, 20):
         assert cls.load(tmp_path / f"rl_model_{step}_steps.zip").num_timesteps == step
         assert (tmp_path / f"rl_model_replay_buffer_{step}_steps.pkl").exists()
     best = cls.load(tmp_path / "best" / "best_model.zip")
     assert are_equal(parameters(best), parameters(agent))
-
-
-class CallCounter(StopTrainingOnMaxEpisodes):
-    """Notes the steps at which it is called."""
-
-    def __init__(self, calls):
-        super().__init__(max_episodes=100)
-        self.calls = calls
-
-    def _on_step(self):
-        self.calls.append(self.num_timesteps)
-        return True
-
-
-@every_algorithm
-def test_the_library_stops_after_a_number_of_episodes(cls):
-    agent = make(cls).learn(100, callback=StopTrainingOnMaxEpisodes(4))
-    assert agent.num_timesteps == 20
 
 
 @every_algorithm
@@ -496,27 +375,6 @@ def test_scores_and_losses_reach_loggers_and_tensorboard(cls, tmp_path):
     ]
     assert {event.value for event in events.Scalars("rollout/ep_len_mean")} == {5.0}
     assert (tmp_path / "progress.csv").read_text(encoding="utf-8").count("\n") == 7
-
-
-@every_algorithm
-@pytest.mark.parametrize("verbose", [0, 1])
-def test_training_leaves_no_folder_of_logs_behind(cls, verbose, tmp_path, monkeypatch, capsys):
-    """Unless it is asked for, even after a training without; the log is printed as ever."""
-    monkeypatch.delenv("SB3_LOGDIR", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    agent = make(cls, verbose=verbose).learn(12, log_interval=1)
-    assert list(tmp_path.iterdir()) == []
-    assert ("ep_rew_mean" in capsys.readouterr().out) == bool(verbose)
-    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path / "asked for"))
-    agent.learn(12)
-    assert (tmp_path / "asked for").is_dir()
-
-
-@every_algorithm
-def test_tensorboard_can_be_asked_for_in_the_constructor(cls, tmp_path):
-    pytest.importorskip("tensorboard")
-    make(cls, tensorboard_log=str(tmp_path)).learn(12, tb_log_name="mine")
-    assert list(tmp_path.glob("mine_1/events.*"))
 
 
 # Vectorised and wrapped environments
@@ -554,15 +412,6 @@ def test_several_environments_may_be_stepped_between_updates(cls, options):
     assert agent._n_updates == pytest.approx((48 - 10) / per_update, abs=6)
 
 
-@every_algorithm
-def test_updates_may_wait_for_the_end_of_an_episode(cls):
-    agent = make(cls, train_freq=(1, "episode"), gradient_steps=3).learn(40)
-    assert agent._n_updates == 3 * (40 // 5 - 2)
-    # stable-baselines3 cannot tell whose episode with several environments
-    with pytest.raises(AssertionError, match="only one env"):
-        make(cls, env=DummyVecEnv([RandomEnv] * 2), train_freq=(1, "episode")).learn(40)
-
-
 @pytest.mark.slow
 @every_algorithm
 def test_environments_may_live_in_other_processes(cls):
@@ -583,7 +432,7 @@ def test_environments_may_live_in_other_processes(cls):
 def test_only_finitely_many_single_actions_are_taken(cls, space):
     env = RandomEnv()
     env.action_space = space
-    with pytest.raises(AssertionError, match="Discrete"):
+    with pytest.raises(ValueError, match="Discrete"):
         make(cls, env=env)
 
 
@@ -612,7 +461,7 @@ def test_hyperparameters_of_the_zoo_are_taken(tmp_path):
     """The example of the guide, read as rl_zoo3 reads it: strings in `policy_kwargs` are code."""
     yaml = pytest.importorskip("yaml")
     page = (Path(__file__).parents[2] / "docs" / "guide" / "uadqn.rst").read_text(encoding="utf-8")
-    block = page.partition(".. code-block:: yaml\n")[2].partition("\nAgents to compare")[0]
+    block = page.partition(".. code-block:: yaml\n")[2].partition("\nEnvironments")[0]
     (options,) = yaml.safe_load(textwrap.dedent(block)).values()
     n_timesteps, policy = int(options.pop("n_timesteps")), options.pop("policy")
     assert options.pop("normalize") is True  # the zoo's own, as is the number of steps
@@ -662,36 +511,6 @@ def test_transitions_may_be_kept_in_half_the_memory(cls):
 
 
 # Modes, and learning
-
-
-class Noisy(BaseFeaturesExtractor):
-    """Behaves differently in training."""
-
-    def __init__(self, space):
-        super().__init__(space, 8)
-        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
-
-    def forward(self, observations):
-        return self.layers(observations)
-
-
-def test_layers_that_differ_in_training_are_taken_by_dqn_and_switched():
-    for cls in (DQNAlgorithm, BootstrappedDQN):
-        agent = make(cls, policy_kwargs={"features_extractor_class": Noisy}).learn(20)
-        x = observations(agent, 20)
-        statistics = agent.q_net.features_extractor.layers[1].running_mean.clone()
-        actions = [agent.predict(x, deterministic=True)[0] for _ in range(3)]
-        np.testing.assert_array_equal(actions[0], actions[1])
-        np.testing.assert_array_equal(actions[0], actions[2])
-        now = agent.q_net.features_extractor.layers[1].running_mean
-        assert torch.equal(statistics, now)  # acting changes no statistics
-        assert not agent.policy.training
-
-
-@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
-def test_layers_that_differ_in_training_are_refused_where_networks_are_samples(cls):
-    with pytest.raises(ValueError, match="batch normalisation or dropout"):
-        make(cls, policy_kwargs={"features_extractor_class": Noisy})
 
 
 @every_algorithm

@@ -18,8 +18,6 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from skuq.uadqn import (
-    BootstrappedDQN,
-    DQNAlgorithm,
     QuantileDQN,
     UADQNAlgorithm,
     epistemic_variance,
@@ -167,7 +165,7 @@ def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, ex
 TINY = spaces.Dict(view=spaces.Box(0, 255, (7, 7, 3), np.uint8), heading=spaces.Discrete(4))
 
 
-@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
 def test_small_images_in_dictionaries_are_flattened(cls):
     agent = cls("MultiInputPolicy", RandomEnv(TINY), learning_starts=8, buffer_size=50, seed=0)
     agent.learn(20)
@@ -194,7 +192,7 @@ def test_a_narrow_image_is_flattened_wherever_its_short_side_is(shape, name):
     assert policy_for(spaces.Box(0, 255, shape, np.uint8)) == name
 
 
-@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN])
 def test_an_activation_without_hidden_layers_is_refused(algorithm):
     networks = {"activation_fn": nn.Tanh}
     algorithm("MlpPolicy", RandomEnv(), policy_kwargs=networks | {"net_arch": [3]}, buffer_size=1)
@@ -375,7 +373,7 @@ def test_small_images_are_flattened_unless_asked_for(shape):
     assert policy_for(spaces.Box(0, 255, (3, 84, 84), np.uint8)) == "CnnPolicy"
 
 
-@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN])
 @pytest.mark.parametrize(
     ("arch", "match"),
     [
@@ -389,7 +387,7 @@ def test_architectures_are_lists_of_widths(algorithm, arch, match):
         algorithm("MlpPolicy", RandomEnv(), policy_kwargs={"net_arch": arch})
 
 
-@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, BootstrappedDQN])
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN])
 def test_activations_with_weights_are_refused(algorithm):
     with pytest.raises(ValueError, match="activation_fn=PReLU has trainable weights"):
         algorithm("MlpPolicy", RandomEnv(), policy_kwargs={"activation_fn": nn.PReLU})

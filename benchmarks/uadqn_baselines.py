@@ -1,4 +1,4 @@
-"""Baselines of UA-DQN for stable-baselines3: DQN and bootstrapped DQN."""
+"""Baselines of UA-DQN in `benchmarks.uadqn_minatar`: DQN and bootstrapped DQN."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
-from skuq.uadqn._agent_checks import CheckedAgent
-from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._envs import ensure_registered
-from skuq.uadqn._finite import FiniteObservations
-from skuq.uadqn._networks import AGENT_BIASES, draw_biases, stacked_mlp
-from skuq.uadqn._policies import (
-    DictExtractor,
+from skuq.uadqn import (
+    AGENT_BIASES,
+    CheckedAgent,
     GridCNN,
+    QuantileDQN,
+    UADQNAlgorithm,
     checked_arch,
-    image_extractor,
-    optimizer_options,
+    draw_biases,
+    ensure_registered,
+    stacked_mlp,
 )
 
 
-class DQNMlpPolicy(FiniteObservations, DQNPolicy):
+class DQNMlpPolicy(DQNPolicy):
     """Policy of DQN with the features, widths and optimiser of the other agents."""
 
     def __init__(
@@ -58,21 +57,13 @@ class DQNMlpPolicy(FiniteObservations, DQNPolicy):
             activation_fn=activation_fn,
             features_extractor_class=extractor,
             optimizer_class=optimizer_class,
-            optimizer_kwargs=optimizer_options(optimizer_class, optimizer_kwargs),
+            optimizer_kwargs=optimizer_kwargs or {"fused": True},
             **options,
         )
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         return FlattenExtractor
-
-
-class DQNCnnPolicy(DQNMlpPolicy):
-    """`DQNMlpPolicy` for images, with features from `NatureCNN`."""
-
-    @staticmethod
-    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return image_extractor(observation_space)
 
 
 class DQNGridPolicy(DQNMlpPolicy):
@@ -83,44 +74,15 @@ class DQNGridPolicy(DQNMlpPolicy):
         return GridCNN
 
 
-class DQNMultiInputPolicy(DQNMlpPolicy):
-    """`DQNMlpPolicy` for dictionaries of observations."""
-
-    @staticmethod
-    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return DictExtractor
-
-
 class DQNAlgorithm(CheckedAgent, DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
 
     The Huber loss and the initial weights are as in stable-baselines3; gradients are not clipped.
-
-    Parameters
-    ----------
-    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks. "CnnPolicy" is for images, "GridPolicy" for small grids such as MinAtar's.
-    env : gymnasium.Env, VecEnv or str
-        Environment with a discrete action space.
-    **options
-        Options of `stable_baselines3.DQN`. Some defaults differ from those of stable-baselines3,
-        which are in parentheses: ``buffer_size`` 100,000 (1,000,000), ``learning_starts`` 5,000
-        (100), ``train_freq`` 1 (4), ``target_update_interval`` 1,000 (10,000),
-        ``exploration_fraction`` 0.02 (0.1), ``exploration_final_eps`` 0.03 (0.05) and
-        ``max_grad_norm`` infinity (10).
-
-    Warns
-    -----
-    UserWarning
-        If training ends before the first update (which follows ``learning_starts`` steps), or is
-        resumed with an empty replay buffer.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": DQNMlpPolicy,
-        "CnnPolicy": DQNCnnPolicy,
         "GridPolicy": DQNGridPolicy,
-        "MultiInputPolicy": DQNMultiInputPolicy,
     }
 
     def __init__(self, policy: str | type[DQNPolicy], env: Any, **options: Any):
@@ -178,28 +140,12 @@ class BootstrappedPolicy(DQNMlpPolicy):
         return super()._get_constructor_parameters() | {"n_members": self.n_members}
 
 
-class BootstrappedCnnPolicy(BootstrappedPolicy):
-    """`BootstrappedPolicy` for images, with features from `NatureCNN`."""
-
-    @staticmethod
-    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return image_extractor(observation_space)
-
-
 class BootstrappedGridPolicy(BootstrappedPolicy):
     """`BootstrappedPolicy` for small grids, with features from `GridCNN`."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         return GridCNN
-
-
-class BootstrappedMultiInputPolicy(BootstrappedPolicy):
-    """`BootstrappedPolicy` for dictionaries of observations."""
-
-    @staticmethod
-    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return DictExtractor
 
 
 class BootstrappedDQN(DQNAlgorithm):
@@ -214,46 +160,15 @@ class BootstrappedDQN(DQNAlgorithm):
     bootstrap masks made no difference: random initial weights and separate targets keep the heads
     diverse.
 
-    Parameters
-    ----------
-    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `BootstrappedPolicy` or a subclass of it.
-    env : gymnasium.Env, VecEnv or str
-        Environment with a discrete action space.
-    n_members : int, default=10
-        Number of heads, at least 2.
-    **options
-        Options of `DQNAlgorithm`.
-
-    Attributes
-    ----------
-    heads : ndarray of int of shape (n_envs,)
-        Head that chooses actions in each environment during training; empty before training.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two heads, or `n_members` is in `policy_kwargs`.
-
     References
     ----------
     .. [1] Osband et al., "Deep Exploration via Bootstrapped DQN", NeurIPS 2016.
-
-    Examples
-    --------
-    >>> from skuq.uadqn import BootstrappedDQN
-    >>> agent = BootstrappedDQN("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0)
-    >>> agent = agent.learn(64)
-    >>> agent.predict_q([[0.0, 0.0, 0.0, 0.0]]).shape
-    (10, 1, 2)
     """
 
     LOSS_INTERVAL: ClassVar[int] = QuantileDQN.LOSS_INTERVAL
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": BootstrappedPolicy,
-        "CnnPolicy": BootstrappedCnnPolicy,
         "GridPolicy": BootstrappedGridPolicy,
-        "MultiInputPolicy": BootstrappedMultiInputPolicy,
     }
 
     def __init__(
@@ -273,20 +188,7 @@ class BootstrappedDQN(DQNAlgorithm):
         return issubclass(policy_class, BootstrappedPolicy)
 
     def predict_q(self, observation: Any) -> np.ndarray:
-        """Predict the values of all actions by each head.
-
-        The variance over heads (``ddof=1``) is an epistemic variance.
-
-        Parameters
-        ----------
-        observation : ndarray or dict of ndarray
-            One observation, or a batch of observations.
-
-        Returns
-        -------
-        ndarray of shape (n_members, n_samples, n_actions)
-            Values in units of the return; a single observation counts as one sample.
-        """
+        """Predict the values of all actions by each head, (n_members, n_samples, n_actions)."""
         self.policy.set_training_mode(False)
         obs, _ = self.policy.obs_to_tensor(observation)
         with torch.no_grad():
@@ -304,7 +206,7 @@ class BootstrappedDQN(DQNAlgorithm):
             chosen, targets = values.gather(2, taken).squeeze(2), self._targets(batch)
             loss = smooth_l1_loss(chosen, targets, reduction="none").mean(1).sum()
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             # Osband et al. divide the gradient of the shared layers by the number of heads. This is
             # not necessary here, because a constant factor does not change the steps of Adam.
             if np.isfinite(self.max_grad_norm):
@@ -353,7 +255,6 @@ class BootstrappedDQN(DQNAlgorithm):
         self.heads[dones] = self._draw_heads(int(dones.sum()))
 
 
-# Algorithms by the names that stand for them in commands and in the configurations of runs.
 METHODS: dict[str, type[OffPolicyAlgorithm]] = {
     "uadqn": UADQNAlgorithm,
     "qrdqn": QuantileDQN,

@@ -6,17 +6,14 @@ import torch
 
 pytest.importorskip("stable_baselines3")
 
-from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 from torch.nn.functional import huber_loss
 
-from skuq.uadqn._baselines import BootstrappedDQN, BootstrappedPolicy, DQNAlgorithm
-from skuq.uadqn._policies import GridCNN
-from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, collect, perturb
+from benchmarks.uadqn_baselines import BootstrappedDQN, DQNAlgorithm
+from skuq.uadqn import GridCNN
+from tests.uadqn.environments import GRID, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import (
     ChannelsLast,
     assert_stack_matches,
@@ -25,7 +22,7 @@ from tests.uadqn.plain import (
     plain_layers,
 )
 
-POLICY = {"MlpPolicy": VECTOR, "GridPolicy": GRID, "MultiInputPolicy": MIXED}
+POLICY = {"MlpPolicy": VECTOR, "GridPolicy": GRID}
 N_MEMBERS, N_ACTIONS = 4, 3
 
 
@@ -70,27 +67,10 @@ def test_ten_heads_of_128_units_on_grids():
     assert shapes == [(10, features, 128), (10, 1, 128), (10, 128, 3), (10, 1, 3)]
 
 
-def test_dqn_has_128_units_on_grids_and_what_was_asked_for_otherwise():
-    agent = DQNAlgorithm("GridPolicy", RandomEnv(GRID), buffer_size=10)
-    assert agent.policy.net_arch == [128]
-    assert make("GridPolicy", cls=DQNAlgorithm).policy.net_arch == [8]
-    options = {"features_extractor_class": FlattenExtractor}
-    flat = DQNAlgorithm("GridPolicy", RandomEnv(GRID), buffer_size=10, policy_kwargs=options)
-    assert isinstance(flat.q_net.features_extractor, FlattenExtractor)
-    assert flat.policy.net_arch == [100, 100]
-    images = DQNAlgorithm("CnnPolicy", RandomEnv(IMAGE), buffer_size=10)
-    assert isinstance(images.q_net.features_extractor, NatureCNN)
-
-
 @pytest.mark.parametrize("n_members", [1, 0])
 def test_too_few_members(n_members):
     with pytest.raises(ValueError, match=f"n_members must be at least 2, got {n_members}"):
         make(n_members=n_members)
-
-
-def test_the_number_of_members_is_given_once():
-    with pytest.raises(ValueError, match="policy_kwargs must not contain n_members"):
-        BootstrappedDQN("MlpPolicy", RandomEnv(), policy_kwargs={"n_members": 3})
 
 
 # Values and updates
@@ -176,15 +156,6 @@ def test_heads_start_apart_and_the_target_is_a_copy():
         np.testing.assert_array_equal(agent.q_net_target(torch.as_tensor(obs)).numpy(), values)
 
 
-def test_target_network_follows_at_the_interval():
-    agent = make(learning_starts=5, target_update_interval=20, learning_rate=1e-2)
-    start = [p.clone() for p in agent.q_net_target.parameters()]
-    agent.learn(19)
-    assert all(map(torch.equal, agent.q_net_target.parameters(), start))
-    agent.learn(2, reset_num_timesteps=False)
-    assert not any(map(torch.equal, agent.q_net_target.parameters(), start))
-
-
 # Acting
 
 
@@ -247,94 +218,9 @@ def test_epsilon_greedy_exploration_comes_on_top_for_each_environment():
     assert (others[:, 0] != others[:, 1]).mean() == pytest.approx(2 * share * (1 - share), abs=0.08)
 
 
-def test_the_first_actions_are_random():
-    _, actions, _, _ = recorded(300, 1, learning_starts=300)
-    counts = np.bincount(actions.ravel(), minlength=N_ACTIONS)
-    assert counts.min() > 60
-
-
 # Storage and what the library offers
-
-
-def test_same_seed_same_run():
-    runs = [collect_and_learn(seed) for seed in (3, 3, 4)]
-    for mine, theirs in zip(*(run.policy.parameters() for run in runs[:2]), strict=True):
-        assert torch.equal(mine, theirs)
-    actions = [run.replay_buffer.actions for run in runs]
-    np.testing.assert_array_equal(actions[0], actions[1])
-    assert not np.array_equal(actions[0], actions[2])
 
 
 def collect_and_learn(seed):
     env = DummyVecEnv([RandomEnv, RandomEnv])
     return make(env=env, seed=seed, learning_starts=20).learn(60)
-
-
-@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
-def test_a_saved_agent_predicts_the_same_and_keeps_its_head(policy, tmp_path):
-    agent = make(policy, learning_starts=10).learn(33)
-    agent.save(tmp_path / "agent.zip")
-    env = DummyVecEnv([lambda: RandomEnv(POLICY[policy])])
-    loaded = BootstrappedDQN.load(tmp_path / "agent.zip", env=env, force_reset=False)
-    obs = np.stack([POLICY[policy].sample() for _ in range(5)])
-    np.testing.assert_array_equal(loaded.predict_q(obs), agent.predict_q(obs))
-    assert loaded.policy.n_members == N_MEMBERS
-    kept = agent.heads.copy()
-    loaded._setup_learn(5, reset_num_timesteps=False)
-    np.testing.assert_array_equal(loaded.heads, kept)
-
-
-def test_a_saved_policy_predicts_the_same(tmp_path):
-    policy = make().policy
-    policy.save(tmp_path / "policy.zip")
-    loaded = BootstrappedPolicy.load(tmp_path / "policy.zip")
-    obs = torch.as_tensor(VECTOR.sample())[None]
-    torch.testing.assert_close(loaded.q_net(obs), policy.q_net(obs))
-
-
-def test_heads_are_drawn_for_the_environments_that_are_there(tmp_path):
-    make().learn(5).save(tmp_path / "agent.zip")
-    env = DummyVecEnv([RandomEnv] * 3)
-    agent = BootstrappedDQN.load(tmp_path / "agent.zip", env=env, n_envs=3)
-    assert agent.learn(6).heads.shape == (3,)
-
-
-@pytest.mark.parametrize("cls", [BootstrappedDQN, DQNAlgorithm])
-@pytest.mark.parametrize(
-    ("policy", "space"),
-    [
-        ("MlpPolicy", VECTOR),
-        ("MlpPolicy", spaces.Discrete(6)),
-        ("GridPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
-        ("CnnPolicy", IMAGE),
-        ("MultiInputPolicy", MIXED),
-    ],
-)
-def test_agents_learn_from_observations_of_all_kinds(cls, policy, space):
-    agent = make(policy, RandomEnv(space), cls, batch_size=4, learning_starts=8).learn(12)
-    assert agent._n_updates > 0
-    score, _ = evaluate_policy(agent, agent.get_env(), n_eval_episodes=2)
-    assert np.isfinite(score)
-
-
-def test_several_steps_ahead_are_discounted_as_the_buffer_says():
-    agent = collect(make(env=RandomEnv(length=50), n_steps=3, gamma=0.5), 40)
-    batch = agent.replay_buffer.sample(30)
-    with torch.no_grad():
-        ahead = agent.q_net_target(batch.next_observations).max(2).values
-    expected = batch.rewards[:, 0] + batch.discounts[:, 0] * (1 - batch.dones[:, 0]) * ahead
-    torch.testing.assert_close(agent._targets(batch), expected)
-
-
-def test_cut_episodes_go_on_in_the_target():
-    agent = collect(make(env=RandomEnv(length=3, truncates=True)), 60)
-    perturb(agent.q_net_target.parameters())
-    batch = agent.replay_buffer.sample(100)
-    assert ((agent._targets(batch) - batch.rewards[:, 0]).abs() > 0).all()
-
-
-def test_continuous_actions():
-    env = RandomEnv()
-    env.action_space = spaces.Box(-1, 1, (2,))
-    with pytest.raises(AssertionError, match=r"only supports .*Discrete"):
-        make(env=env)
