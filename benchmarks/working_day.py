@@ -232,7 +232,7 @@ class File:
     def names_are_left_out(self) -> bool:
         """Columns that only identify rows are not used, with a note."""
         model = TableModel.load(self.folder / "model")
-        said = " ".join(note for note in model.notes_ if "left out" in note)
+        said = " ".join(note for note in model.notes_ if "were dropped" in note)
         left = [name for name in self.form.names if name not in model.feature_names_in_]
         return left == [*self.form.names] and all(name in said for name in left)
 

@@ -1,7 +1,6 @@
 """Parsing of numbers in cells of text: decimal marks, units, brackets, ranges, missing values.
 
-These functions detect the decimal mark of a file, and convert columns of text to numbers. Each
-distinct text of a column is parsed once.
+Each distinct text of a column is parsed once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from skuq.labels import as_text
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
-HAS_DIGIT = re.compile(r"\d")
 # A column with at most this many distinct numbers is categorical if a text that is neither a number
 # nor a range of numbers occurs more than once.
 CATEGORIES = 20
@@ -62,11 +60,6 @@ STYLES = {
         r"(?:[eE][+-]?\d+)?"
     ),
 }
-DIVIDERS = {
-    mark: str.maketrans("", "", f" '\u2019\u00a0\u2009\u202f{other}")
-    for mark, other in ((".", ","), (",", "."))
-}
-CODE = re.compile(r"0\d+")  # digits with a leading zero
 
 
 class Parts(NamedTuple):
@@ -104,16 +97,13 @@ class NumberFormat:
 
     def read(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
         """Parse texts: numbers (NaN if a text is not a number), and the kind of each cell."""
-        return self.values_of(texts, [parts_of(text) for text in texts])
-
-    def values_of(
-        self, texts: Sequence[str], parts: Sequence[Parts | None]
-    ) -> tuple[FloatArray, IntArray]:
-        """Parse texts like `read`, given the result of `parts_of` for each text."""
-        values, kinds = [np.nan] * len(texts), [OTHER] * len(texts)
-        for k, (text, each) in enumerate(zip(texts, parts, strict=True)):
-            if each is None or not self._has_unit(each):
-                if self._stands_for_missing(text):
+        values, kinds = np.full(len(texts), np.nan), np.full(len(texts), OTHER)
+        units = {"", self.before.lower() + self.after.lower()}
+        for k, text in enumerate(texts):
+            each = parts_of(text)
+            if each is None or (each.before + each.after).lower() not in units:
+                word = text.lower().removesuffix(self.after.lower())
+                if word.removeprefix(self.before.lower()).strip() in WORDS:
                     kinds[k] = MISSING
                 continue
             low = self._value(each.number, each.negative)
@@ -121,7 +111,7 @@ class NumberFormat:
             if low is not None and high is not None and low <= high:
                 values[k] = (low + high) / 2
                 kinds[k] = NUMBER if each.end is None else RANGE
-        return np.array(values, dtype=float), np.array(kinds, dtype=np.int64)
+        return values, kinds
 
     def form(self, plural: str = "") -> str:
         """Describe the format in words; pass "s" as `plural` for several numbers."""
@@ -130,31 +120,14 @@ class NumberFormat:
         return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
-        """Adapt the format of a file with decimal mark `own` to one with decimal mark `decimal`.
-
-        If both marks are equal, the format is kept, even if this column has a different decimal
-        mark.
-        """
+        """Adapt the format of a file with decimal mark `own` to one with decimal mark `decimal`."""
         return replace(self, decimal=decimal) if decimal and decimal != own else self
-
-    def _stands_for_missing(self, text: str) -> bool:
-        if self.after and text.lower().endswith(self.after.lower()):
-            text = text[: -len(self.after)]
-        if self.before and text.startswith(self.before):
-            text = text[len(self.before) :]
-        return text.strip().lower() in WORDS
-
-    def _has_unit(self, parts: Parts) -> bool:
-        """Whether a number has the unit of the column; a missing unit is accepted."""
-        before, after = parts.before, parts.after
-        if not (before or after):
-            return True
-        return before.lower() == self.before.lower() and after.lower() == self.after.lower()
 
     def _value(self, number: str, negative: bool = False) -> float | None:
         if STYLES[self.decimal].fullmatch(number) is None:
             return None
-        value = float(number.translate(DIVIDERS[self.decimal]).replace(",", "."))
+        digits = re.sub(f"{SPACE}|[{',.'.replace(self.decimal, '')}]", "", number)
+        value = float(digits.replace(",", "."))
         return -value if negative else value
 
 
@@ -169,16 +142,21 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     if not may_be_read(values):
         return None
     texts, codes = texts_of(values)
-    parts, counts = [parts_of(text) for text in texts], np.bincount(codes)
-    if any(CODE.fullmatch(text) for text in texts) or all(map(str.isdecimal, texts)):
+    counts = np.bincount(codes)
+    if any(t.isdecimal() and len(t) > 1 and t[0] == "0" for t in texts) or all(
+        map(str.isdecimal, texts)
+    ):
         return None
-    before, after = _unit(parts, counts)
-    formats = {mark: NumberFormat(before, after, mark) for mark in STYLES}
-    kinds = {mark: each.values_of(texts, parts)[1] for mark, each in formats.items()}
+    parts = [parts_of(text) for text in texts]
+    unit = _unit(parts, counts)
+    formats = {mark: NumberFormat(*unit, mark) for mark in STYLES}
+    kinds = {mark: each.read(texts)[1] for mark, each in formats.items()}
     right = {mark: int(counts[found == NUMBER].sum()) for mark, found in kinds.items()}
     mark: str | None = max(right, key=right.__getitem__)
     if len({*right.values()}) == 1:  # both decimal marks fit equally many cells
-        mark = _decided([each.number for each in parts if each], bool(before or after), decimal)
+        marks = {mark for each in parts if each for mark in ".," if mark in each.number}
+        clear = decimal is None and (marks == {","} or unit == ("", ""))
+        mark = decimal or ("." if clear or not marks else None)
     if mark is None:
         return None
     present = int(counts[kinds[mark] != MISSING].sum())
@@ -195,11 +173,8 @@ def may_be_read(values: pd.Series) -> bool:
     if values.empty:
         return False
     some = [as_text(values.iat[k]) for k in np.linspace(0, len(values) - 1, SOME, dtype=int)]
-    return sum(_has_digit_or_word(text) for text in some) >= SOME / 2
-
-
-def _has_digit_or_word(text: str) -> bool:
-    return HAS_DIGIT.search(text) is not None or text.strip().lower().split(" ")[0] in WORDS
+    hits = [any(map(str.isdigit, t)) or t.strip().lower().split(" ")[0] in WORDS for t in some]
+    return sum(hits) >= SOME / 2
 
 
 def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
@@ -214,29 +189,6 @@ def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
                 found[unit] = found.get(unit, 0) + count
     unit = max(found, key=found.__getitem__, default=("", ""))
     return unit if found and found[unit] > FEW * total else ("", "")
-
-
-def _decided(numbers: Sequence[str], has_unit: bool, decimal: str | None) -> str | None:
-    """Decimal mark of numbers that can be read with either mark; None if the mark is ambiguous."""
-    marks = {mark for number in numbers for mark in ".," if mark in number}
-    if decimal:
-        return decimal
-    if not marks:
-        return "."
-    if decimal is None and (marks == {","} or not has_unit):
-        return "."
-    return None
-
-
-def other_mark(texts: Sequence[str]) -> str | None:
-    """Return the only decimal mark with which all texts are numbers, or None."""
-    parts = [parts_of(text) for text in texts]
-    fits = {
-        mark: all(each is not None and style.fullmatch(each.number) is not None for each in parts)
-        for mark, style in STYLES.items()
-    }
-    marks = [mark for mark, fit in fits.items() if fit]
-    return marks[0] if len(marks) == 1 else None
 
 
 def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:

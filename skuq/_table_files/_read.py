@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
 import difflib
-import gzip
 import io
 import lzma
 import warnings
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -21,41 +19,29 @@ from typing import Any, BinaryIO
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from skuq._table_files._csv_format import (
-    CsvFormat,
-    TableFileError,
-    not_encoded,
-    sniff,
-)
-from skuq._table_files._formulas import plain_frame, plain_text
+from skuq._table_files._csv_format import CsvFormat, TableFileError, not_encoded, sniff
+from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, rewritten
 from skuq.extras import import_optional
 from skuq.written_numbers import MISSING_WORDS
 
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
-PARQUET = (".parquet", ".pq")
 UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()
 # Columns in which words such as "NA" are text and not missing values; True means all columns.
 TextColumns = bool | Collection[str]
-COMPRESSED: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading bytes; its extension selects the decompression."""
     ending = path.suffix.lower()
     if ending == ".zip":
         with zipfile.ZipFile(path) as archive:
-            if len(archive.namelist()) != 1:
-                raise TableFileError(
-                    f"{path} must contain one file, got {len(archive.namelist())}."
-                )
-            with archive.open(archive.namelist()[0]) as stream:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise TableFileError(f"{path} must contain one file, got {len(names)}.")
+            with archive.open(names[0]) as stream:
                 yield stream  # type: ignore[misc]
     elif ending == ".zst":
         with import_optional("pyarrow", extra="parquet").input_stream(str(path)) as stream:
@@ -70,8 +56,6 @@ class TableFile(ABC):
 
     Attributes
     ----------
-    path : Path
-        Path of the file.
     columns : list of str
         Names of the columns, without surrounding spaces.
     note : str
@@ -103,18 +87,7 @@ class TableFile(ABC):
             )
 
     def require(self, names: Collection[str]) -> None:
-        """Refuse a table that lacks a column.
-
-        Parameters
-        ----------
-        names : collection of str
-            Names of the required columns.
-
-        Raises
-        ------
-        TableFileError
-            If a column does not exist (a similar name is suggested), or contains lists.
-        """
+        """Refuse a table that lacks one of these columns; suggest a similar name."""
         for name in names:
             if name not in self.columns:
                 near = difflib.get_close_matches(name, self.columns, n=1)
@@ -125,26 +98,7 @@ class TableFile(ABC):
     def read(
         self, *, dtype: Mapping[str, Any] | None = None, text_columns: TextColumns = False
     ) -> pd.DataFrame:
-        """Read the whole table.
-
-        Parameters
-        ----------
-        dtype : mapping of str to dtype, optional
-            Columns to read as ``str`` or ``"category"``, even if they contain numbers.
-        text_columns : bool or collection of str, default=False
-            Columns of a CSV file in which words such as "NA" are text instead of missing values;
-            True means all columns. In a Parquet file such words are always text.
-
-        Returns
-        -------
-        DataFrame
-            The table, with at least one row.
-
-        Raises
-        ------
-        TableFileError
-            If the file is damaged or not a table. `TableFileError` is a `ValueError`.
-        """
+        """Read the whole table; parameters as in `chunks`."""
         frames = list(self._checked(self._frames(dtype or {}, text_columns, None)))
         return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
@@ -155,61 +109,21 @@ class TableFile(ABC):
         text_columns: TextColumns = False,
         n_rows: int | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Read the table in chunks, holding one chunk in memory at a time.
+        """Read the table in chunks of `n_rows`, by default of about two million values.
 
-        Parameters
-        ----------
-        dtype : mapping of str to dtype, optional
-            Columns to read as ``str`` or ``"category"``. The dtype of other columns of a CSV file
-            may differ between chunks, since it is inferred from the values of each chunk.
-        text_columns : bool or collection of str, default=False
-            Columns of a CSV file in which words such as "NA" are text instead of missing values;
-            True means all columns. In a Parquet file such words are always text.
-        n_rows : int, optional
-            Rows per chunk. By default, a chunk has about two million values.
-
-        Yields
-        ------
-        DataFrame
-            Consecutive rows, numbered from 0 over the whole table; at least one chunk.
-
-        Raises
-        ------
-        TableFileError
-            If the file is damaged or not a table. `TableFileError` is a `ValueError`.
+        `dtype` names columns to read as ``str`` or ``"category"``, even if they contain numbers.
+        The dtype of other columns of a CSV file may differ between chunks, since it is inferred
+        from the values of each chunk. In the `text_columns` of a CSV file, words such as "NA" are
+        text instead of missing values, as they are in a Parquet file. Rows are numbered from 0 over
+        the whole table; there is at least one row.
         """
         n_rows = n_rows or max(1, CHUNK_CELLS // len(self.columns))
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
-    def missing_words(self, names: Collection[str]) -> dict[str, dict[str, int]]:
-        """Count the words that `read` treats as missing values.
-
-        Parameters
-        ----------
-        names : collection of str
-            Names of the columns to search.
-
-        Returns
-        -------
-        dict
-            Number of cells by column and word, such as ``{"cover": {"None": 93}}``, in columns with
-            such words. Always empty for a Parquet file, in which such words are text.
-        """
-        return {}
-
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
-        """Convert the categories of a column read as ``"category"`` to their usual dtype.
+        """Convert all distinct values of a column read as ``"category"`` to their usual dtype.
 
-        Parameters
-        ----------
-        texts : sequence
-            All distinct values of the column.
-
-        Returns
-        -------
-        list
-            The values with the dtype that `read` would infer. Values of a CSV file become numbers,
-            booleans or text; the choice depends on all values together.
+        Values of a CSV file become numbers, booleans or text, depending on all values together.
         """
         return list(texts)
 
@@ -222,7 +136,7 @@ class TableFile(ABC):
         """Yield non-empty frames; if there are none or reading fails, the error names the file."""
         start = 0
         while True:
-            with self._errors():
+            with _errors(self.path):
                 frame = next(frames, None)
             if frame is None:
                 break
@@ -234,34 +148,17 @@ class TableFile(ABC):
         if start == 0:
             raise TableFileError(f"{self.path} has no rows.")
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        with _errors(self.path):
-            yield
-
 
 class CsvFile(TableFile):
     """A CSV file, possibly compressed; every attribute of ``format`` is set."""
 
     def __init__(self, path: Path, given: CsvFormat) -> None:
-        with _errors(path), opened(path) as stream:
+        with _errors(path), _opened(path) as stream:
             sniffed = sniff(path, stream, given)
         names = [plain_text(name) for name in sniffed.header]
         super().__init__(path, names, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
         self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
-
-    def missing_words(self, names: Collection[str]) -> dict[str, dict[str, int]]:
-        counts: dict[str, dict[str, int]] = {}
-        if not names:
-            return counts
-        for chunk in self.chunks(dtype=dict.fromkeys(names, str), text_columns=names):
-            for name in names:
-                words = chunk.loc[chunk[name].isin(MISSING_WORDS), name]
-                for word, count in words.value_counts().items():
-                    own = counts.setdefault(name, {})
-                    own[str(word)] = own.get(str(word), 0) + int(count)
-        return counts
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         lines = io.StringIO()
@@ -285,36 +182,17 @@ class CsvFile(TableFile):
         missing = {name: {""} if name in kept else MISSING_WORDS for name in self.columns}
         options["na_values"] = missing
         kinds = {name: kind for name, kind in dtype.items() if name in self.columns}
-        with opened(self.path) as stream:
+        with _opened(self.path) as stream:
             read: Any = pd.read_csv(stream, dtype=kinds, chunksize=n_rows, **options)
-            if n_rows is None:
-                yield plain_frame(read)
-            else:
-                with read:
-                    yield from map(plain_frame, read)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        with super()._errors(), warnings.catch_warnings():
-            # If a row has more values than the header has names, pandas only warns and drops the
-            # surplus values.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            try:
-                yield
-            except pd.errors.ParserWarning as error:
-                raise TableFileError(
-                    f"{self.path} has rows with more values than column names; check the separator "
-                    "and quotation marks in these rows."
-                ) from error
-            except UnicodeError as error:
-                raise not_encoded(self.path, str(self.format.encoding)) from error
+            for frame in [read] if n_rows is None else read:
+                yield rewritten(frame, MARKED, plain_text)[0]
 
 
 class ParquetFile(TableFile):
     """A Parquet file."""
 
     def __init__(self, path: Path) -> None:
-        with self._opened(path) as file:
+        with self._file(path) as file:
             if file.metadata.num_rows == 0:
                 raise TableFileError(f"{path} has no rows.")
             # Skip the columns in which pandas stores an unnamed index.
@@ -322,38 +200,26 @@ class ParquetFile(TableFile):
         self._stored = names
         super().__init__(path, names)
 
-    def require(self, names: Collection[str]) -> None:
-        super().require(names)
-        with self._opened(self.path) as file:
-            schema = file.schema_arrow
-        is_nested = import_optional("pyarrow.types", extra="parquet").is_nested
-        for name in names:
-            kind = schema.field(self._stored[self.columns.index(name)]).type
-            if is_nested(kind):
-                raise TableFileError(
-                    f"{self.path}: column {name!r} has several values in each row ({kind}); "
-                    "split it into columns with one value each."
-                )
-
     def _frames(
         self, dtype: Mapping[str, Any], text_columns: TextColumns, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
-        with self._opened(self.path) as file:
+        with self._file(self.path) as file:
             size = n_rows or file.metadata.num_rows
             for batch in file.iter_batches(size, columns=self._stored):
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)
-                for name in [n for n, t in dtype.items() if t is str and n in frame]:
-                    # Keep integer ids exact: in a column with missing values, pandas would convert
-                    # them to floats.
-                    column = batch.column(self.columns.index(name))
-                    frame[name] = column.to_pandas(integer_object_nulls=True)
-                yield frame.astype(
-                    {n: t for n, t in dtype.items() if t == "category" and n in frame}
-                )
+                for name, kind in dtype.items():
+                    if kind is str and name in frame:
+                        # Keep integer ids exact: in a column with missing values, pandas would
+                        # convert them to floats.
+                        column = batch.column(self.columns.index(name))
+                        frame[name] = column.to_pandas(integer_object_nulls=True)
+                    elif name in frame:
+                        frame[name] = frame[name].astype(kind)
+                yield frame
 
     @staticmethod
     @contextmanager
-    def _opened(path: Path) -> Iterator[Any]:
+    def _file(path: Path) -> Iterator[Any]:
         parquet = import_optional("pyarrow.parquet", extra="parquet")
         with _errors(path), parquet.ParquetFile(path) as file:
             yield file
@@ -364,60 +230,38 @@ def _errors(path: Path) -> Iterator[None]:
     """Convert errors of parsers and decompressors to `TableFileError` with the path."""
     kind = "Parquet" if path.suffix.lower() in PARQUET else "CSV"
     try:
-        yield
+        with warnings.catch_warnings():
+            # If a row has more values than the header has names, pandas only warns and drops the
+            # surplus values.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
     except TableFileError:
         raise
+    except pd.errors.ParserWarning as error:
+        raise TableFileError(
+            f"{path} has rows with more values than column names; check the separator and "
+            "quotation marks in these rows."
+        ) from error
+    except UnicodeError as error:
+        raise not_encoded(path, getattr(error, "encoding", "UTF-8")) from error
     except DAMAGED as error:
-        reason = getattr(error, "strerror", None) or _one_line(error)
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise TableFileError(f"{path} is damaged or cannot be read: {reason}") from error
     except ValueError as error:  # the error types of the parsers are subclasses of ValueError
-        raise TableFileError(f"{path} cannot be read as {kind}: {_one_line(error)}") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+        reason = " ".join(str(error).split())
+        raise TableFileError(f"{path} cannot be read as {kind}: {reason}") from error
 
 
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
     """Open a CSV file, possibly compressed, or a Parquet file, depending on the file extension.
 
-    Parameters
-    ----------
-    path : path-like
-        Parquet file with the extension ``.parquet`` or ``.pq``, or CSV file with a header. A CSV
-        file is compressed if its extension is ``.gz``, ``.bz2``, ``.xz``, ``.zip`` or ``.zst``.
-    format : CsvFormat, optional
-        Known attributes of the CSV format. The other attributes are detected from the first rows.
-
-    Returns
-    -------
-    TableFile
-
-    Raises
-    ------
-    TableFileError
-        If the file is not a table, or its format is ambiguous. `TableFileError` is a `ValueError`.
-    ImportError
-        If the file extension requires an extra that is not installed.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from skuq._table_files import open_table
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "loans.csv")
-    ...     _ = path.write_text("amount;paid\\n0,5;yes\\n12,0;no\\n")
-    ...     table = open_table(path)
-    ...     print(table.note)
-    ...     table.read()["amount"].tolist()
-    loans.csv was read with a semicolon as separator and a decimal comma.
-    [0.5, 12.0]
+    ``.parquet`` and ``.pq`` are Parquet files, all others CSV files with a header; ``.gz``,
+    ``.bz2``, ``.xz``, ``.zip`` and ``.zst`` are decompressed. Attributes of the CSV format that are
+    not in `format` are detected from the first rows. A file that is not a table, or whose format is
+    ambiguous, raises a `TableFileError`, which is a `ValueError`.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
         what = "folder" if path.is_dir() else "pipe, which cannot be read more than once"
         raise TableFileError(f"{path} is a {what}; pass a file.")
-    if path.suffix.lower() in PARQUET:
-        return ParquetFile(path)
-    return CsvFile(path, format)
+    return ParquetFile(path) if path.suffix.lower() in PARQUET else CsvFile(path, format)

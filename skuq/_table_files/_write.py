@@ -1,41 +1,80 @@
-"""Writing tables to CSV and Parquet files, in chunks."""
+"""Writing tables to CSV and Parquet files, in chunks, with protection against formula injection.
+
+A spreadsheet evaluates a cell of a CSV file as a formula if it begins with a character of `STARTS`;
+some spreadsheets skip whitespace before this character. A cell that begins with an apostrophe is
+read as text. A text that already begins with apostrophes followed by such a character gets one more
+apostrophe, so that the reader can always remove exactly one.
+"""
 
 from __future__ import annotations
 
+import bz2
 import csv
-from collections.abc import Iterable, Iterator
+import gzip
+import lzma
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from skuq._table_files._csv_format import TableFileError
-from skuq._table_files._formulas import safe_frame, safe_text, text_positions
-from skuq._table_files._read import COMPRESSED, PARQUET
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 
-SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
-ONLY_READ = (".zip", ".zst")
+PARQUET = (".parquet", ".pq")
+COMPRESSED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+NOT_WRITTEN = (".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".zst")
+# The last four are full-width =, +, - and @, which East Asian keyboards can type.
+STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+# The byte order mark is whitespace except at the beginning of a file. The dot stands for a further
+# character, since a sign alone is not a formula.
+_START = rf"[\s\ufeff]*[{re.escape(STARTS)}]."
+FORMULA, MARKED = re.compile(f"'*{_START}", re.DOTALL), re.compile(f"'+{_START}", re.DOTALL)
+# Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated as formulas.
+NUMBER = re.compile(r"[-+][\d.,'\s]*\d[\d.,'\s]*([eE][-+]?\d+)?\s*%?")
 
 
-class _Writer(Protocol):
-    def __call__(self, frame: pd.DataFrame) -> int: ...
+def safe_text(text: str) -> str:
+    """Prefix an apostrophe to text that a spreadsheet would evaluate as a formula."""
+    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text.strip(" ")) else text
+
+
+def plain_text(text: str) -> str:
+    """Undo `safe_text`."""
+    return text[1:] if MARKED.match(text) else text
+
+
+def rewritten(
+    frame: pd.DataFrame, pattern: re.Pattern[str], rewrite: Callable[[str], str]
+) -> tuple[pd.DataFrame, int]:
+    """Apply `rewrite` to the texts whose beginning matches `pattern`; count the changed cells."""
+    n_changed = 0
+    for position, dtype in enumerate(frame.dtypes):
+        if is_numeric_dtype(dtype) or dtype.kind in "mM":
+            continue
+        values = frame.iloc[:, position].astype(object).to_numpy(copy=True)
+        hits = [k for k, v in enumerate(values) if isinstance(v, str) and pattern.match(v)]
+        before = values[hits].tolist()
+        values[hits] = after = [rewrite(text) for text in before]
+        if after != before:
+            n_changed += sum(new != old for new, old in zip(after, before, strict=True))
+            kind = "category" if isinstance(dtype, pd.CategoricalDtype) else dtype
+            frame = frame.copy(deep=False)
+            frame.isetitem(position, pd.Series(values, frame.index, dtype=kind).array)
+    return frame, n_changed
 
 
 class WrittenTable(NamedTuple):
-    """Numbers of rows and of protected texts in a written table.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    marked : int
-        Number of texts, including column names, that were prefixed with an apostrophe to ensure
-        that spreadsheets do not evaluate the texts as formulas.
-    """
+    """Number of rows of a written table, and of texts, column names included, with a new prefix."""
 
     rows: int
     marked: int
@@ -53,88 +92,31 @@ class WrittenTable(NamedTuple):
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Check that `write_table` supports the extension of a file.
-
-    Parameters
-    ----------
-    path : path-like
-        File to write later.
-
-    Raises
-    ------
-    TableFileError
-        If the file has the extension of a spreadsheet or an archive. `TableFileError` is a
-        `ValueError`.
-    ImportError
-        If the file has the extension of a Parquet file and the extra 'parquet' is not installed.
-    """
-    if Path(path).suffix.lower() in SPREADSHEETS:
+    """Refuse the names of spreadsheets and archives, and of Parquet files without pyarrow."""
+    ending = Path(path).suffix.lower()
+    if ending in NOT_WRITTEN:
         raise TableFileError(
-            f"{path}: spreadsheet files cannot be written; use a file that ends with .csv, which "
-            "spreadsheets can open, or with .parquet."
+            f"{path}: files that end with {ending} are not written; use .csv, which spreadsheets "
+            "can open, .csv.gz or .parquet."
         )
-    if Path(path).suffix.lower() in ONLY_READ:
-        raise TableFileError(
-            f"{path}: archives of this type can be read but not written; use a file that ends with "
-            ".csv.gz or .parquet."
-        )
-    if Path(path).suffix.lower() in PARQUET:
+    if ending in PARQUET:
         import_optional("pyarrow.parquet", extra="parquet")
 
 
-def write_table(
-    path: str | PathLike[str], chunks: Iterable[pd.DataFrame], *, raw_text: bool = False
-) -> WrittenTable:
+def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> WrittenTable:
     """Write a table atomically, one chunk of rows at a time.
 
-    In a CSV file, text that a spreadsheet would evaluate as a formula is prefixed with an
-    apostrophe. Such text, which may also be a column name, begins with ``=``, ``+``, ``-``, ``@``,
-    a tab or a carriage return. Numbers are written unchanged, even in text columns. `open_table`
-    removes the apostrophe.
-
-    Parameters
-    ----------
-    path : path-like
-        File in an existing folder; an existing file is replaced. The extension ``.parquet`` or
-        ``.pq`` means Parquet, any other extension CSV in UTF-8. The CSV file is compressed if the
-        extension is ``.gz``, ``.bz2`` or ``.xz``.
-    chunks : iterable of DataFrame
-        Consecutive rows, all with the same columns; at least one chunk. The chunks may be computed
-        during writing; if their computation fails, an existing file remains unchanged.
-    raw_text : bool, default=False
-        Whether to write text to a CSV file unchanged, without protection against formulas.
-
-    Returns
-    -------
-    WrittenTable
-        Number of ``rows``, number of ``marked`` texts, and a ``note`` on the marked texts.
-
-    Raises
-    ------
-    TableFileError
-        If the file has the extension of a spreadsheet or an archive. `TableFileError` is a
-        `ValueError`.
-    ImportError
-        If the file has the extension of a Parquet file and the extra 'parquet' is not installed.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> import pandas as pd
-    >>> from skuq._table_files import write_table
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "squares.csv")
-    ...     write_table(path, (pd.DataFrame({"square": [k * k]}) for k in range(3))).rows
-    ...     path.read_text()
-    3
-    'square\\n0\\n1\\n4\\n'
+    The extension ``.parquet`` or ``.pq`` means Parquet, any other extension CSV in UTF-8, which is
+    compressed if the extension is ``.gz``, ``.bz2`` or ``.xz``. In a CSV file, text that a
+    spreadsheet would evaluate as a formula gets an apostrophe as prefix, which `open_table`
+    removes. The chunks may be computed during writing; if their computation fails, an existing
+    file remains unchanged.
     """
     check_writable(path)
     ending = Path(path).suffix.lower()
     n_rows = n_marked = 0
     with atomic_path(path) as partial:
-        writer = _parquet(partial) if ending in PARQUET else _csv(partial, ending, raw_text)
+        writer = _parquet(partial) if ending in PARQUET else _csv(partial, ending)
         with writer as write:
             for chunk in chunks:
                 n_marked += write(chunk)
@@ -143,38 +125,29 @@ def write_table(
 
 
 @contextmanager
-def _csv(partial: Path, ending: str, raw_text: bool) -> Iterator[_Writer]:
+def _csv(partial: Path, ending: str) -> Iterator[Callable[[pd.DataFrame], int]]:
     with COMPRESSED.get(ending, open)(partial, "wt", encoding="utf-8", newline="") as stream:
-        is_first = True
+        header: Any = None
 
         def write(frame: pd.DataFrame) -> int:
-            nonlocal is_first
-            n_marked = 0
-            if not raw_text:
-                names = [safe_text(name) if isinstance(name, str) else name for name in frame]
-                if is_first:
-                    n_marked = sum(new != old for new, old in zip(names, frame, strict=True))
-                frame, in_rows = safe_frame(frame.set_axis(names, axis=1))
-                n_marked += in_rows
-            # The csv module does not quote values with carriage returns, but programs that read the
-            # file treat a carriage return as the end of a line.
-            quoting: Any = csv.QUOTE_NONNUMERIC if _has_returns(frame) else csv.QUOTE_MINIMAL
-            frame.to_csv(stream, index=False, header=is_first, quoting=quoting)
-            is_first = False
-            return n_marked
+            nonlocal header
+            is_first, n_marked = header is None, 0
+            if is_first:
+                header = [safe_text(name) if isinstance(name, str) else name for name in frame]
+                n_marked = sum(new != old for new, old in zip(header, frame, strict=True))
+            frame, n_cells = rewritten(frame.set_axis(header, axis=1), FORMULA, safe_text)
+            options: dict[str, Any] = {"index": False, "header": is_first, "lineterminator": "\n"}
+            text = frame.to_csv(**options)
+            if "\r" in text:  # it ends a line, but the csv module does not quote it
+                text = frame.to_csv(quoting=csv.QUOTE_NONNUMERIC, **options)
+            stream.write(text)
+            return n_marked + n_cells
 
         yield write
 
 
-def _has_returns(frame: pd.DataFrame) -> bool:
-    """Whether a text or a column name contains a carriage return."""
-    texts = [frame.iloc[:, k].astype(str) for k in text_positions(frame)]
-    texts.append(pd.Series([str(name) for name in frame], dtype=object))
-    return any(text.str.contains("\r", regex=False).any() for text in texts)
-
-
 @contextmanager
-def _parquet(partial: Path) -> Iterator[_Writer]:
+def _parquet(partial: Path) -> Iterator[Callable[[pd.DataFrame], int]]:
     arrow = import_optional("pyarrow", extra="parquet")
     parquet = import_optional("pyarrow.parquet", extra="parquet")
     writer: Any = None

@@ -141,11 +141,6 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
 trust_option = click.option(
     "--trust", is_flag=True, help="Allow loading files that can run arbitrary code."
 )
-raw_text_option = click.option(
-    "--raw-text",
-    is_flag=True,
-    help="Write text to CSV files unchanged, even if a spreadsheet would run it as a formula.",
-)
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:

@@ -30,7 +30,6 @@ OPTIONS = {
     "keys": "--keys",
     "n_attestations": "--attestations",
     "n_proofs": "--proofs",
-    "missing": "--missing",
     "out": "--out",
     "previous": "--previous",
     "proba": "--proba",
@@ -42,7 +41,6 @@ OPTIONS = {
     "srs": "--srs",
     "strict": "--strict",
     "task": "--task",
-    "text_columns": "--keep-words",
     "trust": "--trust",
     "verdict_samples": "--verdict-samples",
 }

@@ -1,22 +1,12 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
+from skuq.tables._inputs import NewValuesWarning, TableError
 from skuq.tables._model import TableModel
-from skuq.tables._notes import coverage_notes, guessing_note, table_notes, weak_class_notes
-from skuq.tables._storage import check_savable, read_estimator
-from skuq.tables._target import MAX_CLASSES
-from skuq.tables._training import Comparison
-from skuq.tables._validation import NewValuesWarning, TableError
+from skuq.tables._notes import coverage_notes as coverage_notes
+from skuq.tables._notes import guessing_note as guessing_note
+from skuq.tables._notes import table_notes as table_notes
+from skuq.tables._notes import weak_class_notes as weak_class_notes
+from skuq.tables._storage import check_savable as check_savable
+from skuq.tables._storage import read_estimator as read_estimator
 
-__all__ = [
-    "MAX_CLASSES",
-    "Comparison",
-    "NewValuesWarning",
-    "TableError",
-    "TableModel",
-    "check_savable",
-    "coverage_notes",
-    "guessing_note",
-    "read_estimator",
-    "table_notes",
-    "weak_class_notes",
-]
+__all__ = ["NewValuesWarning", "TableError", "TableModel"]

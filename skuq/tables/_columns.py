@@ -1,48 +1,55 @@
-"""Clean columns: every column of a table as floats or as text, regardless of its storage type."""
+"""Clean columns: every column of a table as floats or as text, regardless of its storage type.
+
+The training table decides which columns hold numbers, dates or text. Only dates and numbers that
+can be read in one way are recognised; a few cells may hold something else.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import infer_dtype, is_object_dtype
+from pandas.api.types import (
+    infer_dtype,
+    is_bool_dtype,
+    is_datetime64_any_dtype,
+    is_integer_dtype,
+    is_numeric_dtype,
+    is_object_dtype,
+    pandas_dtype,
+)
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import make_column_transformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
-from skuq.explanations import ALL_DIFFERENT
+from skuq.explanations import ALL_DIFFERENT, MISSING_TEXT, SEPARATOR
 from skuq.labels import as_text
 from skuq.stored import stored
-from skuq.tables._column_kinds import (
-    BITS,
-    BOOLEAN_TEXTS,
-    BOOLEANS,
-    as_bits,
-    as_spelled,
-    categorised,
-    is_number,
-    kind_of,
-    of_kind,
-    spellings_of,
-    texts_in,
-    uncategorised,
-)
-from skuq.tables._dates import DateColumn, code_note, date_column, unread_note
-from skuq.tables._validation import TOO_LARGE, TableError, separator_hint, word_among_numbers
+from skuq.tables._inputs import TableError, place
 from skuq.written_numbers import (
+    FEW,
     OTHER,
     RANGE,
     WORDS,
     NumberFormat,
     may_be_read,
     number_format,
+    parts_of,
     read_column,
     texts_of,
 )
 
+TOO_LARGE = 1e38  # trees compute in single precision
 # Reasons for dropping a column.
 EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
@@ -53,9 +60,139 @@ NAMES = 0.9
 # If the values of a column are distinct integers, and their range is smaller than DENSE times the
 # number of rows, they are row numbers.
 DENSE = 2
-
+KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
+BOOLEANS = {"True": True, "False": False}
+BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
+BOOLEAN_TEXTS |= {"1": "True", "0": "False"}
+INTEGER, DATE = "integer", "date"
+# Maximum number of indicators for a text column. If there are more categories, the rarest
+# categories share one indicator.
+MAX_CATEGORIES = 50
+# If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
+# which the value is missing.
+FEW_NUMBERS = 20
 
 stored("tables.number-format")(NumberFormat)
+
+# --- dates -----------------------------------------------------------------------------------
+
+ISO = "ISO8601"
+ISO_FORM = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"
+# Patterns of dates, and their possible formats. Dates with dots start with the day; for slashes
+# and hyphens the values decide whether the day or the month comes first.
+DAYS = {
+    r"\d{4}-\d\d?-\d\d?": ("%Y-%m-%d",),
+    r"\d{4}/\d\d?/\d\d?": ("%Y/%m/%d",),
+    r"\d\d?\.\d\d?\.\d{4}": ("%d.%m.%Y",),
+    r"\d\d?/\d\d?/\d{4}": ("%d/%m/%Y", "%m/%d/%Y"),
+    r"\d\d?-\d\d?-\d{4}": ("%d-%m-%Y", "%m-%d-%Y"),
+    r"\d\d? [A-Za-z]+ \d{4}": ("%d %b %Y",),
+    r"\d\d?-[A-Za-z]+-\d{4}": ("%d-%b-%Y",),
+    r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
+}
+HALF = r"\s*([AaPp])\.?[Mm]\.?"  # AM or PM
+TIMES = {
+    "": "",
+    r",? \d\d?:\d\d": " %H:%M",
+    r",? \d\d?:\d\d:\d\d": " %H:%M:%S",
+    r",? \d\d?:\d\d" + HALF: " %I:%M %p",
+    r",? \d\d?:\d\d:\d\d" + HALF: " %I:%M:%S %p",
+}
+FORMS = {ISO_FORM: (ISO,)} | {
+    day + time: tuple(format + clock for format in formats)
+    for day, formats in DAYS.items()
+    for time, clock in TIMES.items()
+}
+ORDERS = {"%d": "the day first", "%m": "the month first"}
+
+
+@stored("tables.date-column")
+@dataclass(frozen=True)
+class DateColumn:
+    """Conversion of a column of dates to numeric columns."""
+
+    format: str  # format for `pandas.to_datetime`
+    first: str  # earliest training date
+    has_time: bool  # whether any training date has a time other than midnight
+
+    def names(self, name: str) -> list[str]:
+        """Names of the numeric columns that replace the date column."""
+        parts = [f"days since {self.first}", "month", "weekday", *["hour"][: self.has_time]]
+        return [f"{name} ({part})" for part in parts]
+
+    def numbers(self, column: pd.Series) -> tuple[dict[str, pd.Series], BoolArray]:
+        """Numeric columns, NaN for missing dates; and a mask of the cells that are not dates."""
+        dates = _parsed(column, self.format)
+        no_date = (dates.isna() & column.notna() & ~_is_word(column)).to_numpy(dtype=bool)
+        days = (dates - pd.Timestamp(self.first)) / pd.Timedelta(days=1)
+        hour = (dates - dates.dt.normalize()) / pd.Timedelta(hours=1)
+        parts = [days, dates.dt.month, dates.dt.day_of_week, *[hour][: self.has_time]]
+        names = self.names(str(column.name))
+        numbers = {name: part.astype(float) for name, part in zip(names, parts, strict=True)}
+        return numbers, no_date
+
+
+def date_column(column: pd.Series) -> DateColumn | None:
+    """Detect a column of dates; refuse dates with an ambiguous order of day and month."""
+    counts = column.value_counts()  # number of cells with each distinct value
+    values = pd.Series(counts.index)
+    formats: tuple[str, ...] = ()
+    if is_datetime64_any_dtype(values) or infer_dtype(values) in ("date", "datetime"):
+        formats = (ISO,) if len(values) else ()
+    elif infer_dtype(values) == "string":
+        present = ~_is_word(values).to_numpy(dtype=bool)
+        counts, values = counts[present], values[present].str.strip()
+        forms = (form for form in FORMS if _nearly_all(values.str.fullmatch(form), counts))
+        formats = FORMS[form] if (form := next(forms, None)) else ()
+    fits = {format: _parsed(values, format).notna() for format in formats}
+    best = max(fits, key=lambda format: fits[format].sum(), default=None)
+    if best is None:
+        return None
+    for other in set(formats) - {best}:
+        if fits[other].sum() == fits[best].sum() or (fits[other] & ~fits[best]).any():
+            raise TableError(
+                f"Column {str(column.name)!r} contains dates whose day and month cannot be told "
+                f"apart, such as {values.iloc[0]!r}; write them as 2020-12-31, or drop the column "
+                f"(`drop=[{str(column.name)!r}]`)."
+            )
+    if not _nearly_all(fits[best], counts):
+        return None
+    dates = _parsed(values[fits[best]], best)
+    has_time = bool((dates != dates.dt.normalize()).any())
+    return DateColumn(best, str(dates.min().date()), has_time)
+
+
+def _nearly_all(fits: pd.Series, counts: pd.Series) -> bool:
+    """Whether the distinct values marked in `fits` account for nearly all cells."""
+    n_fit = int(counts.to_numpy()[fits.to_numpy(dtype=bool)].sum())
+    return n_fit > 0 and n_fit >= (1 - FEW) * int(counts.sum())
+
+
+def _is_word(column: pd.Series) -> pd.Series:
+    """Mask of the cells with a word for a missing value, such as NA."""
+    if infer_dtype(column, skipna=True) != "string":
+        return pd.Series(False, index=column.index)
+    return column.astype(object).str.strip().str.lower().isin(WORDS)
+
+
+def _parsed(column: pd.Series, format: str) -> pd.Series:
+    """Parse dates without time zone, after conversion to UTC; NaT for values that are not dates."""
+    texts = column
+    if not is_datetime64_any_dtype(column):
+        if is_object_dtype(column) and infer_dtype(column, skipna=True) != "string":
+            format = ISO  # Python's date objects
+        texts = column.astype("str").str.strip()
+        # pandas needs month names of three letters, AM or PM after a space, and no comma.
+        if "%b" in format:
+            texts = texts.str.replace(r"([A-Za-z]{3})[a-z]*", r"\1", regex=True)
+        if "%p" in format:
+            texts = texts.str.replace(HALF, r" \1M", regex=True)
+        if ":" in format:
+            texts = texts.str.replace(r",(?= \d\d?:)", "", regex=True)
+    return pd.to_datetime(texts, format=format, errors="coerce", utc=True).dt.tz_localize(None)
+
+
+# --- columns ---------------------------------------------------------------------------------
 
 
 class Cells(NamedTuple):
@@ -74,6 +211,26 @@ class Cleaned(NamedTuple):
     X: pd.DataFrame
     cells: list[Cells]
 
+    def unread(self, table: pd.DataFrame) -> dict[int, str]:
+        """Map the positions of rows with unreadable cells to a description of these cells."""
+        found: dict[int, list[str]] = {}
+        for each in self.cells:
+            for row, text in zip([] if each.read else each.rows.tolist(), each.texts, strict=False):
+                found.setdefault(row, []).append(f"{each.column} is {text!r}, {each.held}")
+        return {row: f"{place(table, row)}: {SEPARATOR.join(found[row])}" for row in sorted(found)}
+
+    def without(self, rows: Mapping[int, str]) -> pd.DataFrame:
+        """Drop these rows from the clean rows, and renumber the remaining rows."""
+        return self.X.drop(index=[*rows]).reset_index(drop=True) if rows else self.X
+
+    def count(self, *, read: bool) -> pd.Series:
+        """Number of cells by column."""
+        counts: dict[str, int] = {}
+        for each in self.cells:
+            if each.read == read:
+                counts[each.column] = counts.get(each.column, 0) + len(each.rows)
+        return pd.Series(counts, dtype=int)
+
 
 @stored(
     "tables.clean-columns",
@@ -86,12 +243,10 @@ class Cleaned(NamedTuple):
         "formats_": dict[str, NumberFormat],
         "others_": dict[str, list[str]],
         "numbers_": list[str],
-        "bits_": list[str],
         "booleans_": list[str],
         "none_columns_": list[str],
         "kinds_": dict[str, str],
         "categories_": dict[str, tuple[list[Any], bool]],
-        "spellings_": dict[str, dict[str, list[str]]],
         "notes_": list[str],
         "warnings_": list[str],
     },
@@ -99,8 +254,7 @@ class Cleaned(NamedTuple):
 class CleanColumns(TransformerMixin, BaseEstimator):
     """Convert a table to the training columns, in training order: floats, or text as objects.
 
-    The training table decides which columns are numeric. Columns that are not in the training table
-    are dropped. All kinds of missing values become NaN.
+    Columns that are not in the training table are dropped. All kinds of missing values become NaN.
     """
 
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
@@ -116,41 +270,31 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         # Unparsable training texts in numeric and date columns; these texts count as missing.
         self.others_: dict[str, list[str]] = {}
         self.numbers_: list[str] = []  # numeric columns of the result
-        self.bits_: list[str] = []  # numeric columns with only 0 and 1
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
         # Columns of integers, Python dates, or a pandas datetime type.
         self.kinds_: dict[str, str] = {}
         # Categorical columns: their categories, and whether the categories are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
-        # For each text column, the texts that a program may convert when it reads a file. The keys
-        # are the converted values as text. For example, a program may convert 01067 to the number
-        # 1067; the key is then "1067".
-        self.spellings_: dict[str, dict[str, list[str]]] = {}
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
         kept = []
         for name in X.columns:
-            column = uncategorised(X[name])
-            _check_single_values(column)
-            if why := self._fit_column(name, column):
+            if why := self._fit_column(name, _plain(X[name])):
                 left_out.setdefault(why, []).append(name)
                 continue
             kept.append(name)
             if isinstance(X[name].dtype, pd.CategoricalDtype):
-                self.categories_[name] = (
-                    X[name].cat.categories.tolist(),
-                    bool(X[name].cat.ordered),
-                )
+                values = X[name].cat
+                self.categories_[name] = (values.categories.tolist(), bool(values.ordered))
         self.feature_names_in_ = np.array(kept, dtype=object)
         self.notes_ += [f"{why}: {', '.join(names)}." for why, names in left_out.items()]
-        derived = [part for name, dates in self.dates_.items() for part in dates.names(name)]
-        for part in derived:
-            if part in X.columns:
+        for name, dates in self.dates_.items():
+            if taken := {*dates.names(name)} & {*X.columns}:
                 raise TableError(
-                    f"Column {part!r} has the same name as a column derived from a date; rename "
-                    f"column {part!r}."
+                    f"Column {min(taken)!r} has the same name as a column derived from a date; "
+                    "rename it."
                 )
         return self
 
@@ -160,47 +304,47 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if self.read_text and values.empty:
             return EMPTY
         if is_number(column):
-            numbers = values.astype(float)
-            if self.read_text and _numbers_rows(name, numbers):
+            if self.read_text and _numbers_rows(name, values.astype(float)):
                 return NUMBERING
             self.numbers_.append(name)
-            if numbers.isin([0, 1]).all():
-                self.bits_.append(name)
         elif infer_dtype(column, skipna=True) == "boolean":
             self.booleans_.append(name)
         elif self.read_text and (why := self._fit_text(name, column)):
             return why
-        if infer_dtype(column, skipna=True) == "string" and not self._is_read(name):
-            self.spellings_[name] = spellings_of(values)
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
             self.none_columns_.append(name)
-        if kind := kind_of(column):
-            self.kinds_[name] = kind
+        if is_datetime64_any_dtype(column):
+            self.kinds_[name] = str(column.dtype)
+        elif is_integer_dtype(column):
+            self.kinds_[name] = INTEGER
+        elif infer_dtype(column, skipna=True) == DATE:
+            self.kinds_[name] = DATE
         return ""
 
     def _fit_text(self, name: str, column: pd.Series) -> str:
         """Detect dates and numbers in a text column; return the reason for dropping it, or ""."""
         values = column.dropna()
-        n_values = values.nunique()
-        useless = OF_NAMES if len(values) > ALL_DIFFERENT and n_values > NAMES * len(values) else ""
-        if not may_be_read(values):
-            return useless
-        if dates := date_column(column):
-            self.dates_[name] = dates
-            self.numbers_ += dates.names(name)
-            self.notes_.append(dates.note(name))
-            return ""
-        if format := number_format(column, self.decimal_):
-            self.formats_[name] = format
-            self.numbers_.append(name)
-            self.notes_.append(format_note(column, format))
-            return ""
-        if note := code_note(values):
-            self.notes_.append(note)
-        elif note := unread_note(values) or _word_note(values):
-            self.warnings_.append(note)
-        return useless
+        if may_be_read(values):
+            if dates := date_column(column):
+                self.dates_[name] = dates
+                self.numbers_ += dates.names(name)
+                order = ORDERS.get(dates.format[:2])
+                self.notes_.append(
+                    f"Column {name} contains dates{f' with {order}' if order else ''}; it is "
+                    f"replaced by {', '.join(dates.names(name))}."
+                )
+                return ""
+            if format := number_format(column, self.decimal_):
+                self.formats_[name] = format
+                self.numbers_.append(name)
+                self.notes_.append(format_note(column, format))
+                return ""
+            if note := _unread_note(values):
+                is_code = values.astype(str).str.strip().str.isdecimal().all()
+                (self.notes_ if is_code else self.warnings_).append(note)
+        names = len(values) > ALL_DIFFERENT and values.nunique() > NAMES * len(values)
+        return OF_NAMES if names else ""
 
     def transform(self, X: pd.DataFrame, which: str = "table to predict") -> pd.DataFrame:
         """Convert a table to the clean training columns; `which` is its name in error messages."""
@@ -213,14 +357,12 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if lacking:
             raise TableError(
                 f"The {which} lacks the training columns {', '.join(lacking)}; add them, or train "
-                f"without them (`drop={lacking}`).{separator_hint(X)}"
+                f"without them (`drop={lacking}`). It has {', '.join(map(str, X.columns[:10]))}."
             )
         columns: dict[str, pd.Series] = {}
         cells: list[Cells] = []
         for name in self.feature_names_in_:
-            column = uncategorised(X[name])
-            _check_single_values(column)
-            columns |= self._transformed(name, column, X.attrs.get("decimal"), cells)
+            columns |= self._transformed(name, _plain(X[name]), X.attrs.get("decimal"), cells)
         return Cleaned(pd.DataFrame(columns).reset_index(drop=True), cells)
 
     def accept(self, cells: list[Cells]) -> None:
@@ -232,13 +374,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
 
         Requires ``read_text=False``: parsed text cannot be restored.
         """
-        stored = {name: of_kind(X[name], kind) for name, kind in self.kinds_.items()}
+        stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
             column = stored.get(name, X[name]).astype(object)
             stored[name] = column.where(column.notna(), None)
         for name, (categories, ordered) in self.categories_.items():
-            stored[name] = categorised(stored.get(name, X[name]), categories, ordered)
+            stored[name] = _categorised(stored.get(name, X[name]), categories, ordered)
         return X.assign(**stored).rename(columns=self.names or {})
 
     def original(self, name: str) -> str:
@@ -250,44 +392,61 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
     ) -> dict[str, pd.Series]:
         """Return the clean columns that replace `column`; append cells of the wrong type."""
-        known = self.others_.get(name)
-        new = ~column.isin(known).to_numpy() if known else np.ones(len(column), dtype=bool)
+        new = ~column.isin(self.others_.get(name, [])).to_numpy()
         if name in self.dates_:
             dates, no_date = self.dates_[name].numbers(column)
             cells += _cells(column, no_date & new, "not a date")
             return dates
-        if self._is_read(name):
-            if name in self.bits_:
-                column = as_bits(column)
-            if is_number(column):
-                numbers = pd.Series(
-                    column.to_numpy(dtype=float, na_value=np.nan), index=column.index
-                )
+        if name in self.numbers_:
+            if is_number(column) or is_bool_dtype(column):
+                values = column.to_numpy(dtype=float, na_value=np.nan)
             else:
-                format = self._format(name, decimal)
+                format = NumberFormat(decimal=decimal or ".")
+                if name in self.formats_:
+                    format = self.formats_[name].in_file(decimal, self.decimal_)
                 values, kinds = read_column(column, format)
                 cells += _cells(column, kinds == RANGE, "a range", read=True)
                 cells += _cells(column, (kinds == OTHER) & new, f"not a {format.form()}")
-                numbers = pd.Series(values, index=column.index)
-            too_large = (numbers.abs() > TOO_LARGE).to_numpy()
+            too_large = np.abs(values) > TOO_LARGE
             cells += _cells(column, too_large, "infinite or too large")
             if self.read_text and too_large.any():
-                numbers = numbers.mask(too_large)
-            return {name: numbers}
+                values = np.where(too_large, np.nan, values)
+            return {name: pd.Series(values, index=column.index)}
         texts = texts_in(column)
-        if name in self.booleans_:
-            return {name: texts.replace(BOOLEAN_TEXTS | BITS)}
-        return {name: as_spelled(column, texts, self.spellings_.get(name, {}))}
+        return {name: texts.replace(BOOLEAN_TEXTS) if name in self.booleans_ else texts}
 
-    def _is_read(self, name: str) -> bool:
-        """Whether the texts of a column are parsed, as dates or numbers."""
-        return name in self.dates_ or name in self.formats_ or name in self.numbers_
 
-    def _format(self, name: str, decimal: str | None) -> NumberFormat:
-        """Number format of a column in a file with the given decimal mark."""
-        if name in self.formats_:
-            return self.formats_[name].in_file(decimal, self.decimal_)
-        return NumberFormat(decimal=decimal or ".")
+def _plain(column: pd.Series) -> pd.Series:
+    """Convert a categorical column to its values; refuse lists and other containers in cells."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        kind = column.cat.categories.dtype
+        # numpy's integers cannot represent missing values.
+        return column.astype(object if is_integer_dtype(kind) else kind)
+    if infer_dtype(column, skipna=True) == "mixed":
+        for value in column:
+            if isinstance(value, list | dict | set | tuple | np.ndarray):
+                raise TableError(
+                    f"Column {column.name!r} has several values in one cell, such as {value!r}; "
+                    f"split them, or drop the column (`drop=[{column.name!r}]`)."
+                )
+    return column
+
+
+def is_number(column: pd.Series) -> bool:
+    """Whether a column is numeric; booleans count as text."""
+    if is_object_dtype(column):
+        return infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
+    return is_numeric_dtype(column) and not is_bool_dtype(column)
+
+
+def texts_in(column: pd.Series) -> pd.Series:
+    present = column.notna()
+    if infer_dtype(column, skipna=True) == "string":
+        return column.astype(object).where(present, np.nan)
+    texts = [
+        as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
+    ]
+    return pd.Series(texts, index=column.index, dtype=object)
 
 
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
@@ -300,16 +459,44 @@ def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False
     return [Cells(str(column.name), rows, texts, held, read)]
 
 
-def _check_single_values(column: pd.Series) -> None:
-    """Refuse a column of lists and other containers."""
-    if infer_dtype(column, skipna=True) == "mixed":
-        for value in column:
-            if isinstance(value, list | dict | set | tuple | np.ndarray):
-                raise TableError(
-                    f"Column {column.name!r} has several values in one cell, such as {value!r}; "
-                    "split them into separate columns, or drop the column "
-                    f"(`drop=[{column.name!r}]`)."
-                )
+def _categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
+    """Return a clean column as pandas categorical; further values are appended to `categories`."""
+    known = {as_text(value): value for value in categories}
+    meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
+    every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
+    return column.map(meaning).astype(pd.CategoricalDtype(every, ordered))
+
+
+def _of_kind(column: pd.Series, kind: str) -> pd.Series:
+    """Convert a clean column to an integer or date type of the training table."""
+    if kind == INTEGER:
+        return as_integers(column)
+    dates = pd.to_datetime(column, format=ISO, errors="coerce", utc=True)
+    bad = column[dates.isna() & column.notna()]
+    if len(bad):
+        raise TableError(
+            f"Column {column.name!r} contains dates in the training table, but this table has "
+            f"{bad.iloc[0]!r}; write all dates in the same format."
+        )
+    if "," not in kind:  # no time zone
+        dates = dates.dt.tz_localize(None)
+    return dates.dt.date if kind == DATE else dates.astype(pandas_dtype(kind))
+
+
+def as_integers(column: pd.Series) -> pd.Series:
+    """Convert a float column to integers if all values are whole and none is missing."""
+    whole = (column == column.round()) & (column.abs() < 2**63)
+    return column.astype(np.int64) if whole.all() else column
+
+
+def _numbers_rows(name: str, values: pd.Series) -> bool:
+    """Whether a column numbers the rows of this table, or of a larger table that includes them.
+
+    A stored index without a name always counts as row numbers, even if most numbers are missing.
+    """
+    if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
+        return False
+    return name.startswith(UNNAMED) or values.max() - values.min() < DENSE * len(values)
 
 
 def format_note(column: pd.Series, format: NumberFormat) -> str:
@@ -324,22 +511,71 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
     return f"Column {column.name} contains {format.form('s')}{shown}{missing}; it is numeric."
 
 
-def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column numbers the rows of this table, or of a larger table that includes them.
-
-    A stored index without a name always counts as row numbers, even if most numbers are missing.
-    """
-    if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
-        return False
-    return name.startswith(UNNAMED) or values.max() - values.min() < DENSE * len(values)
-
-
-def _word_note(values: pd.Series) -> str | None:
-    """Warning that most values of a column are numbers, but too few for a numeric column."""
-    word = word_among_numbers(values)
-    if word is None:
-        return None
+def _unread_note(values: pd.Series) -> str:
+    """Warning that most texts of a column look like numbers, dates or times; "" if not."""
+    texts = texts_of(values)[0]
+    found = {text: parts_of(text) for text in texts}
+    looks = {
+        t
+        for t, each in found.items()
+        if each and not each.end and (len(each.after) > 1 or not each.glued)
+    }
+    looks |= {t for t in texts if re.fullmatch(rf"\d+([:./-]\d+)+(,? \d.*)?({HALF})?", t)}
+    if 2 * len(looks) < len(texts):
+        return ""
+    shown = next((text for text in texts if text not in looks), texts[0])
     return (
-        f"Most values of column {values.name} are numbers, but it counts as text because of values "
-        f"such as {word!r}; if these mark missing numbers, leave the cells empty."
+        f"Column {values.name} counts as text, such as {shown!r}. If it holds numbers, write plain "
+        "numbers in one unit, without leading zeros, and leave missing ones empty; if it holds "
+        "dates, write them as 2020-12-31."
     )
+
+
+# --- inputs of learners ----------------------------------------------------------------------
+
+
+def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
+
+    Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
+    unseen categories; it is 0 in all training rows, so training does not determine its effect.
+    """
+    # keep_empty_features: fill a column with 0 if it has no values in the training rows.
+    numeric = make_pipeline(
+        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
+        StandardScaler(),
+    )
+    unseen = make_pipeline(_coded(), MissingIndicator(features="all"))
+    one_hot = OneHotEncoder(
+        handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
+    )
+    text = make_pipeline(_filled(), make_union(one_hot, unseen))
+    return make_column_transformer((numeric, list(numbers)), (text, _others(X, numbers)))
+
+
+def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer for trees: numbers unchanged, categories as integer codes.
+
+    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
+    in a subset of the rows, such a column may have no value at all, for which trees raise an error.
+    """
+    filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
+    constant = SimpleImputer(strategy="median", keep_empty_features=True)
+    text = make_pipeline(_filled(), _coded())
+    return make_column_transformer(
+        ("passthrough", filled),
+        (constant, [name for name in numbers if name not in filled]),
+        (text, _others(X, numbers)),
+    )
+
+
+def _others(X: pd.DataFrame, numbers: Iterable[str]) -> list[str]:
+    return [name for name in X.columns if name not in {*numbers}]
+
+
+def _filled() -> SimpleImputer:
+    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT, keep_empty_features=True)
+
+
+def _coded() -> OrdinalEncoder:
+    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)

@@ -58,22 +58,13 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
+            Rows; columns that were not trained on are ignored.
 
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_rows,). For classification, the
-            parts have the unit of the uncertainty that `estimator_` predicts; for regression, they
-            are variances in squared units of the target. For a pandas table, the result has the
-            index of the table.
-
-        Raises
-        ------
-        TableError
-            If a column is missing or has the wrong type.
-        sklearn.exceptions.NotFittedError
-            If the model is not fitted.
+            Total, aleatoric and epistemic part, each of shape (n_rows,); for regression, variances
+            in squared units of the target. For a pandas table, the result has its index.
         """
         rows = self.predict(as_frame(table, NEW), n_explained=0)
         found = Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
@@ -81,50 +72,14 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
 
     @available_if(_may_classify)
     def predict_proba(self, table: Any) -> FloatArray:
-        """Predict class probabilities; not available for regression.
-
-        Parameters
-        ----------
-        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes), float64
-            Columns in the order of `classes_`.
-
-        Raises
-        ------
-        TableError
-            If a column is missing or has the wrong type.
-        sklearn.exceptions.NotFittedError
-            If the model is not fitted.
-        """
+        """Predict class probabilities, (n_rows, n_classes); not available for regression."""
         rows = self.predict(as_frame(table, NEW), n_explained=0)
-        names = probability_columns(self.classes_)
-        return rows[names].to_numpy(dtype=np.float64)
+        return rows[probability_columns(self.classes_)].to_numpy(dtype=np.float64)
 
     def score(self, table: Any, target: Any) -> float:
         """Return the accuracy of the predicted classes, or R² for regression.
 
-        Parameters
-        ----------
-        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns).
-        target : str or array-like of shape (n_rows,)
-            Name of the column with the true values, or these values.
-
-        Returns
-        -------
-        float
-            Accuracy or R², at most 1.
-
-        Raises
-        ------
-        TableError
-            If a column is missing or has the wrong type.
-        sklearn.exceptions.NotFittedError
-            If the model is not fitted.
+        `target` is the name of the column with the true values, or these values.
         """
         frame = as_frame(table, NEW)
         truth = true_values(frame, target, NEW)

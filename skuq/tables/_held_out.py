@@ -1,7 +1,8 @@
-"""Held-out rows, and checks for leakage."""
+"""Held-out rows: the split, checks for leakage, conformal limits, and quality measured on them."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier
 
-from skuq.base import BoolArray, FloatArray
-from skuq.labels import as_text, proportional_order
-from skuq.tables import _notes as notes
-from skuq.tables._encoders import as_codes
-from skuq.tables._validation import TableError
+from skuq.base import BoolArray, FloatArray, IntArray, PredictionInterval
+from skuq.calibration import conformal_limit
+from skuq.labels import as_text, codes_of, proportional_order
+from skuq.metrics import negative_log_likelihood
+from skuq.tables._columns import as_codes
+from skuq.tables._inputs import TableError
 
 # Maximum number of rows held out for calibration, unless a fifth of the table is less.
 MAX_HELD_OUT = 2000
@@ -30,11 +32,15 @@ FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leaka
 # is at most this number.
 SURE = 0.05
 MOST_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
-
+MOST_GROUPS, N_TENTHS = 20, 10
+PREDICTION, TARGET = "prediction", "(target)"
 # A whole number. It may end in ".0", because pandas stores integers as floats if some are missing.
 WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")
 
 Hashes = NDArray[np.uint64]
+
+
+# --- the split ---------------------------------------------------------------------------------
 
 
 class Parts(NamedTuple):
@@ -59,8 +65,11 @@ def hold_out_part(
     """Split a table into training and held-out rows; `X` and `y` are its clean rows and targets."""
     copies = copies_in(table)
     fit, held = hold_out(y, regression, random_state, copies)
-    found = [notes.split_note(len(fit), len(held))]
-    found += repetition_notes(table, copies, id_column)
+    found = [
+        f"{len(fit)} rows were used for training; {len(held)} {'was' if len(held) == 1 else 'were'}"
+        f" held out to calibrate and to measure. {_smallest(len(held))}",
+        *repetition_notes(table, copies, id_column),
+    ]
     X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
     return Parts(X_fit, y[fit], X_held, y[held], found, table.index[held])
 
@@ -70,23 +79,26 @@ def drop_overlap(
     y: NDArray[Any],
     X_held: pd.DataFrame,
     y_held: NDArray[Any],
-    ids: tuple[pd.Series, pd.Series] | None,
+    ids: tuple[pd.Series, pd.Series] | None,  # training, held-out
     labels: pd.Index[Any],
 ) -> Parts:
-    """Drop from the held-out table the rows that are also in the training table.
+    """Drop from the held-out table the rows that are also in the training table."""
+    known = overlapping_rows(X.assign(**{TARGET: y}), X_held.assign(**{TARGET: y_held}), ids)
+    new = ~known
+    found = [
+        f"{new.sum()} rows of the held-out table are used to calibrate and to measure. "
+        f"{_smallest(int(new.sum()))}"
+    ]
+    if known.any():
+        found.append(
+            f"{known.sum()} of the {len(new)} held-out rows are also in the training table (with "
+            "equal values or equal ids); they are not used to calibrate or to measure."
+        )
+    return Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found, labels[new])
 
-    `ids` are the ids of the rows of both tables, in this order: training, held-out.
-    """
-    new = ~overlapping_rows(_with_target(X, y), _with_target(X_held, y_held), ids)
-    found = [notes.given_note(int(new.sum()))]
-    if not new.all():
-        found.append(overlap_note(int((~new).sum()), len(new)))
-    X_new = X_held[new].reset_index(drop=True)
-    return Parts(X, y, X_new, y_held[new], found, labels[new])
 
-
-def _with_target(X: pd.DataFrame, y: NDArray[Any]) -> pd.DataFrame:
-    return pd.concat([X, pd.Series(y)], axis=1)
+def _smallest(n_held: int) -> str:
+    return f"The smallest possible p-value is {1 / (1 + n_held):.2g}."
 
 
 class Split(NamedTuple):
@@ -162,27 +174,14 @@ def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None
             f"{n_copied} rows of the training table occur more than once. Equal rows were kept "
             "on one side of the split, so that no held-out row has a copy among the training rows."
         )
-    elif (n_different := len(np.unique(_hashes(frame)))) < len(frame):
+    names = pd.Series(dtype=object) if ids is None else frame[ids].dropna()
+    if names.duplicated().any():
         notes.append(
-            f"Only {n_different} of the {len(frame)} rows of the training table are distinct. If "
-            "equal rows are copies, remove them: they make the measured quality too good. If they "
-            "are different cases with equal values, nothing needs to be done."
+            f"{names[names.duplicated()].nunique()} values of the id column {ids} occur more than "
+            f"once, such as {names[names.duplicated()].iloc[0]}. If different rows of an id belong "
+            "together, for example to one person, some of them may train the model while others "
+            "measure it, and the measured quality is too good."
         )
-    if ids is None:
-        return notes
-    twice = frame.loc[frame[ids].notna() & frame[ids].duplicated(), ids]
-    if len(twice):
-        note = (
-            f"{twice.nunique()} values of the id column {ids} occur more than once, such as "
-            f"{twice.iloc[0]}."
-        )
-        different = frame.loc[~pd.Series(_hashes(frame)).duplicated().to_numpy(), ids].dropna()
-        if different.duplicated().any():
-            note += (
-                " If the rows of an id belong together, for example to one person, some of them "
-                "may train the model while others measure it, and the measured quality is too good."
-            )
-        notes.append(note)
     return notes
 
 
@@ -219,46 +218,228 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
     return np.array([name in taken for name in names[1]], dtype=bool)
 
 
-def overlap_note(n_known: int, n_rows: int) -> str:
-    """Note how many rows were dropped from a held-out table."""
-    were = "row is" if n_known == 1 else "rows are"
-    return (
-        f"{n_known} of the {n_rows} held-out {were} also in the training table (with equal values "
-        f"or equal ids); {'it is' if n_known == 1 else 'they are'} not used to calibrate or to "
-        "measure."
-    )
-
-
 def leaking_columns(
-    train: tuple[pd.DataFrame, NDArray[Any]],
-    held_out: tuple[pd.DataFrame, NDArray[Any]],
+    parts: Parts,
     scores: FloatArray,  # one minus the probability of the true class, (n_held_out,)
     right: BoolArray,  # whether the prediction is correct, (n_held_out,)
     numbers: Sequence[str],
 ) -> list[str]:
     """Columns that predict the class on their own; none unless the log loss is suspiciously low."""
-    share = np.unique(held_out[1], return_counts=True)[1] / len(right)
+    share = np.unique(parts.y_held, return_counts=True)[1] / len(right)
     loss = -np.log(np.maximum(1 - scores, 1e-12)).mean()
     if len(right) < FEWEST_TO_SUSPECT or loss > SURE * -(share * np.log(share)).sum():
         return []
-    return [
-        name
-        for name in train[0].columns
-        if _accuracy_alone(name, train, held_out, numbers) >= right.mean()
-    ]
+    some = np.random.default_rng(0).permutation(len(parts.y))[:MOST_TO_SUSPECT]
+    y, found = parts.y[some], []
+    for name in parts.X.columns:
+        X = parts.X[[name]].iloc[some]
+        encoder = as_codes(X, [name] if name in numbers else []).fit(X)
+        # A leaked column determines the class by a simple rule, so a small tree is enough.
+        tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)
+        codes, new = (encoder.transform(each[[name]]) for each in (X, parts.X_held))
+        if (tree.fit(codes, y).predict(new) == parts.y_held).mean() >= right.mean():
+            found.append(name)
+    return found
 
 
-def _accuracy_alone(
-    name: str,
-    train: tuple[pd.DataFrame, NDArray[Any]],
-    held_out: tuple[pd.DataFrame, NDArray[Any]],
-    numbers: Sequence[str],
-) -> float:
-    """Accuracy, on held-out rows, of a small tree that was trained on one column."""
-    some = np.random.default_rng(0).permutation(len(train[1]))[:MOST_TO_SUSPECT]
-    X, y = train[0][[name]].iloc[some], train[1][some]
-    encoder = as_codes(X, [name] if name in numbers else []).fit(X)
-    # A leaked column determines the class by a simple rule, so a small tree is enough.
-    tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)
-    codes, new = (encoder.transform(part[[name]]) for part in (X, held_out[0]))
-    return float((tree.fit(codes, y).predict(new) == held_out[1]).mean())
+# --- sets and groups -----------------------------------------------------------------------------
+
+
+def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
+    """Mask of classes with a score up to `limit`, and the most probable class; (n_rows, n_classes).
+
+    The score of a class is one minus its probability. A quantile of the scores of held-out rows
+    bounds the score of an exchangeable new row with known probability (Vovk, Gammerman, Shafer,
+    2005; Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
+    Levels", Journal of the American Statistical Association 114, 2019).
+    """
+    inside: BoolArray = 1 - proba <= limit
+    inside[np.arange(len(proba)), proba.argmax(axis=1)] = True
+    return inside
+
+
+def fewest_held_out(coverage: float) -> int:
+    """Smallest number of held-out rows for which the conformal limit is finite."""
+    return math.ceil(coverage / (1 - coverage) - 1e-9)
+
+
+def check_share(coverage: float) -> None:
+    """Refuse a coverage that is not between 0 and 1."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")
+
+
+def groups_in(X: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
+    """Return the text columns with 2 to 20 categories, each of which can define groups of rows."""
+    names = [n for n in X if n not in numbers and 1 < X[n].nunique(dropna=False) <= MOST_GROUPS]
+    return X[names].fillna("(missing)").reset_index(drop=True)
+
+
+# --- quality -------------------------------------------------------------------------------------
+
+
+class HeldOutMixin:
+    """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
+
+    classes_: Any  # None for regression, like held_out_proba_
+    held_out_proba_: Any
+    quantities_: Any  # None for classification, like _held_out_quantiles
+    _held_out_quantiles: Any
+    _held_out_groups: pd.DataFrame
+    held_out_: pd.DataFrame
+    random_state: int
+
+    def measured_loss(self) -> tuple[float, float]:
+        """Return the loss on the held-out rows, and the loss of a constant baseline.
+
+        Returns
+        -------
+        loss : float
+            Log loss of the probabilities, in nats, or mean squared error for regression.
+        guessing : float
+            Loss of always predicting the class frequencies or, for regression, the mean.
+        """
+        label = self.held_out_["label"]
+        if self.classes_ is None:
+            error = ((label - self.held_out_[PREDICTION]) ** 2).mean()
+            return float(error), float(label.var(ddof=0))
+        loss = negative_log_likelihood(
+            label.to_numpy(), self.held_out_proba_, classes=self.classes_
+        )
+        share = label.value_counts(normalize=True)
+        return loss, float(-(share * np.log(share)).sum())
+
+    def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
+        """Measure coverage and size of prediction sets or intervals on held-out rows.
+
+        The sets or intervals of each half of the held-out rows are calibrated on the other half.
+        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows. With
+        so few rows, sets and intervals cannot exclude any value.
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Nominal coverage of the sets or intervals.
+        by : str, default=None
+            Groups to measure separately. "prediction" groups rows by predicted class or, for
+            regression, by tenths of the predicted values. A column of `held_out_groups_` groups
+            rows by its categories. Sets and intervals have the nominal coverage on average over
+            all rows, not in each group.
+
+        Returns
+        -------
+        coverage : float
+            Share of the rows whose set or interval contains the true value.
+        size : float
+            Mean number of classes in a set, or median width of the intervals.
+
+        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and for
+        regression the ``lowest`` and ``highest`` prediction.
+        """
+        covered, size = self._measured(coverage)
+        middle = "median" if self.classes_ is None else "mean"
+        if by is None:
+            return float(covered.mean()), float(getattr(np, middle)(size))
+        if by not in (PREDICTION, *self.held_out_groups_):
+            names = ", ".join(map(repr, (PREDICTION, *self.held_out_groups_)))
+            raise ValueError(f"`by` must be one of {names}, got {by!r}.")
+        predicted = self.held_out_[PREDICTION].to_numpy()
+        labels, name = predicted, by
+        if by != PREDICTION:
+            labels = self._held_out_groups[by].to_numpy()
+        elif self.classes_ is None:
+            labels, name = np.empty(len(predicted), dtype=np.int64), "tenth"
+            order = np.argsort(predicted, kind="stable")
+            for tenth, rows in enumerate(np.array_split(order, N_TENTHS)):
+                labels[rows] = tenth + 1
+        frame = pd.DataFrame({"coverage": covered, "size": size, PREDICTION: predicted})
+        grouped = frame.groupby(labels)
+        found = grouped.agg(
+            rows=("coverage", "size"), coverage=("coverage", "mean"), size=("size", middle)
+        ).rename_axis(name)
+        if self.classes_ is None:
+            found["lowest"], found["highest"] = grouped[PREDICTION].min(), grouped[PREDICTION].max()
+        return found
+
+    @property
+    def held_out_groups_(self) -> list[str]:
+        """Text columns with up to 20 categories, which `measured_coverage` accepts as `by`."""
+        return [*self._held_out_groups.columns]
+
+    def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
+        """Measure accuracy and coverage on the held-out rows of each true class.
+
+        Prediction sets have their nominal coverage on average over all rows, not within each class:
+        the coverage of a rare class may be much lower.
+
+        Returns
+        -------
+        DataFrame
+            One row per class among the held-out rows, in sorted order. Columns: ``rows``, the
+            number of held-out rows; ``accuracy``, the share predicted correctly; ``coverage``, the
+            share whose set contains the true class, measured as in `measured_coverage`.
+        """
+        if self.classes_ is None:
+            raise ValueError("A regression has no classes; use `measured_coverage`.")
+        held = self.held_out_
+        right = held[PREDICTION] == held["label"]
+        by_row = pd.DataFrame({"accuracy": right, "coverage": self._measured(coverage)[0]})
+        grouped = by_row.groupby(held["label"].to_numpy())
+        measured = grouped.mean().rename_axis("class")
+        measured.insert(0, "rows", grouped.size())
+        return measured
+
+    def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
+        """Return intervals for the held-out rows; each half is calibrated on the other half.
+
+        Endpoints are in units of the target and the order of `held_out_`; NaN if there are too few
+        held-out rows, as in `measured_coverage`.
+        """
+        check_share(coverage)
+        if self.quantities_ is None:
+            raise ValueError("A classification has no intervals; use `measured_by_class`.")
+        lower, upper = np.full((2, len(self.held_out_)), np.nan)
+        for calibrate, measure in self._halves(coverage):
+            limit = self._limit(coverage, calibrate)
+            quantiles = self._held_out_quantiles[measure]
+            lower[measure], upper[measure] = self.quantities_.interval(quantiles, coverage, limit)
+        return PredictionInterval(lower, upper)
+
+    def _halves(self, coverage: float) -> list[tuple[IntArray, IntArray]]:
+        """Pairs of rows to calibrate on and rows to measure; empty if there are too few rows."""
+        n_rows = len(self.held_out_)
+        if n_rows // 2 < fewest_held_out(coverage):  # the conformal limit would be infinite
+            return []
+        order = np.random.default_rng(self.random_state).permutation(n_rows)
+        first, second = order[: n_rows // 2], order[n_rows // 2 :]
+        return [(first, second), (second, first)]
+
+    def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Coverage (0 or 1) of each held-out row, and its set size or interval width; or NaN."""
+        check_share(coverage)
+        labels = self.held_out_["label"].to_numpy()
+        if self.quantities_ is not None:
+            lower, upper = self.measured_intervals(coverage)
+            covered = np.where(np.isnan(lower), np.nan, (lower <= labels) & (labels <= upper))
+            return covered, upper - lower
+        covered, size = np.full((2, len(labels)), np.nan)
+        for calibrate, measure in self._halves(coverage):
+            sets = prediction_sets(self.held_out_proba_[measure], self._limit(coverage, calibrate))
+            codes = codes_of(labels[measure], self.classes_, "label")
+            covered[measure] = sets[np.arange(len(sets)), codes]
+            size[measure] = sets.sum(axis=1)
+        return covered, size
+
+    def _limit(self, coverage: float, rows: Any = slice(None)) -> float:
+        """Conformal limit of the scores of held-out rows."""
+        if self.quantities_ is None:
+            return conformal_limit(self._set_scores()[rows], coverage)
+        y = self.held_out_["label"].to_numpy()[rows]
+        limit: float = self.quantities_.limit(y, self._held_out_quantiles[rows], coverage)
+        return limit
+
+    def _set_scores(self) -> FloatArray:
+        """One minus the predicted probability of each held-out row's true class; (n_held_out,)."""
+        codes = codes_of(self.held_out_["label"].to_numpy(), self.classes_, "label")
+        scores: FloatArray = 1 - self.held_out_proba_[np.arange(len(codes)), codes]
+        return scores

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import is_classifier, is_regressor
+from pandas.api.types import is_bool_dtype, is_integer_dtype
 from sklearn.compose import ColumnTransformer
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -22,69 +22,56 @@ from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
 from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import Cells, CleanColumns, Cleaned, format_note
+from skuq.tables._columns import TOO_LARGE, CleanColumns, Cleaned, format_note
 from skuq.tables._estimator import NEW, TableEstimator
-from skuq.tables._groups import groups_in
-from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leaking_columns
-from skuq.tables._held_out_quality import HeldOutMixin
-from skuq.tables._inputs import as_frame, in_library_of, with_target
-from skuq.tables._prediction_sets import prediction_sets
-from skuq.tables._quantities import Quantities
+from skuq.tables._held_out import (
+    HeldOutMixin,
+    Parts,
+    check_share,
+    drop_overlap,
+    groups_in,
+    hold_out_part,
+    leaking_columns,
+    prediction_sets,
+)
+from skuq.tables._inputs import (
+    NewValuesWarning,
+    TableError,
+    as_frame,
+    feature_names,
+    in_library_of,
+    require,
+    with_target,
+)
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import (
+    Quantities,
+    TargetScale,
     classes_as_given,
-    is_regression,
     quantity_notes,
     rows_with_target,
     target_format,
     target_values,
 )
-from skuq.tables._target_scale import TargetScale
 from skuq.tables._training import (
-    LEARNERS,
     Comparison,
-    Training,
-    check_fitted,
-    encoded,
+    checked_task,
     is_given,
     table_errors,
+    trained,
     trained_columns,
 )
-from skuq.tables._unscored_rows import (
-    has_too_many_unread,
-    refuse_many,
-    refuse_unread_rows,
-    sum_by_column,
-    unread_rows,
-    with_unscored,
-    without_rows,
-)
-from skuq.tables._validation import (
-    NewValuesWarning,
-    TableError,
-    check_names,
-    check_share,
-    feature_names,
-    separator_hint,
-)
 from skuq.validation import warn_user
+from skuq.written_numbers import FEW
 
 N_TYPICAL = 20  # number of training rows whose values are substituted to explain a row
+# A table is refused if at least this number, and more than half of its rows, are unreadable.
+FEWEST_UNREAD = 5
 OUTPUTS = (
-    "prediction",
-    "confidence",
-    "total",
-    "aleatoric",
-    "epistemic",
-    "std",
-    "conformal_p_value",
-    "prediction_set",
-    "lower",
-    "upper",
-    "unseen",
-    "out_of_range",
-    "reasons",
+    *("prediction", "confidence", "total", "aleatoric", "epistemic", "std", "conformal_p_value"),
+    *("prediction_set", "lower", "upper", "unseen", "out_of_range", "reasons"),
 )
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscored rows
 
 
 @stored(
@@ -92,7 +79,6 @@ OUTPUTS = (
     fields={
         "estimator": str,
         "task": str,
-        "missing": str,
         "random_state": int,
         "n_jobs": int | None,
         "progress": None,
@@ -126,9 +112,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     out to calibrate p-values, prediction sets and intervals, and to measure quality.
 
     `TableModel` is a scikit-learn estimator: it works with `clone`, ``GridSearchCV`` and
-    ``cross_val_score``, with its own `score` or with a scorer of probabilities. A scorer of
-    predictions, such as "accuracy", must be wrapped in a function that selects the column
-    ``prediction``, because `predict` returns a table with several columns.
+    ``cross_val_score``, with its own `score` or with a scorer of probabilities.
 
     Parameters
     ----------
@@ -146,8 +130,6 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     task : {"auto", "classification", "regression"}, default="auto"
         Whether to predict classes or quantities. "auto" treats text, booleans, and integers with up
         to 20 distinct values as classes, and all other numbers as quantities.
-    missing : {"impute", "refuse"}, default="impute"
-        Whether missing values are imputed or raise an error.
     random_state : int, default=0
         Seed of the held-out split, training and search.
     n_jobs : int, default=None
@@ -159,18 +141,16 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ----------
     task_ : {"classification", "regression"}
         Task that the model was trained for.
-    target_ : str
-        Name of the target.
-    id_ : str or None
-        Name of the column that identifies rows.
+    target_, id_ : str
+        Names of the target and of the column that identifies rows (or None).
     feature_names_in_ : ndarray of shape (n_features,)
         Names of the feature columns.
     classes_ : ndarray of shape (n_classes,) or None
         Sorted labels; None for regression.
     name_ : str
         Name of the learner or of the estimator passed.
-    comparison_ : Comparison
-        Cross-validation losses of the compared learners.
+    comparison_ : object
+        Cross-validation ``losses`` of the compared learners, and the loss of ``guessing``.
     estimator_ : estimator
         The fitted estimator; its inputs are encoded columns.
     held_out_ : DataFrame
@@ -205,7 +185,6 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",  # checked in `fit`; in a loaded model it is only a name
         "task": [StrOptions({"auto", "classification", "regression"})],
-        "missing": [StrOptions({"impute", "refuse"})],
         "random_state": [Interval(Integral, 0, 2**32 - 1, closed="both")],
         "n_jobs": [Integral, None],
         "progress": [callable, None],
@@ -216,14 +195,12 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         estimator: Any = "auto",
         *,
         task: str = "auto",
-        missing: str = "impute",
         random_state: int = 0,
         n_jobs: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.estimator = estimator
         self.task = task
-        self.missing = missing
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.progress = progress
@@ -267,49 +244,53 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Raises
         ------
         TableError
-            If a column is missing or has several values in a cell; if no feature column is left;
-            if the target does not suit the task; if all held-out rows are in `train`; or if an
-            estimator passed as fitted is not fitted. `TableError` is a `ValueError`.
+            If the tables, the target or the estimator cannot be used. It is a `ValueError`.
         """
         self._validate_params()
-        self._check_estimator()
-        train = as_frame(train, "training table")
-        held_out = None if held_out is None else as_frame(held_out, "held-out table")
-        check_names(train, "training table")
-        train, target = with_target(train, target, "training table")
+        which = "training table"
+        train, target = with_target(as_frame(train, which), target, which)
         features = feature_names(train, target, drop, id_column)
-        given = is_given(self.estimator)
-        wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(
                 f"The id column {id_column!r} has the same name as a column of the results; rename "
                 "the id column."
             )
-        words = notes.word_notes(train, [target, *features])
-        train, held_out, found, warned = self._with_targets(train, held_out, target)
-        regression = self._is_regression(train, target)
-        y = target_values(train, target, regression, "training table")
+        # Rows with a target.
+        known = isinstance(self.estimator, str)
+        regression = checked_task(self.estimator, self.task, train[target])
+        task = self.task if known else "regression" if regression else "classification"
+        own = train.attrs.get("decimal")
+        format = target_format(train[target], task, own)
+        found = [] if format is None else [format_note(train[target], format)]
+        train, warned = rows_with_target(train, target, format, which, own)
+        if held_out is not None:
+            held_out = as_frame(held_out, "held-out table")
+            held_out, told = rows_with_target(held_out, target, format, "held-out table", own)
+            warned += told
+        regression = checked_task(self.estimator, self.task, train[target])
+        y = target_values(train[target], regression, which)
+        # Clean rows.
+        given = is_given(self.estimator)
+        wanted = trained_columns(self.estimator, features)
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         if not len(columns.feature_names_in_):
             raise TableError("The training table has no feature column left.")
-        cleaned = self._clean(columns, train, "training table")
+        cleaned = columns.read(train, which)
         X = cleaned.X
-        refuse_many(cleaned.cells, len(X), given)
+        if X.empty:
+            raise TableError(f"The {which} has no rows.")
+        _refuse_large(cleaned, given)
         columns.accept(cleaned.cells)
-        warned = [*words, *warned, *notes.cell_notes(cleaned.cells, train), *columns.warnings_]
-        found += notes.missing_notes(X, "training table", self.missing)
-        if given:  # a fitted estimator parses its raw columns itself
-            check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
-        else:
-            found += columns.notes_
-            found += notes.date_notes(X[[n for n in X if n in wanted]], columns.numbers_)
-        if regression and self.task == "auto" and isinstance(self.estimator, str):
+        warned += notes.cell_notes(cleaned.cells, train) + columns.warnings_
+        found += notes.missing_notes(X.isna().sum(), which)
+        found += [] if given else columns.notes_
+        if regression and self.task == "auto" and known:
             told, doubts = quantity_notes(y, target)
             found, warned = found + told, warned + doubts
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
-        self.feature_names_in_ = columns.feature_names_in_
-        self.columns_ = columns
+        self.feature_names_in_, self.columns_ = columns.feature_names_in_, columns
+        # Training.
         if held_out is None:
             table = train.drop(columns=[*drop])
             parts = hold_out_part(table, X, y, regression, self.random_state, id_column)
@@ -320,22 +301,20 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
         self._typical_rows = parts.X.iloc[typical].reset_index(drop=True)
-        training = Training(
-            self.estimator, columns, regression, self.random_state, self.n_jobs, self.progress
-        )
-        trained = training.run(parts.X, parts.y)
-        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = trained
+        options = {"seed": self.random_state, "n_jobs": self.n_jobs, "tell": self._tell}
+        made = trained(self.estimator, columns, parts.X, parts.y, regression=regression, **options)
+        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = made
         self.classes_ = None
         if not regression:
             self.classes_ = classes_as_given(np.asarray(self.estimator_.classes_), train[target])
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
-        if scale is not None and (note := scale.note(target)):
-            found.append(note)
+        found += [] if scale is None else scale.notes(target)
         if self.encoder_ is None and held_out is None:
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
-        training.tell(3, "scoring the held-out rows.")
+        # Calibration and measurement.
+        self._tell(3, "scoring the held-out rows.")
         held = parts.y_held if regression else classes_as_given(parts.y_held, train[target])
         self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, held, scale)
@@ -353,14 +332,12 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         The results for a row do not depend on the other rows in the table. Only the selection of
         rows to explain depends on other rows. A row with an unreadable cell, such as a word in a
         numeric column, is not scored: its outputs are missing, and its ``reasons`` are "not scored:
-        ...".
+        ...". A table with many such rows, as with a wrong decimal mark, is refused.
 
         Parameters
         ----------
         table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored. If a
-            column was text in training, a number or boolean in it counts as the training text that
-            a file reader converts to this value: 1067 counts as the code "01067".
+            Rows, shape (n_rows, n_columns); columns that were not trained on are ignored.
         coverage : float, default=0.9
             Coverage of the prediction sets or intervals.
         n_explained : int, default=100
@@ -371,18 +348,18 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Returns
         -------
         DataFrame or pyarrow Table
-            One row per input row, in the same order. The results are a table of the same library as
-            `table` (pandas for an array); for a pandas table, they have its index. Lists in a cell
-            are separated by "; ". Columns:
+            One row per input row, in the same order, in a table of the same library as `table`
+            (pandas for an array), with its index. Lists in a cell are separated by "; ". Columns:
 
             - the id column, if there is one;
-            - ``prediction``;
-            - ``confidence``, the largest probability (classification);
+            - ``prediction``, and for classification ``confidence``, the largest probability;
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
             - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
               counted among the held-out rows and the row itself. At most a share p of rows from the
-              training distribution is expected to have a p-value of p or less;
+              training distribution is expected to have a p-value of p or less. Rows are compared
+              by their number of columns with an unseen value or a number far out of range, and
+              by their epistemic uncertainty, as in `skuq.OODDetector`;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
@@ -392,32 +369,24 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             - for classification, the probability of each class, in columns such as ``p(yes)``,
               which `skuq.audit.audit_files` recognises.
 
-            To measure how unusual a row is, two scores are combined as in `skuq.OODDetector`: the
-            epistemic uncertainty of the row, and the number of its unsupported columns. A column is
-            unsupported if it has an unseen value, or a number outside the training range by more
-            than half the range's width.
-
         Raises
         ------
         TableError
-            If a column is missing; if there are several rows and none can be scored; if most rows
-            cannot be scored and their unreadable cells are numbers with a different decimal mark;
-            or, with `strict`, if any row cannot be scored.
-        sklearn.exceptions.NotFittedError
-            If the model is not fitted.
+            If a column is missing or has the wrong type.
 
         Warns
         -----
         NewValuesWarning
             If a table has at least 10 rows, and nearly all of them have unseen values or numbers
-            out of range in the same column. ``table_notes(model.count(table))`` describes all such
-            values.
+            out of range in the same column.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
-        X, unscored, cells = self._rows(table)
-        if unscored and (strict or has_too_many_unread(unscored, cells, len(table))):
-            refuse_unread_rows(unscored, cells, NEW, len(table))
+        cleaned, unscored = self._rows(table)
+        n_unread = len(unscored)
+        if unscored and (strict or FEWEST_UNREAD <= n_unread > len(table) / 2):
+            _refuse_unread(unscored, NEW, len(table))
+        X = cleaned.without(unscored)
         if X.empty:  # score a training row instead, to obtain the columns of the results
             X = self._typical_rows.head(1)
         scored, outputs, disagreement = self._scored(X)
@@ -437,7 +406,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         scored.loc[first, "reasons"] = self._reasons(X.iloc[first], unsupported.iloc[first])
         if self.classes_ is not None:
             scored[probability_columns(self.classes_)] = outputs
-        scored = with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
+        scored = _with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         same = [] if self.id_ is None else [self.id_]
@@ -458,18 +427,13 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         -------
         ndarray of shape (n_rows, n_levels), float64
             Quantiles, in units of the target; NaN in rows that cannot be scored.
-
-        Raises
-        ------
-        ValueError
-            If `task_` is "classification", or a level is not between 0 and 1.
         """
         if self.quantities_ is None:
             raise ValueError("A classification has no quantiles; use `predict`.")
         wanted = LEVELS if levels is None else checked_levels(levels)
         frame = as_frame(table, NEW)
-        X, unread, _ = self._rows(frame)
-        quantiles = np.full((len(frame), len(wanted)), np.nan)
+        cleaned, unread = self._rows(frame)
+        X, quantiles = cleaned.without(unread), np.full((len(frame), len(wanted)), np.nan)
         if len(X):
             scored = np.setdiff1d(np.arange(len(frame)), [*unread])
             quantiles[scored] = interpolated(self._scored(X)[1], LEVELS, wanted)
@@ -489,11 +453,6 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         -------
         PredictionInterval
             Endpoints of the intervals, in units of the target; NaN in rows that cannot be scored.
-
-        Raises
-        ------
-        ValueError
-            If `task_` is "classification", or `coverage` is not between 0 and 1.
         """
         check_share(coverage)
         if self.quantities_ is None:
@@ -504,11 +463,6 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def count(self, table: Any) -> pd.DataFrame:
         """Count special values by column; the counts of parts of a table can be added up.
 
-        Parameters
-        ----------
-        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows to predict.
-
         Returns
         -------
         pandas.DataFrame of int
@@ -517,91 +471,50 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             cells such as "10 - 20", which are read as their midpoint. ``unread`` is the number of
             cells because of which a row cannot be scored.
         """
-        X, _, cells = self._rows(as_frame(table, NEW))
+        cleaned, unread = self._rows(as_frame(table, NEW))
+        X = cleaned.without(unread)
         counts = {
             "rows": pd.Series(len(X), index=X.columns),
             "missing": X.isna().sum(),
             "unseen": self.training_values_.unseen(X).sum(),
             "out_of_range": self.training_values_.out_of_range(X).sum(),
-        }
-        counts |= {
-            name: sum_by_column(each for each in cells if each.read == read)
-            for name, read in (("ranges", True), ("unread", False))
+            "ranges": cleaned.count(read=True),
+            "unread": cleaned.count(read=False),
         }
         names = [*X.columns, *self.columns_.dates_]
         return pd.DataFrame(counts, index=names).fillna(0).astype(int)
 
     # --- training ----------------------------------------------------------------------------
 
-    def _check_estimator(self) -> None:
-        names = ("auto", *LEARNERS)
-        if isinstance(self.estimator, str) and self.estimator not in names:
-            raise ValueError(f"`estimator` must be one of {names}, got {self.estimator!r}.")
-
-    def _is_regression(self, train: pd.DataFrame, target: str) -> bool:
-        if isinstance(self.estimator, str):
-            return is_regression(train, target, self.task)
-        known = hasattr(self.estimator, "__sklearn_tags__")
-        if not known or not (is_classifier(self.estimator) or is_regressor(self.estimator)):
-            raise TableError(
-                f"`estimator` must be a classifier or a regressor, got "
-                f"{type(self.estimator).__name__}."
-            )
-        regression = bool(is_regressor(self.estimator))
-        if self.task not in ("auto", "regression" if regression else "classification"):
-            raise TableError(
-                f"{type(self.estimator).__name__} does not support `task={self.task!r}`; leave "
-                '`task` at "auto", or pass an estimator for this task.'
-            )
-        return regression
-
-    def _with_targets(
-        self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
-    ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str], list[str]]:
-        """Training and held-out rows with a target (parsed if it is text); notes and warnings."""
-        task = self.task
-        if not isinstance(self.estimator, str):
-            task = "regression" if self._is_regression(train, target) else "classification"
-        format = target_format(train[target], task, train.attrs.get("decimal"))
-        found = [] if format is None else [format_note(train[target], format)]
-        own = train.attrs.get("decimal")
-        train, warned = rows_with_target(train, target, format, "training table", own)
-        if held_out is not None:
-            held_out, told = rows_with_target(held_out, target, format, "held-out table", own)
-            warned += told
-        return train, held_out, found, warned
+    def _tell(self, step: int, text: str) -> None:
+        """Report the start of one of three steps; only "auto" has the first, a comparison."""
+        if self.progress is not None:
+            skipped = 0 if isinstance(self.estimator, str) and self.estimator == "auto" else 1
+            self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
     ) -> tuple[Parts, list[str]]:
         """Training rows; rows of a held-out table that are not training rows; and warnings."""
         which = "held-out table"
-        check_names(table, which)
-        cleaned = self._clean(self.columns_, table, which)
-        unread = unread_rows(cleaned.cells, table)
+        cleaned = self.columns_.read(table, which)
+        unread = cleaned.unread(table)
         if len(unread) == len(table):
-            refuse_unread_rows(unread, cleaned.cells, which, len(table))
-        told = notes.unread_notes(unread, which)
-        X_held = without_rows(cleaned, unread)
+            _refuse_unread(unread, which, len(table))
         table = table[[row not in unread for row in range(len(table))]]
-        y_held = target_values(table, self.target_, self.task_ == "regression", which, known=y)
+        y_held = target_values(table[self.target_], self.task_ == "regression", which, y)
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return drop_overlap(X, y, X_held, y_held, ids, table.index), told
+        parts = drop_overlap(X, y, cleaned.without(unread), y_held, ids, table.index)
+        return parts, notes.unread_notes(unread, which)
 
     def _leaking_columns(self, parts: Parts) -> list[str]:
         """Columns of the training table that predict the class on their own."""
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        columns = leaking_columns(
-            (parts.X, parts.y),
-            (parts.X_held, parts.y_held),
-            self._set_scores(),
-            right,
-            self.columns_.numbers_,
-        )
+        columns = leaking_columns(parts, self._set_scores(), right, self.columns_.numbers_)
         return list(dict.fromkeys(self.columns_.original(name) for name in columns))
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
@@ -624,30 +537,19 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
 
     # --- prediction --------------------------------------------------------------------------
 
-    def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> Cleaned:
-        cleaned = columns.read(table, which)
-        if len(cleaned.X) == 0:
-            raise TableError(f"The {which} has no rows.")
-        return cleaned
-
-    def _rows(self, table: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str], list[Cells]]:
-        """Clean rows to predict, reasons why other rows are unreadable, cells of the wrong type."""
+    def _rows(self, table: pd.DataFrame) -> tuple[Cleaned, dict[int, str]]:
+        """Clean rows to predict, and reasons why some of them are unreadable."""
         check_is_fitted(self)
-        which = NEW
-        check_names(table, which)
-        if self.id_ is not None and self.id_ not in table.columns:
-            raise TableError(
-                f"The {which} has no column {self.id_!r} (`id_column`).{separator_hint(table)}"
-            )
-        cleaned = self.columns_.read(table, which)
-        unread = unread_rows(cleaned.cells, table)
-        X = without_rows(cleaned, unread)
-        if self.missing == "refuse":
-            notes.missing_notes(X, which, self.missing)
-        return X, unread, cleaned.cells
+        if self.id_ is not None:
+            require(table, self.id_, NEW)
+        cleaned = self.columns_.read(table, NEW)
+        return cleaned, cleaned.unread(table)
 
     def _encoded(self, X: pd.DataFrame) -> Any:
-        return encoded(self.encoder_, self.columns_, X)
+        if self.encoder_ is not None:
+            return self.encoder_.transform(X)
+        # An external estimator expects the columns as they were stored.
+        return self.columns_.inverse_transform(X)
 
     def _reasons(self, X: pd.DataFrame, unsupported: pd.DataFrame) -> list[str]:
         """Columns that contribute most to the uncertainty of each row, with their values."""
@@ -705,3 +607,41 @@ def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, Flo
         "support": n_unsupported.to_numpy(dtype=np.float64),
         "epistemic": np.asarray(disagreement, np.float64),
     }
+
+
+def _refuse_large(cleaned: Cleaned, given: bool) -> None:
+    """Refuse training columns in which more than a few numbers are infinite or too large.
+
+    For a given (external) estimator, a single such number is refused, because the inputs of the
+    estimator are not changed.
+    """
+    for each in cleaned.cells:
+        if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
+            raise TableError(
+                f"Column {each.column!r} of the training table has numbers that are infinite or "
+                f"beyond {TOO_LARGE:g}, such as {each.texts[0]}; correct them or leave them empty."
+            )
+
+
+def _refuse_unread(rows: dict[int, str], which: str, n_rows: int) -> None:
+    raise TableError(
+        f"{len(rows)} of the {n_rows} rows of the {which} cannot be scored; the first is in "
+        f"{next(iter(rows.values()))}. Correct these cells, or leave them empty; if these are "
+        "numbers, state their decimal mark when the table is read (`decimal`)."
+    )
+
+
+def _with_unscored(scored: pd.DataFrame, rows: dict[int, str], n_rows: int) -> pd.DataFrame:
+    """Insert unscored rows into the results; unscored rows contain only their reasons."""
+    if not rows:
+        return scored
+    if is_integer_dtype(scored["prediction"]):  # numpy's integers cannot represent missing values
+        scored = scored.astype({"prediction": "Int64"})
+    elif is_bool_dtype(scored["prediction"]):
+        scored = scored.astype({"prediction": "boolean"})
+    positions = [row for row in range(n_rows) if row not in rows]
+    scored = scored.set_axis(positions).reindex(range(n_rows))
+    texts = [name for name in TEXTS if name in scored]
+    scored[texts] = scored[texts].fillna("")
+    scored.loc[[*rows], "reasons"] = [f"not scored: {reason}" for reason in rows.values()]
+    return scored

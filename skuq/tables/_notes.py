@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,33 +13,33 @@ from skuq.calibration import clopper_pearson
 from skuq.explanations import SEPARATOR
 from skuq.labels import as_text, counted
 from skuq.tables._columns import Cells
-from skuq.tables._dates import PART, is_date_in_digits
-from skuq.tables._training import LEARNERS, Comparison
-from skuq.tables._validation import TableError, place
-
-if TYPE_CHECKING:
-    from skuq.tables._model import TableModel
+from skuq.tables._held_out import HeldOutMixin, fewest_held_out
+from skuq.tables._inputs import place
+from skuq.tables._training import LABELS, Comparison
 
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
 # A column as a whole counts as new if a table has at least FEWEST_ROWS rows, and if the share of
 # rows with a new value in this column is above NEARLY_ALL.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
+# End of the name of a numeric column that was made from a date column.
+PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, accuracy, calibration and coverage look "
     "better here than on new rows. Calibrate on rows that it has not seen (`held_out`)."
 )
 
 
-def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
-    """Note the number of missing values by column, or refuse them."""
-    counts = frame.isna().sum()
-    if missing == "refuse" and counts.any():
-        raise TableError(
-            f"The {which} has missing values: {_listed(counts)}. Fill them in, or impute them "
-            '(`missing="impute"`).'
-        )
-    return _missing(counts, which)
+# --- the training table ------------------------------------------------------------------------
+
+
+def missing_notes(counts: pd.Series, which: str) -> list[str]:
+    """Note the number of missing values by column."""
+    return [f"Missing values in the {which}: {_listed(counts)}."] if counts.any() else []
+
+
+def _listed(counts: pd.Series) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counts[counts > 0].items())
 
 
 def leakage_warnings(columns: Sequence[str]) -> list[str]:
@@ -53,37 +53,79 @@ def leakage_warnings(columns: Sequence[str]) -> list[str]:
     ]
 
 
-def word_notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Note words that were read as missing values, in the named columns of a table from a file.
+def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
+    """Note which cells do not have their column's type, and how they were treated."""
+    notes = []
+    for each in cells:
+        one = len(each.rows) == 1
+        held = each.held if each.read else f"something {each.held.replace('not ', 'other than ')}"
+        if each.read:
+            became = "is read as its midpoint" if one else "are read as their midpoints"
+        else:
+            became = "counts as missing" if one else "count as missing"
+        verb = "holds" if one else "hold"
+        notes.append(
+            f"{counted(len(each.rows), 'cell')} in column {each.column} {verb} {held}, such as "
+            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and {became}."
+        )
+    return notes
 
-    The reader of the file stores the counts of these words in ``table.attrs["missing_words"]``.
-    """
-    found = table.attrs.get("missing_words", {})
-    told = {name: found[name] for name in names if name in found}
-    if not told:
+
+def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
+    """Note how many rows were dropped because of an unreadable cell."""
+    if not unread:
         return []
-    listed = "; ".join(
-        f"{name}: {', '.join(f'{word!r} ({count})' for word, count in words.items())}"
-        for name, words in told.items()
-    )
     return [
-        f"Words that were read as missing values: {listed}. To keep them as values, read the table "
-        f"with `text_columns={[*told]}`."
+        f"{counted(len(unread), 'row')} of the {which} {'was' if len(unread) == 1 else 'were'} "
+        "dropped because of an unreadable cell; the first is in "
+        f"{next(iter(unread.values()))}."
     ]
+
+
+def class_notes(classes: Any) -> list[str]:
+    """Warn of class names that contain the separator of prediction sets."""
+    names = [] if classes is None else [str(c) for c in classes if SEPARATOR in str(c)]
+    return [
+        f"Prediction sets separate classes by {SEPARATOR!r}, which the class name {name!r} "
+        "contains; rename the class to keep the sets unambiguous."
+        for name in names[:1]
+    ]
+
+
+def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
+    """Note which learner was selected, and the losses of all compared learners."""
+    label = LABELS.get(name, name)
+    if not comparison.losses:
+        return [f"The model is {label}."]
+    ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
+    listed = ", ".join(f"{LABELS[other]} {loss:.3f}" for other, loss in ranked)
+    measure = "mean squared error (relative to the mean)" if regression else "log loss"
+    guessing = "" if regression else f"; the class frequencies alone {comparison.guessing:.3f}"
+    return [
+        f"The model is {label}, which had the smallest {measure} in {comparison.n_folds}-fold "
+        f"cross-validation on {comparison.n_rows} rows: {listed}{guessing}."
+    ]
+
+
+def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
+    """Warn if most held-out rows have values absent from training, and name the columns."""
+    n_rows = int(unsupported.any(axis=1).sum())
+    if 2 * n_rows <= len(unsupported):
+        return []
+    return [
+        f"{n_rows} of the {len(unsupported)} held-out rows hold values absent from the training "
+        f"rows: {_listed(unsupported.sum())}. P-values therefore do not mark rows with such "
+        "values as unusual; leave out columns whose values are nearly always new (`drop`)."
+    ]
+
+
+# --- the table to predict ----------------------------------------------------------------------
 
 
 def table_notes(counts: pd.DataFrame) -> list[str]:
     """Describe missing, unreadable, unseen and out-of-range values in a predicted table.
 
-    Parameters
-    ----------
-    counts : DataFrame
-        Result of `TableModel.count`, or a sum of such results.
-
-    Returns
-    -------
-    list of str
-        Sentences; empty if the table has no such values.
+    `counts` is the result of `TableModel.count`, or a sum of such results.
     """
     notes = []
     if counts["unread"].any():
@@ -91,7 +133,7 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
             "Some rows were not scored because of unreadable cells (named in their reasons): "
             f"{_listed(counts['unread'])}."
         )
-    notes += _missing(counts["missing"], "table to predict")
+    notes += missing_notes(counts["missing"], "table to predict")
     if counts["ranges"].any():
         notes.append(f"Ranges read as their midpoint: {_listed(counts['ranges'])}.")
     if counts["unseen"].any():
@@ -131,57 +173,11 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     ]
 
 
-def _missing(counts: pd.Series, which: str) -> list[str]:
-    return [f"Missing values in the {which}: {_listed(counts)}."] if counts.any() else []
+# --- quality -----------------------------------------------------------------------------------
 
 
-def _listed(counts: pd.Series) -> str:
-    return ", ".join(f"{name} ({count})" for name, count in counts[counts > 0].items())
-
-
-def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
-    """Note which cells do not have their column's type, and how they were treated."""
-    notes = []
-    for each in cells:
-        n_cells = len(each.rows)
-        if n_cells == 1:
-            hold, count, read = "holds", "counts", "is read as its midpoint"
-        else:
-            hold, count, read = "hold", "count", "are read as their midpoints"
-        became = read if each.read else f"{count} as missing"
-        held = each.held.replace("not ", "other than ")
-        held = held if each.read else f"something {held}"
-        notes.append(
-            f"{counted(n_cells, 'cell')} in column {each.column} {hold} {held}, such as "
-            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and {became}."
-        )
-    return notes
-
-
-def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
-    """Note how many rows were dropped because of an unreadable cell."""
-    if not unread:
-        return []
-    return [
-        f"{counted(len(unread), 'row')} of the {which} {'was' if len(unread) == 1 else 'were'} "
-        "dropped because of an unreadable cell; the first is in "
-        f"{next(iter(unread.values()))}."
-    ]
-
-
-def guessing_note(model: TableModel) -> str:
-    """Warn if a model is not better than a constant prediction on the held-out rows.
-
-    Parameters
-    ----------
-    model : TableModel
-        The fitted model.
-
-    Returns
-    -------
-    str
-        A sentence, or "" if the model is better.
-    """
+def guessing_note(model: HeldOutMixin) -> str:
+    """Warn of a model that is not better than a constant prediction on the held-out rows."""
     loss, guessing = model.measured_loss()
     # If all held-out targets are equal, such as the target of a single row, a constant prediction
     # has a loss of 0.
@@ -195,25 +191,13 @@ def guessing_note(model: TableModel) -> str:
     )
 
 
-def weak_class_notes(model: TableModel, coverage: float) -> list[str]:
+def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
     """Warn of classes whose accuracy or coverage is much lower than the average suggests.
 
-    Only significant differences count, according to exact binomial limits that hold jointly for all
+    A class is named if its held-out accuracy is less than half of the accuracy over all held-out
+    rows, or if prediction sets miss it more than twice as often as `coverage` allows. Only
+    significant differences count, according to exact binomial limits that hold jointly for all
     classes.
-
-    Parameters
-    ----------
-    model : TableModel
-        The fitted model.
-    coverage : float
-        Nominal coverage of the prediction sets.
-
-    Returns
-    -------
-    list of str
-        A sentence on classes whose held-out accuracy is less than half of the accuracy over all
-        held-out rows, and a sentence on classes that prediction sets miss more than twice as often
-        as `coverage` allows; empty for regression.
     """
     if model.classes_ is None:
         return []
@@ -253,55 +237,8 @@ def _shares(measured: pd.DataFrame, name: str) -> str:
     )
 
 
-def date_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Note numeric columns that may contain dates written as digits."""
-    return [
-        f"Column {name} may contain dates such as {values.iloc[0]:.0f}, but is numeric; write "
-        "dates as 2020-12-31 to have them recognised."
-        for name in train.columns
-        if name in numbers and is_date_in_digits(values := train[name].dropna())
-    ]
-
-
-def split_note(n_fit: int, n_held: int) -> str:
-    """Note how many rows were used for training and how many were held out."""
-    were = "was" if n_held == 1 else "were"
-    return (
-        f"{n_fit} rows were used for training; {n_held} {were} held out to calibrate and to "
-        f"measure. The smallest possible p-value is {1 / (1 + n_held):.2g}."
-    )
-
-
-def given_note(n_held: int) -> str:
-    """Note how many rows of a separate held-out table are used."""
-    return (
-        f"{n_held} rows of the held-out table are used to calibrate and to measure. The smallest "
-        f"possible p-value is {1 / (1 + n_held):.2g}."
-    )
-
-
-def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
-    """Warn if most held-out rows have values absent from training, and name the columns."""
-    n_rows = int(unsupported.any(axis=1).sum())
-    if 2 * n_rows <= len(unsupported):
-        return []
-    return [
-        f"{n_rows} of the {len(unsupported)} held-out rows hold values absent from the training "
-        f"rows: {_listed(unsupported.sum())}. P-values therefore do not mark rows with such "
-        "values as unusual; leave out columns whose values are nearly always new (`drop`)."
-    ]
-
-
 def coverage_notes(n_held: int, coverage: float) -> list[str]:
-    """Warn if the held-out rows are too few for prediction sets or intervals to exclude anything.
-
-    Parameters
-    ----------
-    n_held : int
-        Number of held-out rows.
-    coverage : float
-        Nominal coverage of the sets or intervals.
-    """
+    """Warn of too few held-out rows for prediction sets or intervals to exclude anything."""
     needed = fewest_held_out(coverage)
     if n_held >= needed:
         return []
@@ -309,36 +246,4 @@ def coverage_notes(n_held: int, coverage: float) -> list[str]:
         f"A coverage of {coverage:.4g} needs at least {counted(needed, 'held-out row')}, but there "
         f"{'is' if n_held == 1 else 'are'} {n_held}: prediction sets therefore contain all "
         "classes, and intervals all numbers."
-    ]
-
-
-def fewest_held_out(coverage: float) -> int:
-    """Smallest number of held-out rows for which the conformal limit is finite."""
-    return math.ceil(coverage / (1 - coverage) - 1e-9)
-
-
-def class_notes(classes: Any) -> list[str]:
-    """Warn of class names that contain the separator of prediction sets."""
-    names = [] if classes is None else [str(c) for c in classes if SEPARATOR in str(c)]
-    if not names:
-        return []
-    return [
-        f"Prediction sets separate classes by {SEPARATOR!r}, which the class name {names[0]!r} "
-        "contains; rename the class to keep the sets unambiguous."
-    ]
-
-
-def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
-    """Note which learner was selected, and the losses of all compared learners."""
-    if not comparison.losses:
-        label = LEARNERS[name].label if name in LEARNERS else name
-        return [f"The model is {label}."]
-    ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
-    listed = ", ".join(f"{LEARNERS[other].label} {loss:.3f}" for other, loss in ranked)
-    measure = "mean squared error (relative to the mean)" if regression else "log loss"
-    guessing = "" if regression else f"; the class frequencies alone {comparison.guessing:.3f}"
-    return [
-        f"The model is {LEARNERS[name].label}, which had the smallest {measure} in "
-        f"{comparison.n_folds}-fold cross-validation on {comparison.n_rows} rows: "
-        f"{listed}{guessing}."
     ]

@@ -24,9 +24,9 @@ from skuq import __version__
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.stored import StoredError, from_stored, to_stored, untrusted
-from skuq.tables._validation import TableError
+from skuq.tables._inputs import TableError
 
-FORMAT = 10  # version of the folder format
+FORMAT = 11  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # Types that skops does not trust by itself: the arrays of trees, bound `transform` methods of
 # pipelines, column selectors, and (in scikit-learn 1.6) lists of column names.

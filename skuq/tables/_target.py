@@ -1,31 +1,54 @@
-"""The target of a table: classes or quantities."""
+"""The target of a table: classes or quantities, the scale of a quantity, and its distributions."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_datetime64_dtype, is_integer_dtype
+from scipy.stats import skew
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, predict_uncertainty
+from skuq.calibration import conformal_limit
 from skuq.labels import as_text, counted
-from skuq.tables._column_kinds import is_number
-from skuq.tables._validation import TableError, place, separator_hint
+from skuq.residuals import (
+    LEVELS,
+    RowNoise,
+    central_interval,
+    interval_scores,
+    mean_and_variance,
+    stretched,
+    widened,
+)
+from skuq.stored import stored
+from skuq.tables._columns import is_number
+from skuq.tables._inputs import TableError, place, require
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
 # If the number of rows, divided by the number of distinct integers, is at least this number, it is
 # doubtful whether the task is a regression.
 OFTEN = 10
+SKEWED = 1.0  # smallest skewness for which other scales are tried
+SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
+# The smallest or largest target is a bound if many rows have this value: at least this share of the
+# rows, and at least this number of rows.
+PILED_UP, FEWEST_PILED_UP = 0.01, 5
+NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
+_MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])
 
 
-def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
+# --- values of the target ----------------------------------------------------------------------
+
+
+def is_regression(column: pd.Series, task: str) -> bool:
     """Whether the task is regression; "auto" decides so for fractions or many distinct values."""
     if task != "auto":
         return task == "regression"
-    column = train[target].dropna().infer_objects()
+    column = column.dropna().infer_objects()
     if is_bool_dtype(column) or not is_number(column):
         return False
     values = column.to_numpy(dtype=float)
@@ -51,8 +74,7 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
     format = number_format(column, decimal)
     if format is None or task == "regression":
         return format
-    numbers = pd.DataFrame({column.name: read_column(column, format)[0]})
-    return format if is_regression(numbers, str(column.name), task) else None
+    return format if is_regression(pd.Series(read_column(column, format)[0]), task) else None
 
 
 def rows_with_target(
@@ -63,8 +85,7 @@ def rows_with_target(
     A target stored as text is parsed with `format`, which was detected in a file with the decimal
     mark `decimal`.
     """
-    if target not in table.columns:
-        raise TableError(f"The {which} has no column {target!r}.{separator_hint(table)}")
+    require(table, target, which)
     warned = []
     column = table[target]
     if format is not None and not is_number(column):
@@ -79,15 +100,14 @@ def rows_with_target(
                 f"{as_text(column.iloc[bad[0]])!r} ({place(table, int(bad[0]))})."
             )
     missing = table[target].isna().to_numpy()
-    n_missing = int(missing.sum())
-    if n_missing == 0:
-        return table, warned
-    if n_missing == len(table):
+    if missing.all():
         raise TableError(
             f"The target {target!r} is missing in all rows of the {which}. Words such as None and "
-            f"NA in a file count as missing: if they are classes, read the table with "
-            f"`text_columns=[{target!r}]`."
+            "NA in a file count as missing: if they are classes, rename them."
         )
+    if not missing.any():
+        return table, warned
+    n_missing = int(missing.sum())
     warned.append(
         f"{counted(n_missing, 'row')} of the {which} without a target "
         f"{'was' if n_missing == 1 else 'were'} dropped; the first is "
@@ -97,15 +117,13 @@ def rows_with_target(
 
 
 def target_values(
-    frame: pd.DataFrame,
-    target: str,
-    regression: bool,
-    which: str,
-    *,
-    known: NDArray[Any] | None = None,  # training targets; classes not among them are refused
+    column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target of each row: floats for regression, else class labels."""
-    column = frame[target].infer_objects()
+    """Return the checked target of each row: floats for regression, else class labels.
+
+    Classes that are not among the `known` training targets are refused.
+    """
+    target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)
     labels = _plain_labels(column)
@@ -114,14 +132,7 @@ def target_values(
         return labels
     # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
-    # If a text matches no class, compare it without leading zeros (007 equals 7) and, for booleans,
-    # without case. Use this second match only if it is unique.
-    forms = [_form(text) for text in meaning]
-    alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]
-    for text in {*texts} - {*meaning}:
-        if forms.count(_form(text)) == 1:
-            meaning[text] = alike[_form(text)]
     unknown = next((text for text in texts if text not in meaning), None)
     if unknown is not None:
         raise TableError(
@@ -129,13 +140,6 @@ def target_values(
             "training table; remove its rows, or train with this class."
         )
     return np.array([meaning[text] for text in texts], dtype=known.dtype)
-
-
-def _form(text: str) -> str:
-    """Normalise a class label: strip leading zeros, and write booleans in lower case."""
-    if text.isdigit():
-        return text.lstrip("0") or "0"
-    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
@@ -146,13 +150,10 @@ def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
             'write plain numbers in one unit, or predict classes (`task="classification"`).'
         )
     values: FloatArray = column.to_numpy(dtype=float)
-    if not np.isfinite(values).all():
+    if not np.isfinite(values).all() or values.min() == values.max():
         raise TableError(
-            f"The target {target!r} of the {which} has infinite values; correct or remove them."
-        )
-    if values.min() == values.max():
-        raise TableError(
-            f"The target {target!r} of the {which} must vary, got {values[0]:g} in every row."
+            f"The target {target!r} of the {which} must be finite and vary; its values are from "
+            f"{values.min():g} to {values.max():g}."
         )
     return values
 
@@ -164,14 +165,11 @@ def _check_classes(labels: NDArray[Any], target: str) -> None:
             'classes, or predict the numbers (`task="regression"`).'
         )
     classes, counts = np.unique(labels, return_counts=True)
-    if len(classes) < 2:
-        raise TableError(f"The target {target!r} must have at least 2 classes, got {len(classes)}.")
-    if counts.min() < 2:
+    if len(classes) < 2 or counts.min() < 2:
         raise TableError(
-            f"{(counts < 2).sum()} of the {len(classes)} classes of the target {target!r} have "
-            f"a single row, such as {as_text(classes[counts.argmin()])!r}; at least 2 are "
-            "needed. Merge or remove rare classes, or predict a quantity "
-            '(`task="regression"`).'
+            f"The target {target!r} must have at least 2 classes with at least 2 rows each, but "
+            f"{as_text(classes[counts.argmin()])!r} has {counts.min()} of {len(labels)} rows. "
+            'Merge or remove rare classes, or predict a quantity (`task="regression"`).'
         )
 
 
@@ -189,3 +187,168 @@ def _plain_labels(column: pd.Series) -> NDArray[Any]:
     if is_number(column):
         return column.to_numpy(dtype=float)
     return np.array([as_text(value) for value in column])
+
+
+# --- quantities --------------------------------------------------------------------------------
+
+
+@stored("tables.target-scale")
+@dataclass(frozen=True)
+class TargetScale:
+    """Power transform of a target, and the possible values of the target."""
+
+    power: float  # 1, 0.5, or 0 for the logarithm
+    low: float  # smallest and largest possible value; may be infinite
+    high: float
+    whole: bool  # whether all values are whole numbers
+    smallest: float  # range of the training targets
+    largest: float
+
+    @classmethod
+    def of(cls, y: FloatArray) -> Self:
+        """Infer the bounds of a target; return them with the untransformed scale."""
+        smallest, largest = float(y.min()), float(y.max())
+        enough = max(PILED_UP * len(y), FEWEST_PILED_UP)
+        low = smallest if (y == smallest).sum() >= enough else -np.inf
+        high = largest if (y == largest).sum() >= enough else np.inf
+        whole = bool((y == np.round(y)).all())
+        low = max(low, 0.0) if smallest >= 0 else low
+        return cls(1.0, low, high, whole, smallest, largest)
+
+    def others(self, y: FloatArray) -> list[TargetScale]:
+        """Candidate scales for a skewed, non-negative target; else an empty list."""
+        if self.smallest < 0 or skew(y) < SKEWED:
+            return []
+        powers = [0.5] if self.smallest == 0 else [0.5, 0.0]
+        return [replace(self, power=power) for power in powers]
+
+    def transformed(self, y: FloatArray) -> FloatArray:
+        if self.power == 1:
+            return y
+        transformed: FloatArray = np.log(y) if self.power == 0 else y**self.power
+        return transformed
+
+    def inverse(self, z: FloatArray) -> FloatArray:
+        """Transform values back to units of the target, clipped to its bounds."""
+        if self.power != 1:
+            # Powers extrapolate badly. Therefore, clip to the training range, extended by its width
+            # on each side.
+            ends = self.transformed(np.array([self.smallest, self.largest]))
+            z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
+            z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)
+        bounded: FloatArray = np.clip(z, self.low, self.high)
+        return bounded
+
+    def slope(self, y: FloatArray) -> FloatArray:
+        """Derivative of the target with respect to its transformed value."""
+        if self.power == 1:
+            return np.ones_like(y)
+        slope: FloatArray = y if self.power == 0 else 2 * np.sqrt(np.maximum(y, 0))
+        return slope
+
+    def possible(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Shrink intervals to possible targets: clip to the bounds, round if `whole`."""
+        lower, upper = np.clip(lower, self.low, self.high), np.clip(upper, self.low, self.high)
+        if not self.whole:
+            return lower, upper
+        middle = np.round((lower + upper) / 2)
+        first, last = np.ceil(lower), np.floor(upper)
+        empty = first > last
+        return np.where(empty, middle, first), np.where(empty, middle, last)
+
+    def notes(self, target: str) -> list[str]:
+        if self.power == 1:
+            return []
+        return [
+            f"The model was trained on the {NAMES[self.power]} {target!r}, which gave narrower "
+            "intervals in cross-validation; all results are in the unit of the target."
+        ]
+
+
+class Forecast(NamedTuple):
+    """Predictions of a batch of rows."""
+
+    frame: pd.DataFrame  # prediction, parts of the uncertainty, and std
+    quantiles: FloatArray  # at `LEVELS`, (n_rows, n_levels), in units of the target
+    disagreement: FloatArray  # epistemic standard deviation, on the scale of training
+
+
+@stored("tables.quantities")
+@dataclass(frozen=True, eq=False)
+class Quantities:
+    """Distributions of the target from the outputs of a regressor that was fitted on `scale`."""
+
+    scale: TargetScale
+    # Distribution of the residuals, learnt from held-out rows; None if the regressor itself
+    # predicts quantiles.
+    noise: RowNoise | None = None
+
+    @classmethod
+    def of_held_out(
+        cls, estimator: Any, inputs: Any, y: FloatArray, scale: TargetScale, seed: int
+    ) -> Quantities:
+        """Learn the residuals, on held-out rows, of a regressor that does not predict quantiles."""
+        predicted = np.asarray(estimator.predict(inputs), np.float64)
+        residuals, weight = y - predicted, np.ones(len(y))
+        noise = RowNoise.fit(inputs, predicted, residuals, weight, seed=seed, n_jobs=None)
+        return cls(scale, noise)
+
+    def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
+        """Predict rows; `held_out` rows get out-of-bag noise, as the noise was learnt from them."""
+        predicted = np.asarray(estimator.predict(inputs), np.float64)
+        own = None
+        if hasattr(estimator, "predict_model_std"):
+            std = estimator.predict_model_std(inputs)
+        else:
+            own = predict_uncertainty(estimator, inputs)
+            # The epistemic uncertainty of a regressor with quantiles is a variance in squared units
+            # of the target. The unit for other regressors is unknown.
+            std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
+        noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
+        together = widened(noise, noise[:, _MEDIAN], LEVELS, std)
+        quantiles = self.scale.inverse(together)
+        if self.scale.power != 1:
+            predicted = mean_and_variance(quantiles, LEVELS)[0]
+        elif self.noise is None:
+            predicted = self.scale.inverse(predicted)
+        parts: dict[str, Any] = {"prediction": predicted}
+        if own is not None and self.noise is not None:
+            parts |= {"total": own.total, "aleatoric": own.aleatoric, "epistemic": own.epistemic}
+            parts["std"] = np.sqrt(mean_and_variance(quantiles, LEVELS)[1])
+            std = own.part_or_total("epistemic")
+        else:
+            aleatoric = mean_and_variance(self.scale.inverse(noise), LEVELS)[1]
+            epistemic = (self.scale.slope(predicted) * std) ** 2
+            parts |= {"total": aleatoric + epistemic, "aleatoric": aleatoric}
+            parts |= {"epistemic": epistemic, "std": np.sqrt(aleatoric + epistemic)}
+        return Forecast(pd.DataFrame(parts), quantiles, std)
+
+    def _noise_quantiles(
+        self, estimator: Any, inputs: Any, predicted: FloatArray, held_out: bool
+    ) -> FloatArray:
+        """Quantiles of the target given the noise alone; (n_rows, n_levels)."""
+        if self.noise is None:
+            options: dict[str, Any] = {}
+            if hasattr(estimator, "predict_model_std"):
+                options["model_std"] = np.zeros(len(predicted))
+            known = getattr(estimator, "quantile_levels_", LEVELS)
+            levels = np.clip(LEVELS, known[0], known[-1])
+            quantiles: FloatArray = estimator.predict_quantiles(inputs, levels, **options)
+            return quantiles
+        about = self.noise.quantiles(inputs, predicted, LEVELS)
+        if held_out:
+            forest = self.noise.forest
+            about[forest.rows] = forest.out_of_bag_quantiles(LEVELS)
+        return predicted[:, None] + about
+
+    def interval(
+        self, quantiles: FloatArray, coverage: float, limit: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper endpoints of intervals, clipped to possible values; (n_rows,) each."""
+        ends = stretched(*central_interval(quantiles, LEVELS, coverage), limit)
+        return self.scale.possible(*ends)
+
+    def limit(self, y: FloatArray, quantiles: FloatArray, coverage: float) -> float:
+        """Conformal limit, which the score of a new row exceeds with probability 1 - coverage."""
+        lower, upper = central_interval(quantiles, LEVELS, coverage)
+        return conformal_limit(interval_scores(y, lower, upper), coverage)

@@ -260,15 +260,11 @@ def test_codes_with_leading_zeros_are_text_also_to_a_model_that_was_kept(folder,
     flowers[:2].assign(zip=["00249", "00250"]).to_csv("new.csv", index=False)
     options = ["--model", "logistic", "--save", "kept"]
     result = quantify(*options)
-    assert "Column zip contains codes with leading zeros, such as '00249', and" in result.stdout
+    assert "Column zip counts as text, such as '00249'." in result.stdout
     assert written()["unseen"].tolist() == ["", "zip"]
     again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "again.csv")
     assert again.exit_code == 0, again.output
     pd.testing.assert_frame_equal(pd.read_csv("again.csv", keep_default_na=False), written())
-    in_python = TableModel.load("kept").predict(pd.read_csv("new.csv"))  # pandas drops the zeros
-    assert in_python["unseen"].tolist() == ["", "zip"]
-    columns = ["total", "conformal_p_value", "p(True)"]
-    pd.testing.assert_frame_equal(in_python[columns], written()[columns])
 
 
 def test_codes_with_leading_zeros_are_numbers_to_a_given_model_and_as_a_target(folder, flowers):
@@ -375,7 +371,7 @@ def refused(result, folder, before):
         (
             {},
             ["--id", "species"],
-            "target 'species' cannot be dropped or used as the id column (--id species)",
+            "target 'species' cannot be dropped or used as the id column",
         ),
         ({}, ["--id", "plant"], "no column 'plant'"),
         ({}, ["--load", "kept"], "omit --train, --target"),
@@ -386,16 +382,15 @@ def refused(result, folder, before):
         ({"target": "spcies"}, [], "Did you mean 'species'?"),
         ({}, ["--held-out", "known.csv"], "--held-out is the training table"),
         ({}, ["--held-out", "./known.csv"], "--held-out is the training table"),
-        ({"out": "out.xlsx"}, [], "out.xlsx: spreadsheet files cannot be written"),
+        ({"out": "out.xlsx"}, [], "out.xlsx: files that end with .xlsx are not written"),
         ({"out": "absent/out.csv"}, [], "The folder absent does not exist; create it first."),
         ({"out": "known.csv"}, [], "known.csv is already an input or output of this command"),
         ({"train": "bad.csv"}, [], "bad.csv has no rows"),
         ({"predict": "bad.csv"}, [], "bad.csv has no rows"),
-        ({}, ["--missing", "refuse"], "missing values"),
         ({}, ["--coverage", "nan"], "--coverage must be a finite number, got nan."),
         ({}, ["--report", "out.csv"], "out.csv is already an input or output"),
         ({}, ["--method", "gpx"], "--method must be one of needy, quick, regression, got 'gpx'."),
-        ({}, ["--method", "broken"], "'broken' cannot be used: Plugin 'BrokenClassifier': no lib"),
+        ({}, ["--method", "broken"], "got 'broken' (Plugin 'BrokenClassifier': no lib"),
         ({}, ["--method", "needy"], "'needy' can only be used from Python:"),
         ({}, ["--method", "regression"], "does not predict class probabilities"),
         ({"out": "n" * 250}, [], "Cannot write:"),
@@ -450,7 +445,7 @@ def test_a_failure_on_the_way_leaves_nothing_half_written(folder, monkeypatch, m
 def test_a_model_is_loaded_from_a_folder_only(folder, name):
     before = files(folder)
     result = run("quantify", "--load", name, "--predict", "new.csv", "--out", "out.csv")
-    assert f"--load: cannot find {name}" in refused(result, folder, before)
+    assert f"{name} does not contain a model" in refused(result, folder, before)
 
 
 def test_a_given_model_that_was_kept_refuses_missing_values_as_before(folder, flowers):
@@ -474,7 +469,7 @@ def test_a_given_model_that_was_not_fitted_is_refused_before_anything_is_searche
     skops.dump(LogisticRegression(), "model.skops")
     before = files(folder)
     result = quantify("--model", "model.skops")
-    assert "LogisticRegression is not fitted" in refused(result, folder, before)
+    assert "LogisticRegression instance is not fitted" in refused(result, folder, before)
     assert "1 of 2" not in result.stderr
 
 
@@ -676,35 +671,6 @@ def test_ids_are_copied_whatever_words_they_are(folder, flowers):
     assert pd.read_csv("out.csv", dtype=str, keep_default_na=False)["plant"].tolist() == ids
 
 
-def test_words_that_were_read_as_missing_are_counted_and_may_be_kept(folder, flowers):
-    pytest.importorskip("skops")
-    cover = flowers["species"].replace({"setosa": "None", "virginica": "full"})
-    soil = np.resize(["NA", "clay", "", "NA"], len(flowers))
-    flowers.assign(species=cover, soil=soil).to_csv("known.csv", index=False)
-    flowers[::50].assign(soil="NA").drop(columns="species").to_csv("new.csv", index=False)
-    lines = quantify(*METHOD).stdout.splitlines()
-    assert lines[0] == (
-        "Words that were read as missing values: species: 'None' (50); soil: 'NA' (75). To keep "
-        "them as values, read the table with --keep-words species --keep-words soil."
-    )
-    assert lines[1].startswith("50 rows of the training table without a target were dropped")
-
-    kept = ["--keep-words", "species", "--keep-words", "soil"]
-    result = quantify(*kept, "--model", "logistic", "--save", "kept")
-    assert result.exit_code == 0, result.output
-    assert "read as missing" not in result.stdout
-    assert written()["prediction"].tolist() == ["None", "versicolor", "full"]
-    # A saved model reads its files in the same way.
-    flowers.assign(species=cover, soil=soil).to_csv("new.csv", index=False)
-    again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "out.csv")
-    assert again.exit_code == 0, again.output
-    assert "soil (37)" in again.stdout  # the empty cells alone
-    assert (written()["species"] == cover).all()
-    compared = run("compare", "kept", "kept", "--data", "new.csv")
-    assert compared.exit_code == 0, compared.output
-    assert "without a target" not in compared.stdout
-
-
 def test_a_column_that_is_new_in_nearly_all_rows_is_said_once(
     folder, flowers, monkeypatch, recwarn
 ):
@@ -725,7 +691,7 @@ def test_codes_with_leading_zeros_are_text_beside_missing_ones(folder, flowers, 
     codes = np.resize(["00249", "10115", "01067", word], len(flowers))
     flowers.assign(zip=codes).to_csv("known.csv", index=False)
     flowers[:2].assign(zip=["00249", "249"]).to_csv("new.csv", index=False)
-    assert "Column zip contains codes with leading zeros" in quantify(*METHOD).stdout
+    assert "Column zip counts as text, such as '00249'." in quantify(*METHOD).stdout
     assert written()["unseen"].tolist() == ["", "zip"]
 
 
@@ -747,7 +713,7 @@ def test_columns_of_lists_are_refused_in_one_line(folder, flowers):
     flowers.assign(leaves=[[1, 2]] * len(flowers)).to_parquet("known.parquet")
     result = quantify(*METHOD, train="known.parquet")
     assert result.exit_code == 2
-    assert "column 'leaves' has several values in each row" in result.stderr
+    assert "Column 'leaves' has several values in one cell" in result.stderr
     assert quantify("--drop", "leaves", *METHOD, train="known.parquet").exit_code == 0
 
 
@@ -764,18 +730,6 @@ def test_pipes_are_refused_in_one_line(folder):
 def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):
     assert "needs at least 99 held-out rows" in quantify("--coverage", ".99", *METHOD).stdout
     assert "needs at least" not in quantify("--coverage", ".9", *METHOD).stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "others"), [(["007", "012"], ["7", "12"]), (["TRUE", "FALSE"], ["True", "False"])]
-)
-def test_classes_that_two_files_write_differently_are_the_same(folder, flowers, words, others):
-    flowers.assign(species=np.resize(words, 150)).to_csv("known.csv", index=False)
-    moved = flowers.assign(species=np.resize(others, 150), **{"petal width": np.arange(150) / 50})
-    moved.to_csv("more.csv", index=False)
-    result = quantify("--held-out", "more.csv", *METHOD)
-    assert result.exit_code == 0, result.output
-    assert set(pd.read_csv("out.csv", dtype=str)["prediction"]) <= set(words)
 
 
 def test_many_codes_with_leading_zeros_are_not_quantities_unasked(folder, flowers):
@@ -826,7 +780,7 @@ def test_the_truth_is_left_out_where_results_have_such_a_column(folder, flowers)
     assert "The true values of 'total' were not copied" in result.stdout
 
 
-def test_formulas_in_results_are_marked_and_said_unless_raw_text_is_asked_for(folder, flowers):
+def test_formulas_in_results_are_marked_and_said(folder, flowers):
     new = flowers.drop(columns="species")[::15].assign(name="=1+1", soil="@here", number="-5")
     new.to_csv("new.csv", index=False)
     flowers.assign(name="=0", number="-4").to_csv("known.csv", index=False)
@@ -835,10 +789,6 @@ def test_formulas_in_results_are_marked_and_said_unless_raw_text_is_asked_for(fo
     assert result.exit_code == 0, result.output
     assert result.stdout.count("A spreadsheet would evaluate such text as a formula") == 1
     assert set(written()["name"]) == {"'=1+1"}
-    result = quantify("--raw-text", *given)
-    assert result.exit_code == 0, result.output
-    assert "spreadsheet" not in result.stdout
-    assert set(written()["name"]) == {"=1+1"}
 
 
 def test_a_wrong_file_to_predict_is_refused_before_the_training(folder):

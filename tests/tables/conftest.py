@@ -2,15 +2,16 @@
 
 import pytest
 
-from skuq.tables._training import LEARNERS
+from skuq.tables._training import Learner
 
 
 @pytest.fixture
 def small_learners(monkeypatch, few_trees):
     """Forests have 10 trees, and boosting 10 iterations: for tests of behaviour."""
-    for name, few in (("forest", {"n_estimators": 10}), ("hgb", {"max_iter": 10})):
+    few, usual = {"forest": {"n_estimators": 10}, "hgb": {"max_iter": 10}}, Learner.model
 
-        def make(*given, usual=LEARNERS[name].make, few=few):
-            return usual(*given).set_params(**few)
+    def model(self, y):
+        made = usual(self, y)
+        return made.set_params(**few[self.name]) if self.name in few else made
 
-        monkeypatch.setitem(LEARNERS, name, LEARNERS[name]._replace(make=make))
+    monkeypatch.setattr(Learner, "model", model)

@@ -108,7 +108,7 @@ def test_texts_of_dates_train_and_dates_are_predicted(train):
     [
         (["01/02/2020", "11/12/2020"], "cannot be told apart, such as '01/02/2020'; .*drop=..c"),
         (["02/02/2020"], "cannot be told apart"),
-        (["31/01/2020", "01/31/2020"], "in different orders"),
+        (["31/01/2020", "01/31/2020"], "cannot be told apart"),
     ],
 )
 def test_dates_that_may_be_read_in_two_ways_are_refused(values, message):
@@ -159,7 +159,7 @@ def test_the_mark_of_the_file_decides_where_the_column_does_not(decimal, expecte
         table.attrs["decimal"] = decimal
     columns = CleanColumns().fit(table)
     if expected is None:
-        assert "marks that may separate thousands" in columns.warnings_[0]
+        assert "write plain numbers" in columns.warnings_[0]
     else:
         assert columns.transform(table)["c"].tolist() == expected
 
@@ -188,7 +188,7 @@ def test_a_few_cells_do_not_make_text_of_a_column_of_numbers():
     assert [each.texts for each in new.cells] == [["abd"]]  # the other one is known
     assert clean([*odd, "x"])[0]["c"].tolist()[-3:] == ["1365 - 1700", "abc", "x"]
     _, (note,) = clean([*odd, "x", "y"])
-    assert "Most values of column c are numbers, but it counts as text because of values" in note
+    assert note.startswith("Column c counts as text, such as '1365 - 1700'. If it holds numbers")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,6 @@ def test_a_few_cells_do_not_make_text_of_a_column_of_dates():
         ([True, False], [1, 0], ["True", "False"]),
         ([True, False], ["1", "0"], ["True", "False"]),
         ([1, 0], [True, False], [1.0, 0.0]),
-        ([1.0, 0.0], ["TRUE", "False"], [1.0, 0.0]),
         ([1, 0], pd.array([True, None], dtype="boolean"), [1.0, np.nan]),
     ],
 )
@@ -265,19 +264,15 @@ def test_what_leaves_doubt_stays_text(values, is_said):
 def test_dates_without_a_century_and_times_stay_text_and_this_is_said(values):
     X, notes = clean(values)
     assert X["c"].tolist() == values
-    assert [note.partition(", but counts")[0] for note in notes] == [
-        f"Column c may contain dates with two-digit years, or times, such as {values[0]!r}"
-    ]
+    (note,) = notes
+    assert note.startswith(f"Column c counts as text, such as {values[0]!r}.")
 
 
 def test_codes_with_leading_zeros_stay_text_and_this_is_said():
     X, notes = clean(["00249", "14900", None])
     assert X["c"].tolist()[:2] == ["00249", "14900"]
-    assert notes == [
-        "Column c contains codes with leading zeros, such as '00249', and counts as text; remove "
-        "the leading zeros if the column is numeric."
-    ]
-    assert not any("zeros" in note for note in clean(["0", "1", "x"])[1])
+    (note,) = notes
+    assert "without leading zeros" in note
 
 
 def test_midnight_and_noon_of_half_days():
@@ -308,29 +303,6 @@ def test_yes_and_no_are_the_same_in_all_ways_in_which_files_write_them(read_text
     assert X["c"].tolist() == ["true", "maybe"]
 
 
-@pytest.mark.parametrize("read_text", [True, False])
-@pytest.mark.parametrize(
-    ("train", "new", "expected"),
-    [
-        (["01067", "80331", None], [1067, 80331, 99], ["01067", "80331", "99"]),
-        (["01067", "80331"], [1067.0, np.nan], ["01067", np.nan]),
-        (["7.0", "x"], [7, 8], ["7.0", "8"]),
-        (["7.50", "x"], [7.5, 8.5], ["7.50", "8.5"]),
-        (["1E5", "x"], [1e5, 1.0], ["1E5", "1"]),
-        (["TRUE", "maybe"], [True, False], ["TRUE", "False"]),
-        (["007", "x"], np.array([7, "7", "x"], dtype=object), ["007", "7", "x"]),
-        (["01067", "x"], ["1067", "01067"], ["1067", "01067"]),  # text in both: different codes
-    ],
-)
-def test_codes_that_a_reader_of_files_made_numbers_are_those_of_training(
-    train, new, expected, read_text
-):
-    X, _ = clean(train, new, read_text=read_text)
-    assert X["c"].astype(object).where(X["c"].notna(), None).tolist() == [
-        None if value is np.nan else value for value in expected
-    ]
-
-
 @pytest.mark.parametrize("kind", ["date", "number", "text"])
 def test_a_column_that_is_new_in_nearly_all_rows_is_to_be_left_out(kind):
     random = np.random.default_rng(0)
@@ -352,14 +324,6 @@ def test_a_column_that_is_new_in_nearly_all_rows_is_to_be_left_out(kind):
         warnings.simplefilter("error")
         model.predict(new[:5])  # too few
         model.predict(table[:90])
-
-
-def test_numbers_that_may_be_two_codes_are_refused():
-    assert clean(["007", "7", "x"], [8, 9])[0]["c"].tolist() == ["8", "9"]
-    with pytest.raises(
-        TableError, match=r"'c' contains the number 7, .* '007' and '7'\. .*'c': str"
-    ):
-        clean(["007", "7", "x"], [8, 7])
 
 
 def test_categories_that_are_whole_numbers_may_be_missing():

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from skuq.calibration import conformal_limit
 from skuq.residuals import interval_scores, stretched
-from skuq.tables._prediction_sets import halves, prediction_sets, set_scores
+from skuq.tables._held_out import prediction_sets
 
 
 class GivenProba(ClassifierMixin, BaseEstimator):
@@ -48,7 +48,8 @@ def drawn(n, seed):
 def test_sets_are_those_of_mapie(coverage):
     mapie = pytest.importorskip("mapie.classification")
     (proba, y), (new, _) = drawn(150, 0), drawn(60, 1)
-    ours = prediction_sets(new, conformal_limit(set_scores(proba, y), coverage))
+    scores = 1 - proba[np.arange(len(y)), y]
+    ours = prediction_sets(new, conformal_limit(scores, coverage))
     peer = mapie.SplitConformalClassifier(
         GivenProba().fit(), confidence_level=coverage, conformity_score="lac", prefit=True
     )
@@ -85,9 +86,3 @@ def test_limits_cover_on_average_what_they_promise():
 def test_too_few_rows_bound_nothing():
     assert conformal_limit(np.arange(8.0), 0.9) == np.inf
     assert conformal_limit(np.arange(9.0), 0.9) == 8.0
-
-
-def test_halves_share_no_row_and_hold_all():
-    first, second = halves(11, seed=0)
-    assert sorted([*first, *second]) == list(range(11))
-    assert abs(len(first) - len(second)) == 1

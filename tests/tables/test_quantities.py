@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skuq import AnchoredQuantileRegressor, Uncertainty
 from skuq.tables import TableModel
-from skuq.tables._target_scale import TargetScale
+from skuq.tables._target import TargetScale
 
 
 def prices(n, seed=0, whole=False):
