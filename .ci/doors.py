@@ -1,9 +1,12 @@
-"""Lists imports of private modules and names across packages; exits with 1 if there are any.
+"""Lists imports across packages of private modules and names, and circles of imports.
+
+Exits with 1 if there are any.
 
 A package is entered through its `__init__`. Inside `skuq.NAME`, and in `tests/NAME`, the private
 modules of `skuq.NAME` may be imported; nobody else may import them, nor names with an underscore.
 Private packages, such as `skuq._networks`, promise nothing to users; this repository enters them
-through their `__init__` like the others.
+through their `__init__` like the others. A circle counts even if its imports are inside functions, or
+for types only.
 """
 
 import ast
@@ -45,6 +48,33 @@ def home_of(path: Path) -> str:
     return ".".join(["skuq", *folders]) if top in ("skuq", "tests") else top
 
 
+def import_graph() -> dict[str, set[str]]:
+    """The modules of the package that each of its modules imports, anywhere in its text."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "skuq").rglob("*.py")
+    }
+    graph = {}
+    for name, path in modules.items():
+        names = (each for _, each in imports(ast.parse(path.read_text(encoding="utf-8"))))
+        found = {each if each in modules else each.rpartition(".")[0] for each in names}
+        graph[name] = found & modules.keys() - {name}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of modules that import one another, directly or through others."""
+    reached = {name: set() for name in graph}
+    for name, seen in reached.items():
+        pending = [name]
+        while pending:
+            for each in graph[pending.pop()] - seen:
+                seen.add(each)
+                pending.append(each)
+    groups = {frozenset(b for b in seen if a in reached[b]) for a, seen in reached.items()}
+    return sorted(sorted(group) for group in groups if group)
+
+
 def main() -> int:
     found = 0
     for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*.py")):
@@ -53,8 +83,11 @@ def main() -> int:
             if is_closed(name, home_of(path)):
                 print(f"{path.relative_to(ROOT)}:{line}: {name}")
                 found += 1
-    print(f"{found} private imports across packages")
-    return int(found > 0)
+    rings = circles(import_graph())
+    for ring in rings:
+        print("circle:", ", ".join(ring))
+    print(f"{found} private imports across packages, {len(rings)} circles")
+    return int(found > 0 or len(rings) > 0)
 
 
 if __name__ == "__main__":
