@@ -26,7 +26,7 @@ from benchmarks.lenets import images, load_images, networks, sequential
 from benchmarks.quam_mnist import make
 from benchmarks.quam_tables import load, scaled
 from skuq.baselines import MCDropoutClassifier
-from skuq.metrics import area_under_risk_coverage, misclassification_detection
+from skuq.metrics import area_under_risk_coverage, misclassification_auroc
 
 METHODS = ("quam-pool", "entropy", "ensemble", "mc-dropout", "laplace", "sg-mcmc", "neighbours")
 PARTS = ("total", "epistemic")
@@ -73,9 +73,9 @@ def measure(dataset: str, seed: int, *_, args) -> dict:
             values = getattr(uncertainty, part)
             if not np.isnan(values).any():  # the method estimates this part
                 scores[method, part] = values
-    baseline = misclassification_detection(y_test, predicted, scores["confidence", "total"]).auroc
+    baseline = misclassification_auroc(y_test, predicted, scores["confidence", "total"])
     for (method, part), values in scores.items():
-        auroc = misclassification_detection(y_test, predicted, values).auroc
+        auroc = misclassification_auroc(y_test, predicted, values)
         figures = {
             "auroc": auroc,
             "accuracy_area": 1 - area_under_risk_coverage(y_test, predicted, values),

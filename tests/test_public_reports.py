@@ -138,7 +138,6 @@ READERS = {
     "nll": metrics.negative_log_likelihood,
     "brier": metrics.brier_score,
     "ece": metrics.expected_calibration_error,
-    "mce": metrics.maximum_calibration_error,
     "table": lambda *args, **kw: metrics.calibration_table(*args, **kw).count,
     "top label": lambda *args, **kw: top_label_predictions(*args, **kw).correct,
     "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),

@@ -18,9 +18,10 @@ from sklearn.preprocessing import StandardScaler
 
 from skuq import QUAMClassifier, predict_uncertainty
 from skuq.metrics import (
-    neg_area_under_risk_coverage_scorer,
+    area_under_risk_coverage,
     neg_expected_calibration_error_scorer,
     neg_log_likelihood_scorer,
+    uncertainty_scorer,
 )
 from skuq.quam import PointwiseSearch
 
@@ -46,7 +47,7 @@ search = GridSearchCV(
         "accuracy": "accuracy",
         "log_likelihood": neg_log_likelihood_scorer,
         "calibration": neg_expected_calibration_error_scorer,
-        "risk_coverage": neg_area_under_risk_coverage_scorer,
+        "risk_coverage": uncertainty_scorer(area_under_risk_coverage, greater_is_better=False),
     },
     refit="log_likelihood",
     cv=3,

@@ -158,42 +158,6 @@ def expected_calibration_error(
     return sums.expected_calibration_error
 
 
-def maximum_calibration_error(
-    y_true: ArrayLike,
-    proba: ArrayLike,
-    *,
-    classes: ArrayLike | None = None,
-    n_bins: int = 10,
-    strategy: Strategy = "uniform",
-    sample_weight: ArrayLike | None = None,
-) -> float:
-    """Find the largest difference between confidence and accuracy among the bins (MCE).
-
-    Parameters
-    ----------
-    y_true, proba, classes, n_bins, strategy, sample_weight
-        As in `calibration_table`.
-
-    Returns
-    -------
-    float
-        Maximum of ``|gap|`` over the non-empty bins, in [0, 1]; 0 is best.
-
-    References
-    ----------
-    .. [1] Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks",
-       ICML 2017.
-
-    Examples
-    --------
-    >>> from skuq.metrics import maximum_calibration_error
-    >>> maximum_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]])
-    0.5
-    """
-    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
-    return sums.maximum_calibration_error
-
-
 def _sums(
     y_true: ArrayLike,
     proba: ArrayLike,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,71 +12,41 @@ from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
-from skuq.metrics._detection import misclassification_auroc
 from skuq.metrics._probabilities import expected_calibration_error, negative_log_likelihood
-from skuq.metrics._selective_prediction import area_under_risk_coverage
+from skuq.metrics._quantities import interval_score, pinball_loss
+from skuq.quantities import (
+    check_coverage,
+    checked_levels,
+    predicted_interval,
+    predicted_quantiles,
+)
 from skuq.sample_weights import weighted_mean
 from skuq.wrappers import walk_to
-
-Metric = Callable[..., float]
-
-
-def _check_part(part: str) -> None:
-    if part not in PARTS:
-        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
-
-
-def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
-    """Predict one part of the uncertainty, for scorers and displays.
-
-    Parameters
-    ----------
-    estimator : object
-        Fitted estimator, pipeline or search that `skuq.predict_uncertainty` accepts.
-    X : array-like of shape (n_samples, n_features)
-        Inputs.
-    part : {"total", "aleatoric", "epistemic"}
-        Name of the part.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,), float64
-
-    Raises
-    ------
-    ValueError
-        If `part` is not the name of a part, or the estimator does not measure this part.
-    """
-    _check_part(part)
-    values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
-    if np.isnan(values).all():
-        raise ValueError(
-            f"{type(estimator).__name__} does not measure the {part} part of its uncertainty; use "
-            "`part='total'`."
-        )
-    return values
 
 
 @dataclass(frozen=True, repr=False)
 class Scorer:
-    """Base of scorers with metadata routing; unlike closures, its instances can be pickled."""
+    """Scorer ``scorer(estimator, X, y, sample_weight=None)``, with scikit-learn's routing.
 
-    # Metadata request, as defined by scikit-learn.
-    sample_weight: bool | str | None = field(default=None, kw_only=True)
+    scikit-learn's `make_scorer` passes the result of one method to a metric. The metrics of skuq
+    need more: uncertainty, intervals, or the order of the classes.
+    """
+
+    value: Callable[..., float]  # value(estimator, X, y, sample_weight=..., **settings)
+    settings: dict[str, Any] = field(hash=False)
+    request: bool | str | None = None  # metadata request for `sample_weight`
+
+    def __repr__(self) -> str:  # without addresses of functions
+        shown = (f"{k}={getattr(v, '__name__', repr(v))}" for k, v in self.settings.items())
+        return f"Scorer({', '.join(shown)})"
+
+    def __call__(
+        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> float:
+        return self.value(estimator, X, y, sample_weight=sample_weight, **self.settings)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Request sample weights from a search or cross-validation.
-
-        Parameters
-        ----------
-        sample_weight : bool, str or None
-            Whether ``sample_weight`` is passed to the scorer, or the name under which the caller
-            passes it, as in scikit-learn.
-
-        Returns
-        -------
-        scorer
-            A copy with the request. The scorer itself, which may be shared, is not changed.
+        """Return a copy that requests sample weights from a search or cross-validation.
 
         Raises
         ------
@@ -88,42 +58,35 @@ class Scorer:
                 "Sample weights are passed to scorers only if metadata routing is enabled; call "
                 "sklearn.set_config(enable_metadata_routing=True) first."
             )
-        return replace(self, sample_weight=sample_weight)
-
-    def __repr__(self) -> str:
-        values = ((f.name, getattr(self, f.name)) for f in fields(self))
-        shown = (f"{name}={getattr(value, '__name__', repr(value))}" for name, value in values)
-        return f"{type(self).__name__.lstrip('_')}({', '.join(shown)})"
+        return replace(self, request=sample_weight)
 
     def get_metadata_routing(self) -> MetadataRequest:
         """Requests of this scorer, for scikit-learn's metadata routing."""
         requests = MetadataRequest(owner=self)
-        requests.score.add_request(param="sample_weight", alias=self.sample_weight)
+        requests.score.add_request(param="sample_weight", alias=self.request)
         return requests
 
 
-@dataclass(frozen=True, repr=False)
-class _UncertaintyScorer(Scorer):
-    """Scorer of predictions and their uncertainty."""
-
-    metric: Metric
-    part: str
-    sign: int
-    settings: dict[str, Any] = field(default_factory=dict, hash=False)
-
-    def __call__(
-        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
-    ) -> float:
-        uncertainty = predicted_part(estimator, X, self.part)
-        settings = dict(self.settings)
-        if sample_weight is not None:
-            settings["sample_weight"] = sample_weight
-        return self.sign * self.metric(y, estimator.predict(X), uncertainty, **settings)
+def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
+    """One part of the uncertainty, (n_samples,); raise ValueError if it is not measured."""
+    if part not in PARTS:
+        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
+    values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
+    if np.isnan(values).all():
+        raise ValueError(
+            f"{type(estimator).__name__} does not measure the {part} part of its uncertainty; use "
+            "`part='total'`."
+        )
+    return values
 
 
 def uncertainty_scorer(
-    metric: Metric, *, part: str = "total", greater_is_better: bool = True, **settings: Any
-) -> _UncertaintyScorer:
+    metric: Callable[..., float],
+    *,
+    part: str = "total",
+    greater_is_better: bool = True,
+    **settings: Any,
+) -> Scorer:
     """Make a scorer of uncertainty for searches such as ``GridSearchCV(scoring=...)``.
 
     Parameters
@@ -167,51 +130,99 @@ def uncertainty_scorer(
     >>> -0.01 < scorer(Model(max_iter=1000).fit(X, y), X, y) <= 0
     True
     """
-    _check_part(part)
-    return _UncertaintyScorer(metric, part, 1 if greater_is_better else -1, settings)
+    if part not in PARTS:
+        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
+    request = {"metric": metric, "part": part, "greater_is_better": greater_is_better}
+    return Scorer(_by_uncertainty, request | settings)
 
 
-@dataclass(frozen=True, repr=False)
-class _ProbabilityLossScorer(Scorer):
-    """Scorer of predicted probabilities: minus a loss, with columns matched by ``classes_``."""
-
-    loss: Callable[..., float]
-
-    def __call__(
-        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
-    ) -> float:
-        proba = estimator.predict_proba(X)
-        return -self.loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
-
-
-@dataclass(frozen=True, repr=False)
-class _CertifiedAccuracyScorer(Scorer):
-    """Scorer of certified accuracy: the share of samples proven to stay correct."""
-
-    request: dict[str, Any] = field(hash=False)
-
-    def __call__(
-        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
-    ) -> float:
-        estimator, X = walk_to(estimator, X, _certifies, _no_certificates)
-        safe = estimator.certify(X, y, **self.request).status == "safe"
-        return weighted_mean(safe, sample_weight)
+def _by_uncertainty(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None,
+    metric: Callable[..., float],
+    part: str,
+    greater_is_better: bool,
+    **settings: Any,
+) -> float:
+    weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+    uncertainty = predicted_part(estimator, X, part)
+    value = metric(y, estimator.predict(X), uncertainty, **settings, **weight)
+    return value if greater_is_better else -value
 
 
-def _certifies(estimator: Any) -> bool:
-    return hasattr(estimator, "certify")
+def interval_scorer(coverage: float = 0.9) -> Scorer:
+    """Make a scorer of prediction intervals: minus their interval score.
+
+    Parameters
+    ----------
+    coverage : float, default=0.9
+        Coverage passed to ``estimator.predict_interval(X, coverage=coverage)``, in (0, 1). This
+        method returns lower and upper limits, arrays of shape (n_samples,) each. The estimator may
+        be inside a pipeline or search.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y, sample_weight=None) -> float``, in units of the target, at most
+        0; greater is better. Sample weights are routed as in `uncertainty_scorer`.
+
+    Raises
+    ------
+    ValueError
+        If `coverage` is not in (0, 1).
+    """
+    check_coverage(coverage)
+    return Scorer(_by_interval, {"coverage": coverage})
 
 
-def _no_certificates(path: list[str]) -> str:
-    return (
-        "Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
-        f"{' -> '.join(path)} has none."
-    )
+def _by_interval(
+    estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None, coverage: float
+) -> float:
+    limits = predicted_interval(estimator, X, coverage)
+    return -interval_score(y, *limits, coverage=coverage, sample_weight=sample_weight)
+
+
+def quantile_scorer(levels: ArrayLike) -> Scorer:
+    """Make a scorer of predicted quantiles: minus their pinball loss.
+
+    Parameters
+    ----------
+    levels : array-like of shape (n_levels,)
+        Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. This method returns
+        an array of shape (n_samples, n_levels), as in `skuq.AnchoredQuantileRegressor`. The
+        estimator may be inside a pipeline or search.
+
+    Returns
+    -------
+    callable
+        As from `interval_scorer`.
+
+    Raises
+    ------
+    ValueError
+        If a level is not in (0, 1).
+    """
+    return Scorer(_by_quantiles, {"levels": tuple(checked_levels(levels).tolist())})
+
+
+def _by_quantiles(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None,
+    levels: tuple[float, ...],
+) -> float:
+    quantiles = predicted_quantiles(estimator, X, levels)
+    return -pinball_loss(y, quantiles, levels, sample_weight=sample_weight)
 
 
 def certified_accuracy(
     radius: float, *, norm: str = "linf", max_regions: int = 100, **region: Any
-) -> _CertifiedAccuracyScorer:
+) -> Scorer:
     """Make a scorer of certified accuracy: the share of samples proven to stay correct.
 
     Parameters
@@ -242,20 +253,44 @@ def certified_accuracy(
     True
     """
     request = {"radius": radius, "norm": norm, "max_regions": max_regions, **region}
-    return _CertifiedAccuracyScorer(request)
+    return Scorer(_by_certificates, request)
+
+
+def _by_certificates(
+    estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None, **request: Any
+) -> float:
+    estimator, X = walk_to(estimator, X, _certifies, _no_certificates)
+    return weighted_mean(estimator.certify(X, y, **request).status == "safe", sample_weight)
+
+
+def _certifies(estimator: Any) -> bool:
+    return hasattr(estimator, "certify")
+
+
+def _no_certificates(path: list[str]) -> str:
+    return (
+        "Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
+        f"{' -> '.join(path)} has none."
+    )
+
+
+def _by_probabilities(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None,
+    loss: Callable[..., float],
+) -> float:
+    """Minus a loss of predicted probabilities, whose columns are matched by ``classes_``."""
+    proba = estimator.predict_proba(X)
+    return -loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
 
 
 #: Scorer: minus the expected calibration error (10 uniform bins), in [-1, 0].
-neg_expected_calibration_error_scorer = _ProbabilityLossScorer(expected_calibration_error)
-
-#: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
-neg_log_likelihood_scorer = _ProbabilityLossScorer(negative_log_likelihood)
-
-#: Scorer: minus the area under the risk-coverage curve of labels, in [-1, 0]; the total uncertainty
-#: ranks the samples.
-neg_area_under_risk_coverage_scorer = uncertainty_scorer(
-    area_under_risk_coverage, greater_is_better=False
+neg_expected_calibration_error_scorer = Scorer(
+    _by_probabilities, {"loss": expected_calibration_error}
 )
 
-#: Scorer: AUROC of detecting wrong predictions by total uncertainty, in [0, 1] or NaN.
-misclassification_auroc_scorer = uncertainty_scorer(misclassification_auroc)
+#: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
+neg_log_likelihood_scorer = Scorer(_by_probabilities, {"loss": negative_log_likelihood})

@@ -12,14 +12,13 @@ from skuq.metrics import (
     brier_score,
     calibration_table,
     expected_calibration_error,
-    maximum_calibration_error,
     negative_log_likelihood,
 )
 from tests.metrics.problems import SEEDS, random_problem
 
 # Calibration errors
 
-CALIBRATION = [calibration_table, expected_calibration_error, maximum_calibration_error]
+CALIBRATION = [calibration_table, expected_calibration_error]
 
 
 def slow_calibration_table(y_true, proba, lower, upper):
@@ -95,23 +94,20 @@ def test_more_quantile_bins_than_samples_leave_bins_empty():
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 def test_calibration_errors_of_a_perfect_predictor_are_zero(strategy):
     y_true = np.arange(30) % 3
-    for error in (expected_calibration_error, maximum_calibration_error):
-        assert error(y_true, np.eye(3)[y_true], strategy=strategy) == 0.0
+    assert expected_calibration_error(y_true, np.eye(3)[y_true], strategy=strategy) == 0.0
 
 
 def test_calibration_errors_of_a_certain_and_always_wrong_predictor_are_one():
     y_true = np.arange(30) % 3
     wrong = np.eye(3)[(y_true + 1) % 3]
     assert expected_calibration_error(y_true, wrong) == 1.0
-    assert maximum_calibration_error(y_true, wrong) == 1.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_one_bin_both_calibration_errors_are_confidence_minus_accuracy(seed):
+def test_with_one_bin_the_calibration_error_is_confidence_minus_accuracy(seed):
     y_true, proba = random_problem(seed)
     expected = abs(proba.max(axis=1).mean() - np.mean(proba.argmax(axis=1) == y_true))
     assert expected_calibration_error(y_true, proba, n_bins=1) == pytest.approx(expected)
-    assert maximum_calibration_error(y_true, proba, n_bins=1) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -121,8 +117,6 @@ def test_calibration_errors_equal_netcal(seed, n_bins):
     y_true, proba = random_problem(seed, n=1000)
     ours = expected_calibration_error(y_true, proba, n_bins=n_bins)
     assert ours == pytest.approx(netcal.ECE(n_bins).measure(proba, y_true))
-    ours = maximum_calibration_error(y_true, proba, n_bins=n_bins)
-    assert ours == pytest.approx(netcal.MCE(n_bins).measure(proba, y_true))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

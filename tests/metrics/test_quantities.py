@@ -1,19 +1,14 @@
-"""Scores of intervals, quantiles and distributions against integrals, slow loops and sklearn."""
+"""Scores of intervals and quantiles against slow loops and scikit-learn."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.metrics import mean_pinball_loss
 
 from skuq.metrics import (
-    crps_ensemble,
-    crps_gaussian,
-    gaussian_negative_log_likelihood,
     interval_coverage,
     interval_score,
-    mean_interval_width,
     pinball_loss,
 )
 from tests.metrics.problems import SEEDS, random_intervals, random_quantities
@@ -36,7 +31,6 @@ def test_interval_measures_equal_slow_loops(seed, coverage):
             held += 1
     assert interval_score(y_true, lower, upper, coverage=coverage) == pytest.approx(score / 60)
     assert interval_coverage(y_true, lower, upper) == held / 60
-    assert mean_interval_width(lower, upper) == pytest.approx((upper - lower).mean())
     assert 0 < held < 60
 
 
@@ -65,7 +59,7 @@ def test_limits_belong_to_the_interval_and_may_be_open_or_equal():
     y_true, lower, upper = [1.0, 2.0, 5.0, 3.0], [1.0, 0.0, -np.inf, 3.0], [2.0, 2.0, 4.0, 3.0]
     assert interval_coverage(y_true, lower, upper) == 0.75
     assert interval_coverage(y_true, [-np.inf] * 4, [np.inf] * 4) == 1
-    assert interval_score(y_true, lower, upper) == mean_interval_width(lower, upper) == np.inf
+    assert interval_score(y_true, lower, upper) == np.inf
     ignored = {"sample_weight": [1, 1, 0, 1]}
     assert interval_score(y_true, lower, upper, **ignored) == 1
 
@@ -133,74 +127,3 @@ def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn(seed):
 def test_wrong_quantiles_are_named(quantiles, levels, message):
     with pytest.raises(ValueError, match=message):
         pinball_loss([1.0, 2.0], quantiles, levels)
-
-
-# Distributions
-
-
-@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (3.0, 0.2), (-1.0, 5.0)])
-@pytest.mark.parametrize("y", [-2.0, 0.3, 3.0])
-def test_crps_of_a_gaussian_is_the_integral_of_its_definition(y, mean, std):
-    def squared(x):
-        return (norm.cdf(x, mean, std) - (x >= y)) ** 2
-
-    ends = min(y, mean - 10 * std), max(y, mean + 10 * std)
-    integral = sum(
-        quad(squared, *sorted(part), limit=200)[0] for part in ((ends[0], y), (y, ends[1]))
-    )
-    assert crps_gaussian([y], [mean], [std]) == pytest.approx(integral, rel=1e-6)
-
-
-def slow_crps(y, drawn):
-    pairs = np.mean([abs(one - other) for one in drawn for other in drawn])
-    return np.mean([abs(one - y) for one in drawn]) - pairs / 2
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("n_draws", [1, 2, 7])
-def test_crps_of_samples_equals_a_loop_over_all_pairs(seed, n_draws):
-    y_true, mean, std = random_quantities(seed)
-    drawn = np.random.default_rng(seed).normal(mean, std, size=(n_draws, 60)).T
-    expected = np.mean([slow_crps(*row) for row in zip(y_true, drawn, strict=True)])
-    assert crps_ensemble(y_true, drawn) == pytest.approx(expected)
-    far = 1e9  # from 0, as dates are
-    assert crps_ensemble(y_true + far, drawn + far) == pytest.approx(expected, rel=1e-6)
-
-
-def test_crps_of_a_gaussian_of_its_samples_and_of_its_quantiles_agree():
-    y_true, mean, std = random_quantities(0)
-    expected = crps_gaussian(y_true, mean, std)
-    levels = (np.arange(1000) + 0.5) / 1000
-    quantiles = mean[:, None] + std[:, None] * norm.ppf(levels)
-    assert 2 * pinball_loss(y_true, quantiles, levels) == pytest.approx(expected, rel=1e-3)
-    # At these levels the loss is that of the quantiles as samples, exactly.
-    assert crps_ensemble(y_true, quantiles) == pytest.approx(
-        2 * pinball_loss(y_true, quantiles, levels)
-    )
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_gaussian_log_likelihood_is_that_of_scipy(seed):
-    y_true, mean, std = random_quantities(seed)
-    expected = -norm.logpdf(y_true, mean, std).mean()
-    assert gaussian_negative_log_likelihood(y_true, mean, std) == pytest.approx(expected)
-
-
-def test_a_value_far_out_costs_the_likelihood_its_square_and_the_crps_its_distance():
-    assert gaussian_negative_log_likelihood([1e6], [0.0], [1.0]) == pytest.approx(5e11)
-    assert crps_gaussian([1e6], [0.0], [1.0]) == pytest.approx(1e6)
-
-
-@pytest.mark.parametrize("metric", [crps_gaussian, gaussian_negative_log_likelihood])
-@pytest.mark.parametrize(
-    ("mean", "std", "message"),
-    [
-        ([1.0, 2.0], [1.0, 0.0], "`std` must be > 0, got 0 in row 1"),
-        ([1.0, 2.0], [-1.0, 1.0], "`std` must be > 0, got -1 in row 0"),
-        ([1.0, np.nan], [1.0, 1.0], "`mean` must be finite, got nan in row 1"),
-        ([1.0], [1.0, 1.0], "`y_true`, `mean`, `std` must .* got 2, 1, 2 rows"),
-    ],
-)
-def test_wrong_gaussians_are_named(metric, mean, std, message):
-    with pytest.raises(ValueError, match=message):
-        metric([1.0, 2.0], mean, std)

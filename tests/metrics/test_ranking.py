@@ -11,7 +11,6 @@ from skuq.metrics import (
     area_under_risk_coverage,
     detection_metrics,
     misclassification_auroc,
-    misclassification_detection,
     risk_coverage_curve,
 )
 from tests.metrics.problems import SEEDS, random_quantities, random_selection
@@ -133,7 +132,6 @@ def test_risk_of_quantities_has_the_unit_that_the_page_says(loss, power):
 OF_LABELS = [
     risk_coverage_curve,
     area_under_risk_coverage,
-    misclassification_detection,
     misclassification_auroc,
 ]
 
@@ -203,18 +201,15 @@ def test_detection_of_separated_groups_is_perfect_and_of_swapped_groups_hopeless
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_misclassification_detection_splits_by_correctness(seed):
+def test_misclassification_auroc_splits_by_correctness(seed):
     y_true, y_pred, uncertainty = random_selection(seed)
     wrong = y_true != y_pred
     expected = detection_metrics(uncertainty[~wrong], uncertainty[wrong])
-    assert misclassification_detection(y_true, y_pred, uncertainty) == expected
     assert misclassification_auroc(y_true, y_pred, uncertainty) == pytest.approx(expected.auroc)
 
 
 @pytest.mark.parametrize(("y_pred", "which"), [([0, 1], "right"), ([1, 0], "wrong")])
 def test_detection_of_misclassified_samples_needs_right_and_wrong_ones(y_pred, which):
-    with pytest.raises(ValueError, match=f"needs both .* only {which} predictions for 2 samples"):
-        misclassification_detection([0, 1], y_pred, [0.1, 0.2])
     with pytest.warns(UndefinedMetricWarning, match=f"only {which} .* The result is NaN"):
         assert np.isnan(misclassification_auroc([0, 1], y_pred, [0.1, 0.2]))
 
@@ -231,7 +226,6 @@ def test_wrong_scores_are_named(negative, positive, message):
         detection_metrics(negative, positive)
 
 
-@pytest.mark.parametrize("metric", [misclassification_detection, misclassification_auroc])
-def test_wrong_inputs_are_named(metric):
+def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match="got 2, 1, 2 rows"):
-        metric([0, 1], [0], [0.1, 0.2])
+        misclassification_auroc([0, 1], [0], [0.1, 0.2])

@@ -29,7 +29,6 @@ OF_PROBABILITIES = {
     "table of quantiles": quantile(metrics.calibration_table),
     "ECE": metrics.expected_calibration_error,
     "ECE of quantiles": quantile(metrics.expected_calibration_error),
-    "MCE": metrics.maximum_calibration_error,
     "Brier": metrics.brier_score,
     "NLL": metrics.negative_log_likelihood,
 }
@@ -37,7 +36,6 @@ OF_SELECTION = {
     "curve": metrics.risk_coverage_curve,
     "AURC": metrics.area_under_risk_coverage,
     "AUROC": metrics.misclassification_auroc,
-    "detection": metrics.misclassification_detection,
 }
 
 
@@ -58,15 +56,11 @@ def of_rows(metric, *levels):
 OF_GAUSSIANS = {
     "AURC of squares": squared(metrics.area_under_risk_coverage),
     "curve of squares": squared(metrics.risk_coverage_curve),
-    "CRPS": metrics.crps_gaussian,
-    "CRPS of samples": of_rows(metrics.crps_ensemble),
-    "Gaussian NLL": metrics.gaussian_negative_log_likelihood,
     "pinball": of_rows(metrics.pinball_loss, [0.16, 0.5, 0.84]),
 }
 OF_INTERVALS = {
     "interval score": metrics.interval_score,
     "coverage": metrics.interval_coverage,
-    "width": lambda _, lower, upper, **weight: metrics.mean_interval_width(lower, upper, **weight),
 }
 KINDS = (
     (OF_PROBABILITIES, random_problem),
@@ -173,7 +167,7 @@ def test_a_request_is_made_of_a_copy_and_only_where_it_has_an_effect():
         scorer.set_score_request(sample_weight=True)
     with config_context(enable_metadata_routing=True):
         assert scorer.set_score_request(sample_weight="importance") != scorer
-    assert scorer.sample_weight is None
+    assert scorer.request is None
 
 
 def test_scorers_stand_beside_those_of_sklearn():

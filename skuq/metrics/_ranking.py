@@ -1,0 +1,366 @@
+"""Metrics of a ranking by uncertainty: detection and selective prediction."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import digamma
+from sklearn.exceptions import UndefinedMetricWarning
+
+from skuq.base import BoolArray, FloatArray
+from skuq.sample_weights import sum_rounding, warn_of_relative_weights, weights
+from skuq.validation import Loss, check_same_length, checked_labels, finite, warn_user
+
+
+class Detection(NamedTuple):
+    """Separation of positives from negatives by uncertainty.
+
+    Attributes
+    ----------
+    auroc : float
+        Area under the ROC curve, in [0, 1]; 0.5 for a random score.
+    aupr : float
+        Average precision, in [0, 1]; equal to the share of positives for a random score.
+    fpr95 : float
+        False positive rate at the highest threshold that detects at least 95% of the
+        positives, in [0, 1]; lower is better.
+    """
+
+    auroc: float
+    aupr: float
+    fpr95: float
+
+
+def detection_metrics(
+    uncertainty_negative: ArrayLike,
+    uncertainty_positive: ArrayLike,
+    *,
+    weight_negative: ArrayLike | None = None,
+    weight_positive: ArrayLike | None = None,
+) -> Detection:
+    """Measure how well uncertainty separates positives from negatives.
+
+    Positives are the inputs that should be more uncertain. If these are out-of-distribution inputs,
+    negatives are in-distribution inputs; if they are wrong predictions, negatives are right
+    predictions.
+
+    Parameters
+    ----------
+    uncertainty_negative : array-like of shape (n_negative,)
+        Finite uncertainty of the negatives.
+    uncertainty_positive : array-like of shape (n_positive,)
+        Finite uncertainty of the positives.
+    weight_negative : array-like of shape (n_negative,), optional
+        Sample weights of the negatives, >= 0. Default: 1 each.
+    weight_positive : array-like of shape (n_positive,), optional
+        Sample weights of the positives.
+
+    Returns
+    -------
+    Detection
+        AUROC, average precision and false positive rate at 95% true positive rate.
+
+    Raises
+    ------
+    ValueError
+        If either input is empty, not finite or not one-dimensional.
+
+    References
+    ----------
+    .. [1] Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and
+       Out-of-Distribution Examples in Neural Networks", ICLR 2017.
+    .. [2] Liang, Li, Srikant, "Enhancing the Reliability of Out-of-Distribution Image
+       Detection in Neural Networks", ICLR 2018 (FPR at 95% TPR).
+
+    Examples
+    --------
+    >>> from skuq.metrics import detection_metrics
+    >>> detection_metrics([0.1, 0.2, 0.6, 0.3], [0.5, 0.9])
+    Detection(auroc=0.875, aupr=0.8333333333333333, fpr95=0.25)
+    """
+    negative = finite(uncertainty_negative, "uncertainty_negative")
+    positive = finite(uncertainty_positive, "uncertainty_positive")
+    is_positive = np.repeat([False, True], [len(negative), len(positive)])
+    scores = np.concatenate([negative, positive])
+    weight = None
+    if weight_negative is not None or weight_positive is not None:
+        weight = np.concatenate(
+            [_weights(weight_negative, negative), _weights(weight_positive, positive)]
+        )
+    # Imported here because the import is slow and most metrics do not need it.
+    from sklearn.metrics import auc, average_precision_score, roc_curve
+
+    fpr, tpr, _ = roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False)
+    enough = 0.95 * (1 - sum_rounding(len(scores)))
+    return Detection(
+        auroc=float(auc(fpr, tpr)),
+        aupr=float(average_precision_score(is_positive, scores, sample_weight=weight)),
+        fpr95=float(fpr[np.searchsorted(tpr, enough)]),
+    )
+
+
+def _weights(sample_weight: ArrayLike | None, scores: FloatArray) -> FloatArray:
+    return np.ones(len(scores)) if sample_weight is None else weights(sample_weight, len(scores))
+
+
+def misclassification_auroc(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """AUROC of detecting wrong predictions; NaN if undefined.
+
+    Parameters
+    ----------
+    y_true, y_pred, uncertainty, sample_weight
+        As in `risk_coverage_curve`, but only for classification: the prediction of a regressor is
+        neither right nor wrong.
+
+    Returns
+    -------
+    float
+        In [0, 1], or NaN with an `sklearn.exceptions.UndefinedMetricWarning` if all
+        predictions are right or all are wrong.
+
+    Examples
+    --------
+    >>> from skuq.metrics import misclassification_auroc
+    >>> misclassification_auroc([0, 1, 1], [0, 1, 0], [0.1, 0.2, 0.7])
+    1.0
+    """
+    wrong, scores, weight = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
+    if wrong.all() or not wrong.any():
+        warn_user(
+            "Detection of misclassified samples needs both right and wrong predictions, got only "
+            f"{'wrong' if wrong.any() else 'right'} predictions for {len(wrong)} samples; use more "
+            "samples. The result is NaN.",
+            UndefinedMetricWarning,
+        )
+        return float("nan")
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(wrong, scores, sample_weight=weight))
+
+
+class RiskCoverage(NamedTuple):
+    """Risk-coverage curve, one point per distinct value of the uncertainty.
+
+    Attributes
+    ----------
+    coverage : ndarray of shape (n_thresholds,), float64
+        Share of accepted samples, increasing, in (0, 1].
+    risk : ndarray of shape (n_thresholds,), float64
+        Mean loss of the accepted samples. In classification: the error rate, in [0, 1]. In
+        regression: the mean squared error, in squared units of the target, or the mean absolute
+        error, in units of the target.
+    threshold : ndarray of shape (n_thresholds,), float64
+        Largest uncertainty of accepted samples.
+    """
+
+    coverage: FloatArray
+    risk: FloatArray
+    threshold: FloatArray
+
+
+def risk_coverage_curve(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    loss: Loss = "zero_one",
+    sample_weight: ArrayLike | None = None,
+) -> RiskCoverage:
+    """Compute the risk-coverage curve: the mean loss of the least uncertain samples.
+
+    Samples of equal uncertainty are accepted together. The curve therefore does not depend on the
+    order of the rows.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels; in regression, true and predicted values in the same unit.
+    uncertainty : array-like of shape (n_samples,)
+        Finite score, larger for less certain predictions. Only its order matters: a variance and
+        its square root give the same curve.
+    loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
+        Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a correct label. The
+        squared and the absolute error are for regression.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
+
+    Returns
+    -------
+    RiskCoverage
+        Arrays of shape (n_thresholds,), by increasing coverage. The last point is the
+        mean loss of all samples: error rate, mean squared or mean absolute error.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not match each other, `uncertainty` is not finite, or `loss` is "zero_one"
+        and a label is a number with decimals.
+
+    References
+    ----------
+    .. [1] Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks",
+       NeurIPS 2017.
+
+    Examples
+    --------
+    >>> from skuq.metrics import risk_coverage_curve
+    >>> curve = risk_coverage_curve([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.1, 0.8])
+    >>> curve.coverage
+    array([0.5 , 0.75, 1.  ])
+    >>> curve.risk
+    array([0.  , 0.  , 0.25])
+    >>> prices, predicted, std = [10.0, 20.0, 30.0], [11.0, 20.0, 24.0], [0.5, 0.1, 2.0]
+    >>> risk_coverage_curve(prices, predicted, std, loss="absolute_error").risk
+    array([0.        , 0.5       , 2.33333333])
+    """
+    checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
+    threshold, size, losses = _tie_blocks(*checked)
+    answered = np.cumsum(size)
+    return RiskCoverage(answered / answered[-1], np.cumsum(losses) / answered, threshold)
+
+
+def area_under_risk_coverage(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    loss: Loss = "zero_one",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Average the selective risk over all coverages from 1/n to 1 (AURC).
+
+    Ties count as if in random order: each sample has the mean loss of all samples with the same
+    uncertainty. This gives the expected value over random orders.
+
+    Parameters
+    ----------
+    y_true, y_pred, uncertainty, loss
+        As in `risk_coverage_curve`.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a sample of weight 2 counts twice. The scale of the weights matters,
+        since coverage starts at one sample: weights should sum to the number of samples that they
+        represent, not to 1. A mean weight below 0.1 or above 10 raises a warning. Default: 1 each.
+
+    Returns
+    -------
+    float
+        0 is best. If `uncertainty` is constant, the result is the mean loss of all samples; it is
+        smaller if `uncertainty` ranks well. In [0, 1] for classification. For regression, in
+        squared units of the target ("squared_error") or in units of the target ("absolute_error").
+
+    Raises
+    ------
+    ValueError
+        As in `risk_coverage_curve`.
+
+    References
+    ----------
+    .. [1] Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
+       Classifiers", ICLR 2019 (AURC).
+
+    Examples
+    --------
+    >>> from skuq.metrics import area_under_risk_coverage
+    >>> area_under_risk_coverage([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.2, 0.8])
+    0.0625
+    """
+    checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
+    _, size, losses = _tie_blocks(*checked)
+    if sample_weight is None:
+        # One expected loss per sample, in ascending order of uncertainty.
+        expected_loss = np.repeat(losses / size, size.astype(np.int64))
+        return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
+    warn_of_relative_weights(checked[2])
+    # A tie block of n samples with mean loss r, which follows N samples with summed loss E,
+    # contributes the sum of (E + j r) / (N + j) for j = 1 .. n. With weights, n and N need not be
+    # integers.
+    before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
+    harmonic = digamma(before + size + 1) - digamma(before + 1)
+    risk = losses + (losses_before - losses / size * before) * harmonic
+    return float(risk.sum() / size.sum())
+
+
+def _tie_blocks(
+    losses: NDArray[Any], scores: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Distinct uncertainties in increasing order, with summed weight and summed loss of each."""
+    threshold, block = np.unique(scores, return_inverse=True)
+    size, summed = (np.bincount(block, weights=share) for share in (weight, weight * losses))
+    return threshold, size.astype(np.float64), summed.astype(np.float64)
+
+
+def errors_and_uncertainty(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Check the inputs; return a mask of wrong labels, the uncertainty and the weights.
+
+    Samples with weight 0 are dropped.
+    """
+    truth, predicted = checked_labels(y_true, "y_true"), checked_labels(y_pred, "y_pred")
+    scores = finite(uncertainty, "uncertainty")
+    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
+    if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+        raise ValueError(
+            f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
+            f"{predicted.dtype}; pass predictions in the same form as the true labels."
+        )
+    _refuse_quantities(y_true=truth, y_pred=predicted)
+    return _counted(truth != predicted, scores, sample_weight)
+
+
+def losses_and_uncertainty(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    loss: Loss,
+) -> tuple[NDArray[Any], FloatArray, FloatArray]:
+    """Check the inputs; return the loss of each prediction, its uncertainty and weight.
+
+    Samples with weight 0 are dropped.
+    """
+    if loss not in get_args(Loss):
+        raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
+    if loss == "zero_one":
+        return errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
+    truth, predicted = finite(y_true, "y_true"), finite(y_pred, "y_pred")
+    scores = finite(uncertainty, "uncertainty")
+    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
+    error = np.abs(predicted - truth)
+    return _counted(error**2 if loss == "squared_error" else error, scores, sample_weight)
+
+
+def _counted(
+    losses: NDArray[Any], scores: FloatArray, sample_weight: ArrayLike | None
+) -> tuple[NDArray[Any], FloatArray, FloatArray]:
+    """Losses, uncertainty and weights of the samples with nonzero weight."""
+    if sample_weight is None:
+        return losses, scores, np.ones(len(scores))
+    weight = weights(sample_weight, len(scores))
+    counted = weight > 0
+    return losses[counted], scores[counted], weight[counted]
+
+
+def _refuse_quantities(**arrays: NDArray[Any]) -> None:
+    """Refuse numbers with decimals, as scikit-learn does: these are not labels of classes."""
+    for name, values in arrays.items():
+        fraction = values != np.floor(values) if values.dtype.kind == "f" else np.zeros(1, bool)
+        if fraction.any():
+            raise ValueError(
+                f"`{name}` must contain labels, got the quantity {values[fraction][0]:g} in row "
+                f"{fraction.argmax()}. For quantities, pass `loss='squared_error'` or "
+                "`loss='absolute_error'` to `area_under_risk_coverage`, `risk_coverage_curve`, "
+                "`RiskCoverageDisplay` or `uncertainty_scorer`."
+            )
