@@ -103,9 +103,9 @@ for ax, (name, audit) in zip(axes, audits.items(), strict=True):
 # These are the sentences of the report:
 from textwrap import fill
 
-from skuq.reporting import audit_data
+from skuq.reporting import audit_report
 
-for sentence in audit_data(audits["attacked"])["verdict"]["sentences"]:
+for sentence in audit_report(audits["attacked"]).data["verdict"]["sentences"]:
     print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))
 
 # %%

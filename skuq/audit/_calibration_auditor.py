@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.utils import (
+    _safe_indexing,
     check_array,
     check_consistent_length,
     column_or_1d,
     get_tags,
+    indexable,
 )
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skuq.audit._audited_model import (
-    as_rows,
-    is_prefit,
-    module_classifier,
-    trained_with_proba,
-)
 from skuq.audit._groups import (
     Grouping,
     SensitiveFeatures,
@@ -36,22 +33,23 @@ from skuq.audit._groups import (
 )
 from skuq.audit._prediction_audit import PredictionAudit
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
-from skuq.calibration import (
-    Strategy,
-    top_label_predictions,
-)
+from skuq.calibration import Strategy, top_label_predictions
+from skuq.labels import plain
 from skuq.metrics import expected_calibration_error
 from skuq.probabilities import proba_of_classes
 from skuq.validation import MOST_BINS, checked_labels
+from skuq.wrappers import is_fitted, is_module, weight_params
+
+if TYPE_CHECKING:
+    from skuq.models import ModuleClassifier
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
-    model = auditor.estimator
-    if hasattr(model, "predict_proba") and is_prefit(model):
+    if hasattr(auditor.estimator, "predict_proba") and is_fitted(auditor.estimator):
         return True
     raise AttributeError(
-        f"`partial_fit` needs a fitted classifier with `predict_proba`, got {model!r}; fit it "
-        "first, or pass recorded predictions to `partial_fit_predictions`."
+        f"`partial_fit` needs a fitted classifier with `predict_proba`, got {auditor.estimator!r}; "
+        "pass recorded predictions to `partial_fit_predictions`."
     )
 
 
@@ -68,14 +66,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     Parameters
     ----------
     estimator : object
-        Classifier with `predict_proba`. A fitted classifier is audited without training and is
-        never modified; the reference set must not contain its training data. Wrap the classifier in
-        `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search. A
-        classifier that is not fitted is audited on cross-validated predictions, so that no sample
-        is predicted by a model that was trained on it. There are 5 stratified folds; if the largest
-        class has fewer than 5 samples, there are as many folds as samples in this class. The
-        classifier is then trained on all data. A `torch.nn.Module` that returns logits counts as
-        fitted.
+        Classifier with `predict_proba`, or a `torch.nn.Module` that returns logits. A fitted
+        classifier is audited as it is; the reference set must not contain its training data. Wrap
+        it in `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search.
+        A classifier that is not fitted is audited on predictions of up to 5 stratified folds, so
+        that no sample is predicted by a model that was trained on it, and then trained on all data.
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
@@ -93,20 +88,17 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Probability that the audit reports nothing significant for a model within `alpha` in
         every bin, group and region, however many of these are tested.
     search_regions : bool or float, default=False
-        Whether to search regions of the inputs, such as "age <= 30 and education =
-        Bachelors", for wrong confidence that averages out within a whole bin. `X` must be
-        a table of at most 1,000 columns. True searches with the tolerance `alpha`. A float is the
-        tolerance within regions; an integer raises an error, because 1 could mean True or a
-        tolerance of 1. Honest models pass only with a larger tolerance within regions than in bins;
-        `choose_alpha` measures this tolerance. The search shares the permitted error probability
-        with the other tests.
+        Whether to search regions of the inputs, such as "age <= 30 and education = Bachelors", for
+        wrong confidence that averages out within a whole bin. `X` must be a table of at most 1,000
+        columns. True searches with the tolerance `alpha`; a float is the tolerance within regions.
+        Honest models pass only with a larger tolerance within regions than in bins; `choose_alpha`
+        measures it.
 
     Attributes
     ----------
     passed_ : bool
-        Whether the audit found no significant deviation among all samples, in any group or
-        in any region. `scan_bins` tests every run of neighbouring bins, and `search_regions` tests
-        every region.
+        Whether the audit found no significant deviation among all samples, in any group or in any
+        region.
     within_alpha_ : bool
         Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``. It does
         not account for chance.
@@ -115,13 +107,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     group_bins_ : dict of str to BinAudit
         Findings per confidence bin of each group, by names such as "sex=female".
     regions_ : list of Region
-        Regions of the inputs with significant deviations, most significant first. ``rule``
-        describes a region in words; pass its ``conditions`` to `skuq.calibration.region_mask` to
-        find its rows. Empty if no regions were searched.
-    sums_ : BinSums
+        Regions of the inputs with significant deviations, most significant first; empty if no
+        regions were searched.
+    sums_, group_sums_ : BinSums, and dict of str to BinSums
         Integer sums that determine all results except the results for regions.
-    group_sums_ : dict of str to BinSums
-        Integer sums of each group.
     ece_, mce_ : float
         Expected (Eq. 6) and maximum calibration error over the bins, in [0, 1].
     ece_interval_ : tuple of float
@@ -130,19 +119,17 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ece_chance_ : float
         Noise floor of `ece_`: a perfectly calibrated model exceeds it with probability
         ``1 - confidence_level``.
-    result_ : AuditResult
-        All results above in one object, as `skuq.calibration.audit_sums` returns them.
+    result_ : named tuple
+        All results above in one object.
     settings_ : dict
         Parameters that the audit used: `n_bins`, `strategy`, `alpha`, `confidence_level` and
-        `region_alpha` (None if no regions were searched). Setting parameters afterwards does not
-        change these settings or the findings.
+        `region_alpha` (None if no regions were searched).
     n_families_ : int
         Number of tests that share the permitted error probability ``1 - confidence_level``: a test
         of all samples, a test of each group, and the search for regions.
-    n_samples_ : int
-        Size of the reference set, or the sum of its weights: a float if any weight is fractional.
-    n_effective_ : int or float
-        Effective size of the reference set: `n_samples_`, or less if weights are fractional.
+    n_samples_, n_effective_ : int or float
+        Size of the reference set, or the sum of its weights; and its effective size, which
+        fractional weights reduce.
     accuracy_, confidence_ : float
         Mean accuracy and confidence on the reference set.
     estimator_ : object
@@ -156,24 +143,18 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     Notes
     -----
-    Uncertainty is measured as a probability. The total is 1 - reported confidence. The aleatoric
-    part is 1 - audited accuracy of the confidence bin. The epistemic part is the total minus the
-    aleatoric part, an uncertainty that the reference set does not support. It is positive where
-    confidence is artificially low, and negative where confidence is too high. In a bin without
-    reference samples, both parts are NaN.
+    Uncertainty is measured as a probability. The total is 1 - reported confidence, the aleatoric
+    part 1 - audited accuracy of the confidence bin (NaN in a bin without reference samples). The
+    epistemic part is the difference, an uncertainty that the reference set does not support:
+    positive where confidence is artificially low, negative where it is too high.
 
-    If all weights are whole numbers, they count samples: the audit equals an audit of repeated
-    rows. Fractional weights, such as inverse selection probabilities, carry less independent
-    evidence than their sum suggests. Accuracy, confidence and calibration errors are then weighted,
-    and the statistical tests and the limits of the gaps use the effective number of samples of each
-    bin, ``sum(w)**2 / sum(w**2)`` (Kish). This approximation was checked by simulation; rescaling
-    fractional weights does not change the results.
+    Weights that are whole numbers count samples. With fractional weights, such as inverse selection
+    probabilities, the statistical tests and limits use the effective number of samples of each bin,
+    ``sum(w)**2 / sum(w**2)`` (Kish); this approximation was checked by simulation.
 
-    The audit is deterministic: equal sums produce equal findings, so other people can reproduce
-    the findings.
-
-    A significant finding shows that confidence is wrong, not that it was falsified. An audit
-    without findings covers only the inputs that the reference set covers (Section 5).
+    The audit is deterministic: equal sums produce equal findings. A finding shows that confidence
+    is wrong, not that it was falsified. An audit without findings covers only the inputs that the
+    reference set covers (Section 5).
 
     References
     ----------
@@ -259,13 +240,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Raises
         ------
         ValueError
-            If there are fewer samples than bins, a label is unknown to the classifier, the
-            predictions are not probabilities, or the samples cannot be divided into groups by an
-            attribute.
+            If there are fewer samples than bins, a label is unknown to the classifier, or the
+            predictions are not probabilities.
         TypeError
             If `estimator` does not predict probabilities.
         """
-        X = as_rows(self.estimator, X)
+        X = _as_rows(self.estimator, X)
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
@@ -278,12 +258,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         grouping = self._groups(X, sensitive_features)
         conditions = self._conditions_of(X)
         if not hasattr(self.estimator, "predict_proba"):
-            self.estimator_ = module_classifier(self.estimator, X, y)
+            self.estimator_ = _module_classifier(self.estimator, X, y)
             proba = self.estimator_.predict_proba(X)
-        elif is_prefit(self.estimator):
+        elif is_fitted(self.estimator):
             self.estimator_, proba = self.estimator, self._reported(X)
         else:
-            self.estimator_, proba = trained_with_proba(self.estimator, X, y, weight)
+            self.estimator_, proba = _trained_with_proba(self.estimator, X, y, weight)
         self.classes_ = np.asarray(self.estimator_.classes_)
         if weight is not None:  # samples of weight 0 may have unknown labels
             y = np.where(weight > 0, y, self.classes_[0])
@@ -304,38 +284,23 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ) -> CalibrationAuditor:
         """Audit a fitted classifier on one more part of the reference set.
 
-        Findings are computed from integer sums. After the last part, they therefore equal the
-        findings of `fit` on all parts together, bit for bit. Only the sums are kept, not the
-        samples.
+        After the last part, the findings equal those of `fit` on all parts together, bit for bit.
+        Only integer sums are kept, not the samples. Quantile bins and the search for regions need
+        all samples at once and are refused.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Reference inputs, in the form that the classifier accepts.
-        y : array-like of shape (n_samples,)
-            True labels of the reference inputs.
+        X, y, sample_weight, sensitive_features
+            As in `fit`.
         classes : array-like of shape (n_classes,), default=None
             Labels; must be the labels of the fitted classifier. Default: these labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            As in `fit`.
-        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            As in `fit`.
 
         Returns
         -------
         CalibrationAuditor
             The auditor; it has findings as soon as there are as many samples as bins.
-
-        Raises
-        ------
-        ValueError
-            If the strategy is "quantile", because quantiles depend on all samples; if regions are
-            to be searched; if a label is unknown to the classifier; or if its predictions are not
-            probabilities.
-        AttributeError
-            If `estimator` is not a fitted classifier with `predict_proba`.
         """
-        X = as_rows(self.estimator, X)
+        X = _as_rows(self.estimator, X)
         validate_data(self, X, reset=not hasattr(self, "n_features_in_"), skip_check_array=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
@@ -369,7 +334,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
                 "This audit was made from recorded predictions and has no model to predict "
                 "with; use CalibrationAuditor(model).fit(X_ref, y_ref)."
             )
-        X = as_rows(self.estimator, X)
+        X = _as_rows(self.estimator, X)
         # A 1-D array, which is a single row, is not checked: the model raises an error for it.
         if len(getattr(X, "shape", "xy")) > 1:
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -402,10 +367,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Returns
         -------
         Uncertainty
-            Probabilities, each of shape (n_samples,). The total is 1 - reported confidence, the
-            aleatoric part 1 - audited accuracy of the bin. The epistemic part is the difference,
-            which the reference set does not support. Aleatoric and epistemic part are NaN in a bin
-            without reference samples.
+            Probabilities, each of shape (n_samples,); see Notes of the class.
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
         accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
@@ -414,10 +376,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the expected calibration error (Eq. 6) on new data.
 
-        On the data of `fit`, a prefit model scores ``-ece_``. Use the score to compare models with
-        the same number of bins. Do not use it to choose the number of bins, because a small number
-        of bins hides errors. Do not choose a model by this score alone, because an uninformative
-        model can be calibrated.
+        Do not use the score to choose the number of bins, because few bins hide errors, nor to
+        choose a model by this score alone, because an uninformative model can be calibrated.
 
         Parameters
         ----------
@@ -459,9 +419,81 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
                 raise
             raise ValueError(
                 f"The model was trained on {expected} features, but X has {self.n_features_in_}. "
-                "Drop from X the columns the model was not trained on, and pass them as "
-                "fit(X, y, sensitive_features=...)."
+                "Pass the other columns as fit(X, y, sensitive_features=...)."
             ) from error
 
     def _groups(self, X: Any, sensitive_features: SensitiveFeatures | None) -> list[Grouping]:
         return distinct([*groups_of_columns(self.groups, X), *sensitive_groups(sensitive_features)])
+
+
+# `skuq.models` is imported only for networks, and cross-validation only if models are trained, so
+# that an audit of recorded predictions starts quickly.
+
+
+def _as_rows(estimator: Any, X: Any) -> Any:
+    """Convert inputs of a transformers model to one array; return other inputs unchanged."""
+    if "transformers" not in sys.modules:
+        return X
+    from skuq.models import as_rows
+
+    return as_rows(estimator, X)
+
+
+def _module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifier:
+    """Wrap a network that returns logits as a classifier; raise TypeError for anything else."""
+    if not is_module(estimator):
+        raise TypeError(
+            "`estimator` must be a torch.nn.Module or a classifier with `predict_proba`, got "
+            f"{estimator!r}. To audit recorded predictions, use "
+            "CalibrationAuditor.from_predictions."
+        )
+    from skuq.models import ModuleClassifier
+
+    return ModuleClassifier(estimator).fit(X, y)
+
+
+def _trained_with_proba(
+    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None
+) -> tuple[Any, FloatArray]:
+    """Return a clone trained on all samples, and out-of-fold probabilities of the samples.
+
+    Samples of weight 0 are not used for training; the clone predicts these samples.
+    """
+    if weight is None:
+        proba = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})
+        return clone(estimator).fit(X, y), proba
+    counted = np.flatnonzero(weight)
+    (rows,) = indexable(X)
+    rows, labels = _safe_indexing(rows, counted), y[counted]
+    params = _weight_of(estimator, weight[counted])
+    fitted = clone(estimator).fit(rows, labels, **params)
+    proba = np.array(fitted.predict_proba(X), np.float64)
+    proba[counted] = _out_of_fold_proba(estimator, rows, labels, weight[counted], params)
+    return fitted, proba
+
+
+def _weight_of(estimator: Any, weight: NDArray[Any]) -> dict[str, Any]:
+    """Keyword arguments of `fit` that pass the weights, if the model accepts sample weights."""
+    from skuq.models import look_at
+
+    usable = look_at(estimator).usable_weight(weight.astype(np.float64))
+    return {} if usable is None else weight_params(estimator, usable)
+
+
+def _out_of_fold_proba(
+    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any], params: dict[str, Any]
+) -> FloatArray:
+    """Out-of-fold probabilities, with columns in the order of the sorted labels."""
+    labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    size = np.maximum(counts, np.bincount(codes, weights=weight))
+    if len(labels) > 1 and size.min() < 2:
+        raise ValueError(
+            f"The class {plain(labels[size.argmin()])!r} has only one sample, but cross-validation "
+            "needs two; add samples, or audit a fitted classifier."
+        )
+    from sklearn.model_selection import StratifiedKFold
+
+    from skuq.model_selection import cross_val_predict_proba
+
+    folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
+    return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds, params=params)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from skuq.audit._audit_findings import AuditFindings
 from skuq.audit._groups import (
     Grouping,
     Parts,
@@ -21,20 +22,40 @@ from skuq.audit._groups import (
     parts_of,
     sensitive_groups,
 )
+from skuq.base import FloatArray, IntArray
 from skuq.calibration import (
+    AuditResult,
+    BinAudit,
     BinSums,
     Conditions,
+    Direction,
+    Region,
     Strategy,
     TopLabelPredictions,
     audit_sums,
     conditions_of,
+    detectable_gap,
+    required_samples,
     top_label_predictions,
 )
 from skuq.probabilities import labels_of_proba
 from skuq.validation import refuse_ineffective
 
 
-class PredictionAudit(AuditFindings, BaseEstimator):
+def _result_attribute(name: str) -> Any:
+    """Create a property that returns a (dotted) attribute of a fitted auditor's `result_`."""
+
+    def get(auditor: PredictionAudit) -> Any:
+        if "result_" not in vars(auditor):
+            raise AttributeError(
+                "This CalibrationAuditor has no results yet; call `fit` or `from_predictions`."
+            )
+        return attrgetter(name)(auditor.result_)
+
+    return property(get)
+
+
+class PredictionAudit(BaseEstimator):
     """Base class of `CalibrationAuditor`: audits that do not need the model."""
 
     n_bins: int
@@ -43,6 +64,117 @@ class PredictionAudit(AuditFindings, BaseEstimator):
     confidence_level: float
     search_regions: bool | float
     classes_: NDArray[Any]
+    result_: AuditResult
+    settings_: dict[str, Any]
+    _predictions: TopLabelPredictions  # missing if the audit was made from sums
+
+    passed_: bool = _result_attribute("passed")
+    within_alpha_: bool = _result_attribute("within_alpha")
+    bins_: BinAudit = _result_attribute("bins")
+    group_bins_: dict[str, BinAudit] = _result_attribute("group_bins")
+    sums_: BinSums = _result_attribute("sums")
+    group_sums_: dict[str, BinSums] = _result_attribute("group_sums")
+    n_families_: int = _result_attribute("n_families")
+    ece_interval_: tuple[float, float] = _result_attribute("ece_interval")
+    ece_chance_: float = _result_attribute("ece_chance")
+    ece_: float = _result_attribute("sums.expected_calibration_error")
+    mce_: float = _result_attribute("sums.maximum_calibration_error")
+    n_samples_: float = _result_attribute("sums.n_samples")
+    n_effective_: float = _result_attribute("sums.n_effective")
+    accuracy_: float = _result_attribute("sums.overall_accuracy")
+    confidence_: float = _result_attribute("sums.overall_confidence")
+
+    @property
+    def regions_(self) -> list[Region]:
+        """Regions with significant deviations; empty if no regions were searched."""
+        searched = self.result_.regions
+        return [] if searched is None else searched.regions
+
+    def suspicious_bins(self) -> IntArray:
+        """Return bins with significant deviations among all samples, most significant first."""
+        check_is_fitted(self)
+        found = np.flatnonzero(self.bins_.significant)
+        return found[np.argsort(self.bins_.finding[found], kind="stable")]
+
+    def suspicious_samples(self) -> IntArray:
+        """Return the reference samples in suspicious bins.
+
+        Returns
+        -------
+        ndarray of int64
+            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. In an
+            underconfident bin, correct predictions come first; in an overconfident bin, wrong
+            predictions come first.
+        """
+        self._check_samples_kept()
+        bins = self.sums_.bin_of(self._predictions.confidence)
+        rows = []
+        for b in self.suspicious_bins():
+            inside = np.flatnonzero(bins == b)
+            correct = self._predictions.correct[inside]
+            first = correct if self.bins_.direction[b] == "underconfident" else ~correct
+            rows += [inside[first], inside[~first]]
+        return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+    def detectable_gaps(
+        self, *, power: float = 0.8, direction: Direction = "underconfident"
+    ) -> FloatArray:
+        """Return the smallest gap that this audit detects in each bin with probability `power`.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Positive distance between accuracy and confidence, for confidence that is too low
+            ("underconfident") or too high; NaN where no gap is detectable.
+        """
+        check_is_fitted(self)
+        sums = self.sums_
+        return detectable_gap(
+            sums.effective_count, sums.mean_confidence, power=power, **self._detection(direction)
+        )
+
+    def required_samples(
+        self, gap: float, *, power: float = 0.8, direction: Direction = "underconfident"
+    ) -> FloatArray:
+        """Return the number of samples per bin that is needed to detect a given gap.
+
+        Parameters
+        ----------
+        gap, power, direction
+            As in `skuq.calibration.required_samples`.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Samples per bin; NaN in an empty bin, infinite if no number is large enough. To obtain
+            the size of the whole reference set, multiply by ``n_samples_ / sums_.count``.
+        """
+        check_is_fitted(self)
+        confidence = self.sums_.mean_confidence
+        needed = np.full(len(confidence), np.nan)
+        filled = ~np.isnan(confidence)
+        needed[filled] = required_samples(
+            gap, confidence[filled], power=power, **self._detection(direction)
+        )
+        return needed
+
+    def _detection(self, direction: Direction) -> dict[str, Any]:
+        """Tolerance and evidence threshold of this audit, as arguments of the power functions."""
+        found = self.bins_
+        below = direction == "overconfident"
+        return {
+            "alpha": self.settings_["alpha"],
+            "threshold": found.threshold_overconfident if below else found.threshold,
+            "direction": direction,
+        }
+
+    def _check_samples_kept(self) -> None:
+        check_is_fitted(self)
+        if not hasattr(self, "_predictions"):
+            raise ValueError(
+                "This audit was made in parts or from sums, so its samples were not kept; use "
+                "`fit` or `from_predictions` on all samples at once."
+            )
 
     @classmethod
     def from_predictions(
@@ -84,12 +216,6 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         -------
         CalibrationAuditor
             Fitted, but without a model for predictions.
-
-        Raises
-        ------
-        ValueError
-            If the inputs have inconsistent shapes, are not probabilities, or have fewer samples
-            than bins; if `groups` is given; or if `search_regions` is given without `X`.
 
         Examples
         --------
@@ -148,11 +274,6 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         CalibrationAuditor
             Fitted, but without a model for predictions and without samples.
 
-        Raises
-        ------
-        ValueError
-            If the sums have fewer predictions than bins, or regions are to be searched.
-
         Examples
         --------
         >>> from skuq import CalibrationAuditor
@@ -181,39 +302,15 @@ class PredictionAudit(AuditFindings, BaseEstimator):
 
         Parameters
         ----------
-        y : array-like of shape (n_samples,)
-            True labels.
-        proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them. Each row must sum to 1. The tolerance is
-            1e-4 or, if all probabilities are rounded to the same number of decimals, half a unit of
-            the last decimal for each class. Confidences are not rescaled. If columns are named
-            after labels, the names determine the labels.
+        y, proba, sample_weight, sensitive_features
+            As in `from_predictions`.
         classes : array-like of shape (n_classes,)
             Labels in column order; a part need not contain all labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples, as in `fit`. Default: 1 each.
-        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            As in `fit`.
 
         Returns
         -------
         CalibrationAuditor
             The auditor; it has findings as soon as there are as many samples as bins.
-
-        Raises
-        ------
-        ValueError
-            If the strategy is "quantile", if regions are to be searched, or if the inputs have
-            inconsistent shapes or are not probabilities.
-
-        Examples
-        --------
-        >>> from skuq import CalibrationAuditor
-        >>> audit = CalibrationAuditor(None)
-        >>> for part in range(3):
-        ...     audit = audit.partial_fit_predictions([0] * 9, [[0.55, 0.45]] * 9, classes=[0, 1])
-        >>> audit.n_samples_, audit.passed_
-        (27, False)
         """
         self._validate_params()
         self._refuse_groups()
@@ -245,12 +342,12 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         self._validate_params()
         if not 0 <= rho <= 1:
             raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
-        mask = np.asarray(region_mask)
         n_rows = len(self._predictions.confidence)
+        mask = np.asarray(region_mask)
         if mask.shape != (n_rows,) or mask.dtype != bool:
             raise ValueError(
-                f"`region_mask` must be booleans of shape ({n_rows},), one per "
-                f"reference sample, got {mask.dtype} of shape {mask.shape}."
+                f"`region_mask` must be booleans of shape ({n_rows},), got {mask.dtype} of shape "
+                f"{mask.shape}."
             )
         inside = np.flatnonzero(mask)
         removed = check_random_state(random_state).permutation(inside)
@@ -261,8 +358,7 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         audit: Self = copy(self).set_params(
             **settings, search_regions=False if region_alpha is None else region_alpha
         )
-        before, weight = self._predictions, self._weight
-        rows = TopLabelPredictions(before.confidence[kept], before.correct[kept])
+        rows, weight = self._predictions.at(kept), self._weight
         conditions = None if self._conditions is None else self._conditions.without(~kept)
         grouping = [g._replace(codes=g.codes[kept]) for g in self._grouping]
         audit._audit(rows, grouping, conditions, None if weight is None else weight[kept])
@@ -277,11 +373,10 @@ class PredictionAudit(AuditFindings, BaseEstimator):
         return max(2, self.n_bins)
 
     def _check_size(self, n_samples: float) -> None:
-        least = self._min_samples()
-        if n_samples < least:
+        if n_samples < self._min_samples():
             raise ValueError(
-                f"The reference set has n_samples={n_samples:.6g}, but at least {least} are needed "
-                f"for n_bins={self.n_bins}; use more samples or fewer bins."
+                f"The reference set has n_samples={n_samples:.6g}, but at least "
+                f"{self._min_samples()} are needed for n_bins={self.n_bins}."
             )
 
     def _searches(self) -> bool:
@@ -346,8 +441,9 @@ class PredictionAudit(AuditFindings, BaseEstimator):
     ) -> Parts:
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
-        bins: dict[str, Any] = {"n_bins": self.n_bins, "strategy": self.strategy}
-        return parts_of(predictions, grouping, **bins, weight=weight)
+        return parts_of(
+            predictions, grouping, n_bins=self.n_bins, strategy=self.strategy, weight=weight
+        )
 
     def _audit_parts(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,27 +39,17 @@ from skuq.sample_weights import warn_of_mean_weight
 if TYPE_CHECKING:
     import pandas as pd
 
-
 UNKNOWN = CsvFormat()
-Group = tuple[str, str | None]  # a column name and one of its values; None if missing
+Group = tuple[str, Any]  # a column name and one of its values as recorded; None if missing
 
 
 class AuditedFiles(NamedTuple):
-    """Audit of recorded predictions in files.
-
-    Attributes
-    ----------
-    audit : CalibrationAuditor
-        The auditor, with all findings.
-    columns : str
-        Text that states the label of each probability column, for readers of the audit.
-    notes : list of str
-        For each file that is not plain CSV, the format in which it was read; for each file in which
-        rounded probabilities do not sum to 1, a remark.
-    """
+    """Audit of recorded predictions in files."""
 
     audit: CalibrationAuditor
-    columns: str
+    columns: str  # for readers of the audit: the label of each probability column
+    # Format of each file that is not plain CSV; a remark on each file in which rounded
+    # probabilities do not sum to 1.
     notes: list[str]
 
 
@@ -71,14 +60,9 @@ class _Columns(NamedTuple):
     proba: list[str]
     groups: list[str]
     classes: list[str]
-    are_given: bool  # whether the caller passed `classes`; labels are then text: 01 is not 1
     weight: str | None
-
-    @property
-    def kinds(self) -> dict[str, Any]:
-        # Group columns are read as text, because the name of a group depends on the values of the
-        # whole column, not only on those in one chunk.
-        return dict.fromkeys(self.groups, str) | {self.label: str if self.are_given else "category"}
+    # Types to read: text, so that 01 stays 01, except for labels that the table itself defines.
+    kinds: dict[str, Any]
 
 
 def audit_files(
@@ -132,16 +116,16 @@ def audit_files(
 
     Returns
     -------
-    AuditedFiles
+    named tuple
+        ``audit``, with all findings; ``columns``, which states the label of each probability
+        column; and ``notes``, remarks on the format of files and on rounding.
 
     Raises
     ------
-    TableFileError
-        If a file cannot be read, or lacks a column. It is a `ValueError`.
     ValueError
-        If a label is missing or unknown, the numbers of columns and labels differ, or the columns
-        do not hold probabilities. Also if the strategy is "quantile", because quantiles depend on
-        all rows, or if regions are to be searched and no `features` are given.
+        If a file cannot be read or lacks a column, a label is missing or unknown, or the columns do
+        not hold probabilities. Also if the strategy is "quantile", because quantiles depend on all
+        rows.
 
     Examples
     --------
@@ -171,14 +155,9 @@ def audit_files(
     for table in tables:
         table.require([label, *proba, *groups, *features, *([] if weight is None else [weight])])
     known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
-    columns = _Columns(
-        label,
-        list(proba),
-        list(groups),
-        order_of_columns(proba, list(known), classes),
-        classes is not None,
-        weight,
-    )
+    kinds = dict.fromkeys(groups, str) | {label: "category" if classes is None else str}
+    classes = order_of_columns(proba, list(known), classes)
+    columns = _Columns(label, list(proba), list(groups), classes, weight, kinds)
     found = Parallel(n_jobs=n_jobs)(
         delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1, bool(features))
         for table in tables
@@ -188,14 +167,22 @@ def audit_files(
         raise ValueError(f"Column {weight!r} is 0 in all rows; some weights must be positive.")
     if weight is not None:
         warn_of_mean_weight(parts.sums.n_samples, sum(each.n_weighed for each in found))
+    names = {name: _group_names(tables[0], name, parts.group_sums) for name in groups}
+    rows, row_weight = None, None
+    if features:
+        kept = [each.kept for each in found]
+        joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
+        rows = _features(tables, features), joined
+        given = [each.weight for each in found if each.weight is not None]
+        row_weight = np.concatenate(given) if given else None
     auditor._audit_parts(
         parts._replace(
-            group_sums=_named(parts.group_sums, columns.groups),
-            group_density=_named(parts.group_density, columns.groups),
+            group_sums=_named(parts.group_sums, names),
+            group_density=_named(parts.group_density, names),
         ),
-        columns.classes,
-        (_features(tables, features), _joined([each.kept for each in found])) if features else None,
-        _joined_weights([each.weight for each in found]) if features else None,
+        classes,
+        rows,
+        row_weight,
     )
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
     notes += [
@@ -203,7 +190,7 @@ def audit_files(
         for table, each in zip(tables, found, strict=True)
         if each.note
     ]
-    return AuditedFiles(auditor, note_on_columns(proba, columns.classes), notes)
+    return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
 
 
 def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
@@ -227,38 +214,20 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows; types are determined from whole columns, not from single chunks."""
+    """Columns of all rows; a column that is text in one of the files is text in all of them."""
     import pandas as pd
-
-    wanted = list(dict.fromkeys(names))
-    chunks = [chunk[wanted] for table in tables for chunk in table.chunks()]
-    mixed = [name for name in wanted if len({*map(_kind, (c[name] for c in chunks))} - {""}) > 1]
-    if mixed:  # read as text: otherwise, 1 would be a number in one chunk and text in another
-        kinds = dict.fromkeys(mixed, str)
-        chunks = [chunk[wanted] for table in tables for chunk in table.chunks(dtype=kinds)]
-    frame = pd.concat(chunks, ignore_index=True)
-    return frame.assign(**{name: frame[name].map(as_text, na_action="ignore") for name in mixed})
-
-
-def _kind(column: pd.Series) -> str:
-    """Type of a column in one chunk: "numbers", "booleans" or "others"; "" if it has no values."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    if column.isna().all():
-        return ""
-    if is_bool_dtype(column):
-        return "booleans"
-    return "numbers" if is_numeric_dtype(column) else "others"
+    def kind(column: pd.Series) -> tuple[bool, bool] | None:
+        return None if column.isna().all() else (is_numeric_dtype(column), is_bool_dtype(column))
 
-
-def _joined(parts: Sequence[TopLabelPredictions]) -> TopLabelPredictions:
-    return TopLabelPredictions(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _joined_weights(parts: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """Concatenated weights of all rows; floats if any part has floats."""
-    given = [part for part in parts if part is not None and len(part)]
-    return np.concatenate(given) if given else None
+    wanted = list(dict.fromkeys(names))
+    frames = [table.read()[wanted] for table in tables]
+    mixed = [name for name in wanted if len({kind(f[name]) for f in frames} - {None}) > 1]
+    if mixed:
+        frames = [table.read(dtype=dict.fromkeys(mixed, str))[wanted] for table in tables]
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(**{name: frame[name].map(as_text, na_action="ignore") for name in mixed})
 
 
 class _FileParts(NamedTuple):
@@ -278,11 +247,11 @@ def _file_parts(
     parts: list[Parts] = []
     weights, n_weighed, row_sums = [], 0, RowSums()
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
-    labels = _LabelCodes(table, columns)
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
         with _named_errors(table, is_one_of_many):
-            codes = labels.codes(chunk[columns.label].astype("category"), start)
+            label = chunk[columns.label].astype("category")
+            codes = _label_codes(table, label, columns.classes, start)
             proba = probabilities_of(chunk, columns.proba, start)
             row_sums = row_sums.with_rows(proba, start)
             grouping = [_grouping(chunk[name]) for name in columns.groups]
@@ -294,15 +263,37 @@ def _file_parts(
         if weight is not None:
             weights += [weight] * keeps_rows
             n_weighed += int(np.count_nonzero(weight))
-    found = parts[0]._replace(
-        group_sums=_by_text(table, parts[0].group_sums),
-        group_density=_by_text(table, parts[0].group_density),
-    )
-    return _FileParts(found, _joined(kept), _joined_weights(weights), n_weighed, row_sums.note)
+    joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
+    row_weight = np.concatenate(weights) if weights else None
+    return _FileParts(parts[0], joined, row_weight, n_weighed, row_sums.note)
+
+
+def _label_codes(
+    table: TableFile, column: pd.Series, classes: list[str], start: int
+) -> NDArray[np.int64]:
+    """Position of each label in the list of classes, shape (n_rows,); 01 means 1 unless listed."""
+    texts = column.cat.categories.tolist()
+    values = table.values_of(texts)
+    missing = [
+        text
+        for text, value in zip(texts, values, strict=True)
+        if value != value and text not in classes
+    ]
+    check_labels_known(column.cat.remove_categories(missing), start)
+    known = {text: position for position, text in enumerate(classes)}
+    positions = [
+        known.get(str(text), known.get(as_text(value), -1))
+        for text, value in zip(texts, values, strict=True)
+    ]
+    codes: NDArray[np.int64] = np.array(positions, np.int64)[column.cat.codes]
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise unknown_label(as_text(column.iloc[row]), start + row, str(column.name), classes)
+    return codes
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column; group names contain the column and the value as written."""
+    """Groups by the values of a column, named by the column and the value as recorded."""
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
     _check_number(str(column.name), len(names))
@@ -313,56 +304,47 @@ def _grouping(column: pd.Series) -> Grouping:
     return Grouping(codes, names)
 
 
-def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSums]:
-    """Sums by group, with values as text: "01" becomes "1" in a column of numbers."""
-    texts: dict[Any, str | None] = dict.fromkeys(sums)
-    for name in dict.fromkeys(column for column, _ in sums):
-        written = [value for column, value in sums if column == name and value is not None]
-        for value, read in zip(written, table.values_of(written), strict=True):
-            # In a column of numbers, a word for missing values, such as NA, forms a separate group.
-            texts[name, value] = as_text(read if read == read else value)
-    return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
+def _group_names(table: TableFile, column: str, sums: Mapping[Group, Any]) -> dict[Any, str]:
+    """Name of each value of a column, sorted; "01" is "1" if all values are numbers."""
+    values = [value for name, value in sums if name == column and value is not None]
+    # In a column of numbers, a word for missing values, such as NA, forms a separate group.
+    texts = {
+        value: as_text(read if read == read else value)
+        for value, read in zip(values, table.values_of(values), strict=True)
+    }
+    _check_number(column, len({*texts.values()}))
+    if "missing" in texts.values() and (column, None) in sums:
+        raise ValueError(f"Group names must differ, got '{column}=missing' twice; rename one.")
+    ordered = sorted(values, key=lambda value: _order(texts[value]))
+    names = {value: f"{column}={texts[value]}" for value in ordered}
+    return names | ({None: f"{column}=missing"} if (column, None) in sums else {})
 
 
-class _LabelCodes:
-    """Convert labels to positions in the list of classes."""
+def _order(text: str) -> tuple[float, str]:
+    """Sort key: numbers in increasing order, followed by text."""
+    try:
+        return float(text), ""
+    except ValueError:
+        return np.inf, text
 
-    def __init__(self, table: TableFile, columns: _Columns) -> None:
-        self._table, self._label, self._classes = table, columns.label, columns.classes
-        self._meaning: dict[Any, str | None] = {}  # label of each text read so far; None: missing
 
-    def codes(self, column: pd.Series, start: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Positions in the list of classes, shape (n_rows,)."""
-        categories = column.cat.categories.tolist()
-        self._read(categories)
-        missing = [each for each in categories if self._meaning[each] is None]
-        check_labels_known(column.cat.remove_categories(missing), start)
-        known = {text: position for position, text in enumerate(self._classes)}
-        positions = np.array([known.get(str(self._meaning[each]), -1) for each in categories])
-        codes: np.ndarray[Any, np.dtype[np.int64]] = positions[column.cat.codes]
-        if (codes < 0).any():
-            row = int((codes < 0).argmax())
-            text = self._meaning[column.iloc[row]]
-            raise unknown_label(str(text), start + row, self._label, self._classes)
-        return codes
+def _named(sums: Mapping[Group, BinSums], names: Mapping[str, Mapping[Any, str]]) -> dict[str, Any]:
+    """Sums by names such as "sex=female", with values sorted and the missing value last."""
+    return merged_groups(
+        [
+            {name: sums[column, value]}
+            for column, of_column in names.items()
+            for value, name in of_column.items()
+        ]
+    )
 
-    def _read(self, categories: list[Any]) -> None:
-        """Determine the label of each text; "01" may mean 1, depending on the other values."""
-        texts = dict.fromkeys([*self._meaning, *categories])
-        if len(texts) == len(self._meaning):
-            return
-        before = self._meaning
-        # A text that equals a class as written, such as 01, is not converted to a number.
-        self._meaning = {
-            text: text if text in self._classes else as_text(value) if value == value else None
-            for text, value in zip(texts, self._table.values_of(list(texts)), strict=True)
-        }
-        for text, meaning in before.items():
-            if self._meaning[text] != meaning:
-                raise ValueError(
-                    f"Column {self._label!r} mixes numbers and text, so it is unclear whether "
-                    f"{text!r} is a number or a string; write all labels in the same form."
-                )
+
+def _check_number(column: str, found: int) -> None:
+    if found > MAX_GROUPS:
+        raise ValueError(
+            f"Group {column!r} has more than {MAX_GROUPS} different values; divide it into ranges "
+            "first, such as age groups."
+        )
 
 
 @contextmanager
@@ -374,50 +356,3 @@ def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
         if not is_one_of_many:
             raise
         raise ValueError(f"{table.path}: {error}") from error
-
-
-def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, BinSums]:
-    """Sums by names such as "sex=female", with values sorted and the missing value last."""
-    named: dict[str, BinSums] = {}
-    for column in columns:
-        values = [value for name, value in sums if name == column]
-        present = sorted((value for value in values if value is not None), key=_order)
-        _check_number(column, len(present))
-        if "missing" in present and None in values:
-            raise ValueError(f"Group names must differ, got '{column}=missing' twice; rename one.")
-        _check_numbers(column, present)
-        named |= {f"{column}={value}": sums[column, value] for value in present}
-        if None in values:
-            named[f"{column}=missing"] = sums[column, None]
-    return named
-
-
-def _order(text: str) -> tuple[float, str]:
-    """Sort key: numbers in increasing order, followed by text."""
-    try:
-        return float(text), ""
-    except ValueError:
-        return np.inf, text
-
-
-def _check_numbers(column: str, texts: Sequence[str]) -> None:
-    """Raise an error if two texts represent the same number.
-
-    A value may be 1 in a chunk of numbers and 01 in a chunk that also contains text. Without the
-    error, 1 and 01 would be two groups.
-    """
-    for first, second in pairwise(texts):  # in the order of the numbers
-        if _order(first)[0] == _order(second)[0] < np.inf:
-            raise ValueError(
-                f"Groups {first!r} and {second!r} of column {column!r} are the same number, "
-                "written in two ways; use one spelling in all rows or, if the two groups are "
-                "different, add a letter to one of them."
-            )
-
-
-def _check_number(column: str, found: int) -> None:
-    if found > MAX_GROUPS:
-        raise ValueError(
-            f"Group {column!r} has more than {MAX_GROUPS} different values; divide it into ranges "
-            "first, such as age groups."
-        )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skuq.audit._groups import counted_weights
 from skuq.base import FloatArray
-from skuq.labels import as_text, classes_of_columns, label_in_name, labels_of_columns
+from skuq.labels import as_text, classes_of_columns, counted, label_in_name, labels_of_columns
 from skuq.probabilities import ROW_SUM_TOLERANCE, decimals_of, rounded_sum_tolerance
 from skuq.sample_weights import LARGEST_SUM
 
@@ -19,26 +19,13 @@ if TYPE_CHECKING:
 
 
 class RecordedPredictions(NamedTuple):
-    """Recorded predictions, ready for `skuq.CalibrationAuditor.from_predictions`.
+    """Recorded predictions, ready for `skuq.CalibrationAuditor.from_predictions`."""
 
-    Attributes
-    ----------
-    y : ndarray of shape (n_samples,), str
-        True labels.
-    proba : ndarray of shape (n_samples, n_classes), float64
-        Reported probabilities.
-    classes : list of str
-        Labels in column order.
-    note : str
-        Label of each probability column, and a remark if rounded probabilities do not sum to 1; to
-        be shown to readers of the audit.
-    sample_weight : ndarray of shape (n_samples,) or None
-        Sample weights, or None if no weight column was named.
-    """
-
-    y: NDArray[Any]
-    proba: FloatArray
-    classes: list[str]
+    y: NDArray[Any]  # (n_samples,), true labels as text
+    proba: FloatArray  # (n_samples, n_classes), reported probabilities
+    classes: list[str]  # labels in column order
+    # For readers of the audit: label of each probability column, and a remark if rounded
+    # probabilities do not sum to 1.
     note: str
     sample_weight: NDArray[Any] | None = None
 
@@ -75,13 +62,15 @@ def recorded_predictions(
 
     Returns
     -------
-    RecordedPredictions
+    named tuple
+        ``y``, ``proba``, ``classes`` (text, in column order), ``note`` for readers of the audit,
+        and ``sample_weight`` (None without `weight`).
 
     Raises
     ------
     ValueError
-        If a label is missing or unknown, the numbers of columns and labels differ, a
-        column name contains a different label, or the columns do not hold probabilities.
+        If a label is missing or unknown, the columns do not match the labels, or the columns do
+        not hold probabilities.
 
     Examples
     --------
@@ -112,30 +101,17 @@ def named_columns(
 ) -> tuple[list[str], list[str]]:
     """Find the probability columns by their names; return the columns and their labels."""
     found = classes_of_columns(map(str, names))
-    if not found:
+    if len(found) < 2 or classes is not None:
         raise ValueError(
-            "No column has a name of the form p(LABEL), which `skuq quantify` gives to "
-            "probabilities; specify the columns of probabilities (`proba`)."
-        )
-    if classes is not None:
-        raise ValueError(
-            f"The columns {_brief(list(found))} have their labels in their names; pass `classes` "
-            "only together with `proba`."
-        )
-    if len(found) == 1:
-        ((name, text),) = found.items()
-        raise ValueError(
-            f"Only the column {name!r} is named p(LABEL), but every label needs a column. If there "
-            f"are two labels, pass `proba={[name]!r}` and `classes`, the other label first: "
-            f"OTHER,{text}."
+            "Without `proba`, every label needs a column named p(LABEL), as `skuq quantify` names "
+            f"probabilities, and `classes` has no effect; found {_brief(list(found)) or 'none'}. "
+            "Specify the columns of probabilities (`proba`)."
         )
     return list(found), list(found.values())
 
 
 def check_columns(label: str, proba: Sequence[str]) -> None:
-    """Raise an error if a column is named twice or no probability column is named."""
-    if len(proba) == 0:
-        raise ValueError("At least one probability column must be named, got none.")
+    """Raise an error if a column is named twice."""
     names = [label, *proba]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -161,9 +137,8 @@ def check_labels_known(column: pd.Series, start: int = 0) -> None:
     """Raise an error if a label is missing; `start` is the file position of the first row."""
     missing = column.isna().to_numpy()
     if missing.any():
-        rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
         raise ValueError(
-            f"Column {column.name!r} has no label in {rows}, first in "
+            f"Column {column.name!r} has no label in {counted(missing.sum(), 'row')}, first in "
             f"{_row(start + int(missing.argmax()))}; fill in the labels or remove the rows."
         )
 
@@ -187,13 +162,12 @@ def order_of_columns(
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = _order(proba, known, classes)
-    if len(order) != max(2, len(proba)):
+    if len(proba) == 0 or len(order) != max(2, len(proba)):
         raise ValueError(
-            f"{_counted(len(proba), 'column')} of probabilities ({_brief(proba)}) and "
-            f"{_counted(len(order), 'label')} ({_brief(order)}) do not match: name one column per "
-            "label or, if there are only two labels, one column for the second label. Without "
-            "`classes`, columns that are not named after labels are assumed to be in the order of "
-            "the sorted labels of the table."
+            f"The columns {_brief(proba)} and {counted(len(order), 'label')} ({_brief(order)}) do "
+            "not match: name one column per label or, if there are only two labels, one column for "
+            "the second label. Without `classes`, columns that are not named after labels are "
+            "assumed to be in the order of the sorted labels of the table."
         )
     return order
 
@@ -232,52 +206,41 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
 
     `start` is the file position of the first row, used in error messages.
     """
-    import pandas as pd
-
-    numbers = [pd.to_numeric(table[name], errors="coerce") for name in names]
-    values = np.column_stack([n.to_numpy(np.float64, na_value=np.nan) for n in numbers])
-    if len(names) > 1 and len(values) and (np.abs(values.sum(axis=1) - 100) < 1).all():
-        raise ValueError(
-            f"The columns {_brief(names)} appear to hold percentages, since all rows sum to about "
-            "100; divide them by 100."
-        )
-    wrong = ~((values >= 0) & (values <= 1 + ROW_SUM_TOLERANCE))
-    if wrong.any():
-        column = int(wrong.any(axis=0).argmax())
-        row = int(wrong[:, column].argmax())
-        cell = table[names[column]].iloc[row]
-        found = "nothing" if pd.isna(cell) else repr(str(cell))
-        raise ValueError(
-            f"Column {names[column]!r} must hold probabilities in [0, 1], got {found} in "
-            f"{_row(start + row)}."
-        )
-    if len(names) == 1:
-        second = np.minimum(values, 1.0)
-        return np.hstack([1 - second, second])
-    return values
+    meant = "probabilities in [0, 1]"
+    values = np.column_stack(
+        [_numbers(table[name], 1 + ROW_SUM_TOLERANCE, meant, start) for name in names]
+    )
+    if len(names) > 1:
+        return values
+    second = np.minimum(values, 1.0)
+    return np.hstack([1 - second, second])
 
 
 def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
     """Row weights, as integers if all are whole numbers; `start` as in `probabilities_of`."""
+    meant = f"weights (numbers of samples, from 0 to {LARGEST_SUM:.3g})"
+    return counted_weights(_numbers(column, LARGEST_SUM, meant, start))
+
+
+def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> FloatArray:
+    """Values of a column; raise an error that names the first row outside [0, largest]."""
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    wrong = ~((values >= 0) & (values <= LARGEST_SUM))
+    wrong = ~((values >= 0) & (values <= largest))
     if wrong.any():
         row = int(wrong.argmax())
         cell = column.iloc[row]
         found = "nothing" if pd.isna(cell) else repr(str(cell))
         raise ValueError(
-            f"Column {column.name!r} must hold weights (numbers of samples, from 0 to "
-            f"{LARGEST_SUM:.3g}), got {found} in {_row(start + row)}."
+            f"Column {column.name!r} must hold {meant}, got {found} in {_row(start + row)}."
         )
-    return counted_weights(values)
+    return values
 
 
 class RowSums(NamedTuple):
     """Check of the sums of all rows, which may be read in chunks.
 
-    The tolerated difference between a sum and 1 depends on the number of decimals of all rows.
     Further rows can only raise the number of decimals and thereby reduce the tolerance, so the row
     whose sum differs most from 1 is checked again with every chunk.
     """
@@ -314,10 +277,6 @@ class RowSums(NamedTuple):
             f"sum to exactly 1 (row {self.row + 1}: {self.total:.6g}). Confidences are the "
             "recorded values, not rescaled."
         )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _row(position: int) -> str:

@@ -98,7 +98,7 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
         if row["count"]:
             say(
-                f"  {bin_range(row, joint='to'):<16}{amount(row['count']):>9}"
+                f"  {bin_range(row):<16}{amount(row['count']):>9}"
                 f"{row['confidence']:>9.1%}{row['accuracy']:>8.1%}{100 * row['gap']:>+z12.1f}"
                 f"  {bin_finding(row)}"
             )

@@ -18,9 +18,7 @@ from skuq.calibration import BinAudit, BinSums, RegionSearch, Scan, detectable_g
 from skuq.files import atomic_paths, write_atomically
 from skuq.labels import amount, counted
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
-from skuq.reporting import _audit_sentences as texts
-from skuq.reporting._phrases import Figures, Row, bin_finding, bin_range
-from skuq.reporting._report import MISSING, Report, cells, picture
+from skuq.reporting._report import MISSING, Report, cells, picture, text_template
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
@@ -32,7 +30,14 @@ REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
 MOST_LINES = 6  # maximum number of groups in one plot
 MOST_PICTURES = 3  # maximum number of plots of single groups
+MOST_BINS = 3  # maximum number of findings in bins that are described in full
+MOST_GROUPS = 5  # the same for findings in groups
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
+# Accuracy minus confidence is positive where confidence is too low.
+WAYS = {"too low": "detectable_underconfidence", "too high": "detectable_overconfidence"}
+
+Figures = Mapping[str, Any]  # result of `audit_data`
+Row = Mapping[str, Any]  # one of its bins
 
 
 class AuditReport(Report):
@@ -102,35 +107,10 @@ class AuditReport(Report):
 def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[str, Any]:
     """Collect all numbers and sentences of an audit.
 
-    Parameters
-    ----------
-    auditor : CalibrationAuditor
-        Fitted auditor.
-    notes : sequence of str, default=()
-        Remarks on the data for the reader, included unchanged.
-
-    Returns
-    -------
-    dict
-        Plain numbers, strings, lists and dicts; NaN is None. The integers ``count``,
-        ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
-        all other numbers except ``regions``, which is None if no regions were searched.
-        ``classes`` is None if unknown, and ``inputs_at_hand`` tells whether the auditor had inputs
-        to search. With fractional weights the integers become floats, and p-values and intervals
-        also depend on the squared weights.
-
-    Raises
-    ------
-    AttributeError
-        If the auditor has no results yet, for example after too small a part of a stream.
-
-    Examples
-    --------
-    >>> from skuq import CalibrationAuditor
-    >>> from skuq.reporting import audit_data
-    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
-    >>> audit_data(audit)["verdict"]["passed"]
-    False
+    NaN becomes None. The integers ``count``, ``correct`` and ``confidence_sum`` (in units of
+    ``1 / scale``) of the bins determine all other numbers except ``regions``, which is None if no
+    regions were searched. With fractional weights they are floats. `notes` are remarks on the data
+    for the reader, included unchanged.
     """
     check_is_fitted(auditor)
     verdict = {"passed": auditor.passed_, "within_alpha": auditor.within_alpha_}
@@ -166,11 +146,11 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "without_groups": _without_groups(auditor),
         "regions": _regions(auditor),
     }
-    found = texts.findings(data)
+    texts = sentences(data)
     data["verdict"] |= {
-        "headline": texts.headline(data),
-        "findings": found,
-        "sentences": found + texts.meaning(data) + texts.power(data),
+        "headline": " ".join(texts["headline"]),
+        "findings": texts["findings"],
+        "sentences": texts["findings"] + texts["meaning"] + texts["power"],
     }
     return data
 
@@ -427,15 +407,15 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 def _contents(data: Figures) -> dict[str, Any]:
     """Sentences, tables and numbers by their names in the page's template."""
-    given, regions = data["parameters"], data["regions"]
+    given, regions, texts = data["parameters"], data["regions"], sentences(data)
     nothing = (
         f"Among {amount(data['n_samples'])} predictions, no significantly wrong confidence was "
         "found."
     )
     return {
-        "findings": data["verdict"]["findings"] or [nothing],
-        "meaning": texts.meaning(data),
-        "power": texts.power(data),
+        "findings": texts["findings"] or [nothing],
+        "meaning": texts["meaning"],
+        "power": texts["power"],
         "bins": cells(_bin_table(data["bins"])),
         "groups": cells(_group_table(data["groups"])) if data["groups"] else None,
         "regions": cells(_region_table(regions["found"])) if regions and regions["found"] else None,
@@ -450,7 +430,7 @@ def _contents(data: Figures) -> dict[str, Any]:
         "tests": counted(data["n_families"], "test"),
         "n_regions": f"{regions['n_searched']:,}" if regions else None,
         "region_alpha": f"{100 * given['region_alpha']:.4g}" if regions else None,
-        "where_searched": texts.where_searched(data) if regions else "",
+        "where_searched": _where_searched(data),
     }
 
 
@@ -492,3 +472,190 @@ def _or_missing(gap: float | None, sign: int) -> str:
 def _signed(value: float) -> str:
     """Format a difference in percentage points, with its sign."""
     return f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+# --- sentences -----------------------------------------------------------------------------------
+
+
+def bin_range(row: Row) -> str:
+    """Range of a confidence bin in percent, with enough digits to distinguish the edges."""
+    low, high = 100 * row["lower"], 100 * row["upper"]
+    # Edges of bins with equal counts may be close together and then need more digits.
+    digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
+    return f"{low:.{digits}g}% to {high:.{digits}g}%"
+
+
+def bin_finding(row: Row) -> str:
+    """Classify the finding in a non-empty bin, in the words that the report explains."""
+    if row["significant"]:
+        too_low = row["direction"] == "underconfident"
+        # A significant finding may cover several bins. The gap of this bin alone may be within the
+        # tolerance, or in the opposite direction.
+        if row["within_alpha"] or (row["gap"] > 0) != too_low:
+            return "with neighbours"
+        return "too low" if too_low else "too high"
+    if not row["within_alpha"]:
+        return "chance"
+    beyond_chance = row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
+    return "tolerated" if beyond_chance else "none"
+
+
+def sentences(data: Figures) -> dict[str, list[str]]:
+    """Sentences by section: "verdict", "headline", "findings", "meaning" and "power"."""
+    template = text_template("audit_sentences.txt")
+    module: Any = template.make_module({"data": data, **_facts(data)})
+    return {
+        name: [line for line in str(getattr(module, name)()).splitlines() if line.strip()]
+        for name in ("verdict", "headline", "findings", "meaning", "power")
+    }
+
+
+def _facts(data: Figures) -> dict[str, Any]:
+    """Facts from which the template makes sentences."""
+    groups, regions = data["groups"], data["regions"]
+    filled = [row for row in data["bins"] if row["count"]]
+    in_groups = [row for group in groups for row in group["bins"] if row["count"]]
+    found_regions = regions["found"] if regions else []
+    n_found, n_in_groups = (
+        sum(bin_finding(row) in WAYS for row in rows) for rows in (filled, in_groups)
+    )
+    where = [f"{n_found} of {counted(len(filled), 'confidence bin')}"] * bool(n_found)
+    if n_in_groups:
+        where.append(f"{n_in_groups} of {counted(len(in_groups), 'confidence bin')} of groups")
+    if found_regions:
+        where.append(f"{counted(len(found_regions), 'region')} of the inputs")
+    runs = [{**run, "where": bin_range(run)} for run in _runs(data["bins"])]
+    of_groups = [
+        (rank, {**run, "where": f"Group {group['name']}, {bin_range(run)}"})
+        for group in groups
+        for rank, run in enumerate(_runs(group["bins"]))
+    ]
+    # First the strongest finding of each group, then all others.
+    of_groups.sort(key=lambda entry: (entry[0] > 0, entry[1]["p_value"]))
+    group_runs = [run for _, run in of_groups]
+    of_regions = [{**each, "where": f"Region {each['rule']}"} for each in found_regions]
+    level = 0.0 if data["classes"] is None else 1 / len(data["classes"])
+    return {
+        "filled": filled,
+        "where": where,
+        # Findings in regions refer to `region_alpha`, which may differ from `alpha`.
+        "failed_at": data["parameters"]["alpha" if n_found or n_in_groups else "region_alpha"],
+        "found": [*runs[:MOST_BINS], *group_runs[:MOST_GROUPS], *of_regions],
+        "others": [
+            f"{run['where']} ({bin_finding(run)})"
+            for run in [*runs[MOST_BINS:], *group_runs[MOST_GROUPS:]]
+        ],
+        "directions": {each["direction"] for each in [*runs, *group_runs, *of_regions]},
+        "within": _sized(filled, "tolerated"),
+        "within_in_groups": len(_sized(in_groups, "tolerated")),
+        "beyond": _sized(filled, "chance"),
+        "beyond_in_groups": len(_sized(in_groups, "chance")),
+        # The largest of k probabilities is at least 1 / k, so bins below 1 / k are always empty. If
+        # many confidences are equal, quantile edges coincide and bins have no width.
+        "empty": _merged(
+            row
+            for row in data["bins"]
+            if not row["count"] and row["upper"] > max(level, row["lower"])
+        ),
+        "likely": f"With a probability of {100 * data['power']:.3g}%",
+        "detectable": _deviations({name: [r[name] for r in filled] for name in WAYS.values()}),
+        "undetectable": _undetectable(filled),
+        "small_groups": [
+            group["name"] for group in groups if all(group[name] is None for name in SHIFTS)
+        ],
+        "without_groups": _deviations(data["without_groups"] or {}),
+        "in_regions": [
+            f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) and "
+            f"{limits} of them are right"
+            for each in (regions["detectable"] if regions else ())
+            if (limits := _limits(each))
+        ],
+        "where_searched": _where_searched(data),
+        "counted": counted,
+        "amount": amount,
+    }
+
+
+def _runs(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Findings, most significant first, each with its bins merged into one."""
+    parts: dict[int, list[Row]] = {}
+    for row in rows:
+        if row["significant"] and row["count"]:
+            parts.setdefault(row["finding"], []).append(row)
+    return [_together(parts[number]) for number in sorted(parts)]
+
+
+def _together(rows: list[Row]) -> dict[str, Any]:
+    count, correct = (sum(row[name] for row in rows) for name in ("count", "correct"))
+    confidence = sum(row["count"] * row["confidence"] for row in rows) / count
+    return {
+        **rows[0],
+        "upper": rows[-1]["upper"],
+        "count": count,
+        "correct": correct,
+        "confidence": confidence,
+        "accuracy": correct / count,
+        "gap": correct / count - confidence,
+        "within_alpha": False,
+    }
+
+
+def _sized(rows: Iterable[Row], finding: str) -> list[str]:
+    """Bins with this finding, with their numbers."""
+    return [
+        f"{bin_range(row)} ({counted(row['count'], 'prediction')}, {row['confidence']:.1%} "
+        f"reported, {row['accuracy']:.1%} right)"
+        for row in rows
+        if bin_finding(row) == finding
+    ]
+
+
+def _merged(rows: Iterable[Row]) -> list[str]:
+    """Ranges of bins, with adjacent bins merged."""
+    merged: list[dict[str, float]] = []
+    for row in rows:
+        if merged and merged[-1]["upper"] == row["lower"]:
+            merged[-1]["upper"] = row["upper"]
+        else:
+            merged.append({"lower": row["lower"], "upper": row["upper"]})
+    return [bin_range(part) for part in merged]
+
+
+def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
+    """Deviations of the accuracy that are detected, from smallest to largest; "" if none are."""
+    texts = []
+    for verb, name in zip(("exceeds", "falls short of"), WAYS.values(), strict=True):
+        found = sorted(
+            {f"{100 * gap:.1f}" for gap in gaps.get(name, ()) if gap is not None}, key=float
+        )
+        if found:
+            sizes = " to ".join(found[:: max(1, len(found) - 1)])
+            texts.append(f"{verb} its confidence by at least {sizes} percentage points")
+    return ", or ".join(texts)
+
+
+def _undetectable(filled: list[Row]) -> dict[str, list[str]]:
+    """Bins in which no deviation is detectable, by its direction; "wrong" if in both directions."""
+    unseen = {
+        way: [f"{bin_range(r)} ({amount(r['count'])})" for r in filled if r[name] is None]
+        for way, name in WAYS.items()
+    }
+    if unseen["too low"] == unseen["too high"]:
+        unseen = {"wrong": unseen["too low"]}
+    return {way: bins for way, bins in unseen.items() if bins}
+
+
+def _limits(region: Row) -> str:
+    """Accuracies at which a region is found, such as "at least 71.2% or at most 47.0%"."""
+    low, high = (region[name] for name in WAYS.values())
+    limits = [] if low is None else [f"at least {region['confidence'] + low:.1%}"]
+    limits += [] if high is None else [f"at most {region['confidence'] - high:.1%}"]
+    return " or ".join(limits)
+
+
+def _where_searched(data: Figures) -> str:
+    """State in which samples regions were searched; "" if in all samples or not at all."""
+    if data["regions"] is None:
+        return ""
+    searched, every = amount(data["regions"]["n_samples"]), amount(data["n_samples"])
+    return "" if searched == every else f" in {searched} of the {every} samples, drawn at random"

@@ -22,8 +22,7 @@ from skuq.files import write_atomically
 from skuq.plotting import description
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
+    from jinja2 import Environment, Template
 
 MISSING = "\N{EN DASH}"
 LONGEST_WHOLE = 1e9  # largest whole number that is shown with all its digits
@@ -33,10 +32,6 @@ NUMERAL = re.compile(r"[-+\N{MINUS SIGN}]?[\d,]+(\.\d+)?%?")
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-
-# Words of scripts that are written from right to left, and the characters between two such words.
-_LETTER = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
-RIGHT_TO_LEFT = re.compile(f"{_LETTER}+(?:[ \u00a0'-]{_LETTER}+)*")
 
 
 class Report:
@@ -140,10 +135,25 @@ class Report:
 
 
 @cache
+def text_template(name: str) -> Template:
+    """Template of plain text, which reports escape later."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    # Each line is a sentence, so a name must not contain a line break.
+    return Environment(
+        loader=PackageLoader("skuq.reporting"),
+        undefined=StrictUndefined,
+        finalize=lambda value: " ".join(str(value).splitlines()),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
+
+
+@cache
 def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("skuq.reporting"),
         autoescape=True,
         finalize=_visible,
@@ -151,16 +161,6 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["isolated"] = _isolated
-    return environment
-
-
-def _isolated(value: Any) -> Markup:
-    """Escape text, and prevent right-to-left names from changing the order of their sentence."""
-    from markupsafe import Markup, escape
-
-    # Without isolation, "town = NAME 10.8" would be shown as "town = 10.8 NAME".
-    return Markup(RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", str(escape(_visible(value)))))
 
 
 def _visible(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,15 +21,10 @@ from skuq.plotting import (
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
-from skuq.reporting import _audit_sentences as texts
-from skuq.reporting._audit import audit_data
-from skuq.reporting._phrases import listed
+from skuq.reporting._audit import audit_data, sentences
 from skuq.reporting._report import Report, cells, picture
 from skuq.tables import TableModel, guessing_note, table_notes, weak_class_notes
 from skuq.validation import as_pandas
-
-if TYPE_CHECKING:
-    from skuq.audit import CalibrationAuditor
 
 UNUSUAL = 0.05  # rows with a conformal p-value up to this are called unusual
 SHOWN_ROWS = 15
@@ -195,33 +190,7 @@ def _audited(model: TableModel) -> str:
     audit = CalibrationAuditor.from_predictions(
         model.held_out_["label"].to_numpy(), model.held_out_proba_, classes=model.classes_
     )
-    return _audit_sentence(audit)
-
-
-def _audit_sentence(audit: CalibrationAuditor) -> str:
-    data = audit_data(audit)
-    if not audit.passed_ or audit.within_alpha_:
-        return texts.verdict(data)
-    gaps = [
-        (row[f"detectable_{name}"], largest)
-        for row in data["bins"]
-        if row["count"]
-        for name, largest in (
-            ("underconfidence", 1 - row["confidence"]),
-            ("overconfidence", row["confidence"]),
-        )
-    ]
-    largest = "of any size"
-    if any(gap is not None for gap, _ in gaps):
-        # `gap` is None if no gap in its direction is detectable. Then use `most`, the largest
-        # possible gap in this direction.
-        largest_gap = max(most if gap is None else gap for gap, most in gaps)
-        largest = f"of up to {100 * largest_gap:.0f} percentage points"
-    return (
-        "Passed: the differences between confidence and accuracy are not significant"
-        f"{texts.not_looked_at(data)}; with so few rows, differences {largest} in a range of "
-        "confidence may remain undetected."
-    )
+    return " ".join(sentences(audit_data(audit))["verdict"])
 
 
 def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
@@ -382,7 +351,7 @@ def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
     ]
     if len(names) == 1:
         return f"{best.name} detects them best"
-    return f"{listed(names)} detect them about equally well (within a standard error)"
+    return f"{' and '.join(names)} detect them about equally well (within a standard error)"
 
 
 def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:

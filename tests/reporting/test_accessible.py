@@ -107,19 +107,6 @@ def test_texts_and_the_mark_of_the_focus_have_contrast_in_light_and_dark():
     assert ".wide:focus-visible" in css
 
 
-# Without isolation, a browser shows "town=NAME 10.8" as "town=10.8 NAME".
-def test_names_from_right_to_left_do_not_reorder_their_sentence():
-    report = Report(f"Rows of {ARABIC} 7", "s")
-    report.text("Heading", f"{ARABIC} = القاهرة 10.8, <b>x</b>")
-    report.table("Table", pd.DataFrame({"a": [f"{ARABIC} = 5"]}), f"Of {ARABIC}: 5.")
-    html = report.html()
-    assert f"<h1>Rows of <bdi>{ARABIC}</bdi> 7</h1>" in html
-    assert f"<title>Rows of {ARABIC} 7</title>" in html
-    assert f"<bdi>{ARABIC}</bdi> = <bdi>القاهرة</bdi> 10.8, &lt;b&gt;x&lt;/b&gt;" in html
-    assert f"<td><bdi>{ARABIC}</bdi> = 5</td>" in html
-    assert f"<figcaption>Of <bdi>{ARABIC}</bdi>: 5.</figcaption>" in html
-
-
 def test_a_long_word_may_break_but_short_ones_do_not():
     report = Report("t", "s")
     report.table("Table", pd.DataFrame({LONG: [1], "counterexample radius": [2]}), "Caption.")

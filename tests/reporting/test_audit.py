@@ -201,7 +201,7 @@ def test_hostile_names_stay_text(name, shown, plt, tmp_path):
     assert page.texts["h1"] == page.texts["title"] == [shown]
     assert f"{shown}={shown}" in page.texts["td"]
     assert shown in page.texts["li"]
-    assert any(text.startswith(f"Group {shown}={shown}: of") for text in page.texts["li"])
+    assert any(text.startswith(f"Group {shown}={shown}, ") for text in page.texts["li"])
     assert json.loads(report.json())["groups"][0]["name"] in audit.group_bins_
     report.write(tmp_path / "audit.html")
 

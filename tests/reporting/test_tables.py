@@ -7,10 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq import CalibrationAuditor
 from skuq.reporting import table_report
 from skuq.reporting._tables import (
-    _audit_sentence,
     _best,
     _explained,
     _Score,
@@ -55,29 +53,6 @@ def test_the_standard_error_is_the_spread_of_aurocs_of_exponential_scores():
     aurocs = (wrong[:, :, None] > right[:, None]).mean(axis=(1, 2))
     expected = _standard_error(shift / (1 + shift), n_wrong, n_right)
     assert aurocs.std() == pytest.approx(expected, rel=0.05)
-
-
-def audited(n_rows, accuracy):
-    """An audit of a model that is sure by 80 %, and right as often as is said."""
-    labels = np.arange(n_rows) >= accuracy * n_rows
-    proba = np.tile([0.8, 0.2], (n_rows, 1))
-    return CalibrationAuditor.from_predictions(labels.astype(int), proba)
-
-
-def test_an_audit_that_chance_passed_says_what_it_would_not_have_found():
-    sentence = _audit_sentence(audited(100, 0.88))
-    assert sentence.startswith("Passed: the differences between confidence and accuracy are not")
-    assert "percentage points in a range of confidence may remain undetected." in sentence
-    assert "(bins only: groups and regions were not tested); with so few rows" in sentence
-    # Too low a confidence is not found here, but accuracy exceeds 80 % by 20 points at most.
-    assert "differences of up to 56 percentage points" in _audit_sentence(audited(10, 0.9))
-    confidence = np.linspace(0.52, 0.98, 10)  # two rows in each bin
-    proba = np.stack([confidence, 1 - confidence], axis=1)
-    few = CalibrationAuditor.from_predictions([0, 1, 0, 1, 0, 0, 0, 1, 0, 0], proba)
-    assert _audit_sentence(few).count("of any size") == 1
-    assert "differ by at most the tolerated" in _audit_sentence(audited(100, 0.8))
-    assert _audit_sentence(audited(1000, 0.4)).startswith("Failed")
-    assert "--groups" not in _audit_sentence(audited(1000, 0.4))  # an option of another command
 
 
 def measured(labels, proba=None, classes=None, **outputs):
