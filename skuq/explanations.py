@@ -142,7 +142,7 @@ def marked_names(marks: pd.DataFrame) -> list[str]:
 def explain_rows(
     X: Any,
     typical: Any,
-    epistemic: Callable[[Any], FloatArray],
+    epistemic: Statistic,
     encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Epistemic uncertainty, (n_rows,), and its mean decrease when one column takes typical values.
@@ -194,7 +194,7 @@ def words_of(texts: NDArray[Any]) -> NDArray[Any]:
 
 
 def explain_texts(
-    X: NDArray[Any], typical: NDArray[Any], epistemic: Callable[[Any], FloatArray]
+    X: NDArray[Any], typical: NDArray[Any], epistemic: Statistic
 ) -> tuple[FloatArray, FloatArray]:
     """The same for texts and their words: (n_texts,), (n_texts, n_words)."""
     own, words = epistemic(X), words_of(X)
@@ -351,7 +351,7 @@ def index_of(X: Any) -> pd.Index[Any] | None:
 def explained_inputs(
     X: Any,
     training: Any,  # rows or texts; the first n_typical supply the replacement values
-    epistemic: Callable[[Any], FloatArray],
+    epistemic: Statistic,
     n_typical: int,
     *,
     names: Any = None,  # column names, if X has none
