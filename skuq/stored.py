@@ -253,7 +253,8 @@ def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
         tensors["bias"] = _tensor(bias)
     n_out, n_in = weight.shape
     # Random initial weights would change the state of torch's generator.
-    layer = skip_init(nn.Linear, n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
+    dtype = tensors["weight"].dtype
+    layer = skip_init(nn.Linear, n_in, n_out, bias is not None, dtype=dtype)  # type: ignore[no-untyped-call]
     layer.load_state_dict(tensors)
     return layer.requires_grad_(False)
 

@@ -32,23 +32,12 @@ class Tail:
     Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the largest
     tenth of the scores were exponentially distributed. Therefore, two different scores above all
     held-out scores still have different surprises.
-
-    Attributes
-    ----------
-    ordered : ndarray of shape (n_held_out,), float64
-        Scores of the held-out inputs, in ascending order.
-    start : float
-        Score at which the tail starts.
-    share : float
-        Fraction of the held-out scores in the tail.
-    scale : float
-        Mean distance of the tail's scores from `start`.
     """
 
-    ordered: NDArray[np.float64]
-    start: float
-    share: float
-    scale: float
+    ordered: NDArray[np.float64]  # scores of the held-out inputs, ascending, (n_held_out,)
+    start: float  # score at which the tail starts
+    share: float  # fraction of the held-out scores in the tail
+    scale: float  # mean distance of the tail's scores from `start`
 
     @classmethod
     def of(cls, held_out: FloatArray) -> Self:
@@ -81,22 +70,12 @@ class Combination:
     The statistic is the sum over groups of the mean squared surprise within each group. Scores of
     one group, such as all scores computed from logits, therefore count as one score. A large
     surprise in one group outweighs small surprises in all groups.
-
-    Attributes
-    ----------
-    groups : dict of str to str
-        Group of each score.
-    tails : dict of str to Tail
-        Surprise at each score.
-    held_out : ndarray of shape (n_held_out,), float64
-        Statistic of the held-out inputs.
-    codes : ndarray of shape (n_held_out,), int64, or None
-        Classes of the held-out inputs, if the false alarm rate must hold within each class.
     """
 
-    groups: dict[str, str]
-    tails: dict[str, Tail]
-    held_out: NDArray[np.float64]
+    groups: dict[str, str]  # group of each score
+    tails: dict[str, Tail]  # surprise at each score
+    held_out: NDArray[np.float64]  # statistic of the held-out inputs, (n_held_out,)
+    # Classes of the held-out inputs, if the false alarm rate must hold within each class.
     codes: NDArray[np.int64] | None = None
 
     @classmethod

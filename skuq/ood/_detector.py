@@ -166,6 +166,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """
 
     _supports_ids = True
+    _evaluate: Evaluator
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
@@ -250,26 +251,38 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         check_is_estimator(self.estimator)
-        self._takes_nodes = look_at(self.estimator).takes_ids
-        X, y = self._labelled_inputs(X, y)
+        given = look_at(self.estimator)
+        self._takes_nodes = given.takes_ids
+        X, y = self._labelled_inputs(given, X, y)
+        if is_module(given.trained):
+            regression = np.asarray(y).dtype.kind == "f"
+        else:
+            regression = self.estimator is not None and is_regressor(self.estimator)
         if y_held_out is not None and X_held_out is None:
             raise ValueError(
                 "`y_held_out` was passed without `X_held_out`; pass both, or neither to hold out a "
                 "part of X and y."
             )
-        if self.by_class and (self.estimator is None or self._is_regression(y)):
+        if self.by_class and (self.estimator is None or regression):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
-        given = X_held_out is not None
-        if not given:
-            X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
+        has_held_out = X_held_out is not None
+        if not has_held_out:
+            X, X_held_out, y, y_held_out = self._hold_out(
+                X, y, random, stratify=y is not None and not regression
+            )
         elif self._takes_nodes:
             X_held_out = node_ids(X_held_out)
-        self._evaluate, training = self._fitted(X, y, seed, random)
+        if self.estimator is None:
+            training = self._encoded(X, random)
+        elif self._takes_nodes:
+            training = self._fitted_on_nodes(X, y, random)
+        else:
+            training = self._fitted(given, X, y, regression, seed, random)
         self._scores = self._made_scores(training)
         self.scores_ = list(self._scores)
         self._parts = None
         if self._takes_nodes:
-            check_held_out_nodes(self.estimator_, X_held_out, given=given)
+            check_held_out_nodes(self.estimator_, X_held_out, given=has_held_out)
         else:
             names = getattr(self, "feature_names_in_", None)
             self._parts = UnusualParts.of(
@@ -409,12 +422,12 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     # --- fit -------------------------------------------------------------------------------
 
-    def _labelled_inputs(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _labelled_inputs(self, given: Any, X: Any, y: Any) -> tuple[Any, Any]:
         """Training inputs and labels, of the same length."""
         if self._takes_nodes:
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
             X = node_ids(X)
-        if look_at(self.estimator).pretrained is None:
+        if given.pretrained is None:
             refuse_several_inputs(X)
         if self.estimator is None:
             return self._checked_inputs(X, reset=True), None
@@ -429,8 +442,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         X, y = indexable(X, column_or_1d(y, warn=True))
         return X, y
 
-    def _hold_out(self, X: Any, y: Any, random: np.random.RandomState) -> tuple[Any, Any, Any, Any]:
-        """Hold out a random part, stratified by class where possible."""
+    def _hold_out(
+        self, X: Any, y: Any, random: np.random.RandomState, *, stratify: bool
+    ) -> tuple[Any, Any, Any, Any]:
+        """Hold out a random part: training inputs, held-out inputs, and the labels of both."""
         n_rows = _num_samples(X)
         n_held_out = min(round(self.held_out_share * n_rows), _MOST_HELD_OUT)
         n_held_out = max(n_held_out, min(_FEWEST_HELD_OUT, n_rows // 2), 1)
@@ -447,7 +462,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "`X_held_out`."
             )
         order = random.permutation(n_rows)
-        if y is not None and not self._is_regression(y):
+        if stratify:
             order = proportional_order(column_or_1d(y), order, random)
         train, held_out = np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
         parts = _safe_indexing(X, train), _safe_indexing(X, held_out)
@@ -455,31 +470,29 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             return *parts, None, None
         return *parts, _safe_indexing(y, train), _safe_indexing(y, held_out)
 
-    def _is_regression(self, y: Any) -> bool:
-        if is_module(look_at(self.estimator).trained):
-            return bool(np.asarray(y).dtype.kind == "f")
-        return bool(is_regressor(self.estimator))
+    def _encoded(self, X: Any, random: np.random.RandomState) -> Training:
+        """Evaluate training inputs without a model."""
+        self.estimator_ = None
+        self._evaluate = InputsAlone(feature_encoder(X))
+        rows = _all_outputs(self._evaluate, X, self.device)
+        return Training(rows, are_columns(rows, learned=False), None, None, random)
 
     def _fitted(
-        self, X: Any, y: Any, seed: int, random: np.random.RandomState
-    ) -> tuple[Evaluator, Training]:
+        self,
+        given: Any,
+        X: Any,
+        y: Any,
+        regression: bool,
+        seed: int,
+        random: np.random.RandomState,
+    ) -> Training:
         """Train the model, and evaluate it on its training inputs."""
-        if self.estimator is None:
-            evaluate: Evaluator = InputsAlone(feature_encoder(X))
-            self.estimator_ = None
-            rows = _all_outputs(evaluate, X, self.device)
-            return evaluate, Training(rows, are_columns(rows, learned=False), None, None, random)
-        if self._takes_nodes:
-            return self._fitted_on_nodes(X, y, random)
-        regression = self._is_regression(y)
-        given = look_at(self.estimator)
         if regression and is_module(given.trained) and np.isin(y, [0, 1]).all():
             warn_user(
                 "`y` holds only 0 and 1 as floats. Floats are targets of a regression; if these "
                 "are labels of two classes, cast them: y.astype(int)."
             )
-        is_ours = hasattr(given.trained, "predict_uncertainty")
-        as_network = given.is_network and not is_ours
+        as_network = given.is_network and not hasattr(given.trained, "predict_uncertainty")
         data = self._resolve(
             X,
             y,
@@ -492,30 +505,27 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         model = self.model_
         if model.network is not None:
             self.estimator_ = model.network
-            is_classifier = not regression
-            evaluate = NetworkOutputs.of(
-                model, data.inputs, self.device, is_classifier=is_classifier
+            self._evaluate = NetworkOutputs.of(
+                model, data.inputs, self.device, is_classifier=not regression
             )
         else:
             self.estimator_ = model.estimator
-            evaluate = LearnerOutputs.of(model, data.X, self.device)
-        rows = _all_outputs(evaluate, data.X, self.device)
+            self._evaluate = LearnerOutputs.of(model, data.X, self.device)
+        rows = _all_outputs(self._evaluate, data.X, self.device)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
         if rows.log_proba is not None and codes is not None and not given.class_weights:
             loss = -float(rows.log_proba[np.arange(len(codes)), codes].mean())
             warn_if_worse_than_guessing(loss, codes, model.classes)
-        columns = are_columns(rows, learned=evaluate.learned)
-        return evaluate, Training(rows, columns, codes, targets, random)
+        columns = are_columns(rows, learned=self._evaluate.learned)
+        return Training(rows, columns, codes, targets, random)
 
-    def _fitted_on_nodes(
-        self, X: Any, y: Any, random: np.random.RandomState
-    ) -> tuple[Evaluator, Training]:
+    def _fitted_on_nodes(self, X: Any, y: Any, random: np.random.RandomState) -> Training:
         given = self.estimator
         fitted = given.estimator if isinstance(given, FrozenEstimator) else clone(given).fit(X, y)
         self.n_features_in_ = 1
         self.estimator_ = fitted
-        evaluate = NodeOutputs.of(fitted, X, y, self.device)
-        return evaluate, Training(evaluate(X, self.device), False, None, None, random)
+        self._evaluate = NodeOutputs.of(fitted, X, y, self.device)
+        return Training(self._evaluate(X, self.device), False, None, None, random)
 
     def _made_scores(self, training: Training) -> dict[str, Any]:
         """Fit the requested scores to training inputs."""
@@ -616,8 +626,5 @@ def _all_outputs(evaluate: Evaluator, X: Any, device: Any) -> RowOutputs:
 def _values(score: Callable[[Any], Any], name: str, X: Any) -> FloatArray:
     """Compute and validate the scores of a user's function."""
     values = finite(score(X), f"the score {name}")
-    if len(values) != _num_samples(X):
-        raise ValueError(
-            f"The score {name!r} returned {len(values)} values for {_num_samples(X)} inputs."
-        )
+    check_consistent_length(X, values)
     return values

@@ -239,7 +239,7 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Raise ValueError for held-out nodes that are repeated or were used for training.
+    """Refuse held-out nodes that are repeated or were used for training.
 
     Warn if the estimator does not know which nodes of its graph were used for training. `given`
     states whether the user passed the held-out nodes.
@@ -256,19 +256,14 @@ def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: boo
         warn_user(
             "The estimator was trained on another graph, so it cannot be checked whether held-out "
             "nodes were used for training. If they were, the actual false alarm rate is higher "
-            "than `false_alarm_rate`. Pass nodes that do not correspond to any training nodes "
-            "as `X_held_out`."
+            "than `false_alarm_rate`."
         )
         return
     used = np.intersect1d(nodes, seen)
     if len(used):
-        origin = (
-            f"{len(used)} of the held-out nodes were"
-            if given
-            else f"No `X_held_out` was given, so {len(nodes)} of the nodes in `X` were held out; "
-            f"{len(used)} of the held-out nodes were"
-        )
+        drawn = f"No `X_held_out` was given, so {len(nodes)} of the nodes in `X` were held out; "
         raise ValueError(
-            f"{origin} used for training or early stopping (the first is node {used[0]:.0f}), so "
-            "their uncertainty is lower than that of new nodes. Pass other nodes as `X_held_out`."
+            f"{'' if given else drawn}{len(used)} of the held-out nodes were used for training or "
+            f"early stopping (the first is node {used[0]:.0f}), so their uncertainty is lower than "
+            "that of new nodes. Pass other nodes as `X_held_out`."
         )

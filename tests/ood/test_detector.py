@@ -253,7 +253,7 @@ def test_scores_are_chosen_by_name_or_given(embedded):
         ({"scores": ["epistemic"]}, "'epistemic' needs an estimator with"),
         ({"scores": "entropy"}, "'scores' parameter"),
         ({"scores": [lambda X: X]}, "must be one-dimensional"),
-        ({"scores": [lambda X: [1.0]]}, "returned 1 values for"),
+        ({"scores": [lambda X: [1.0]]}, "inconsistent numbers of samples"),
         ({"false_alarm_rate": 0.0}, "'false_alarm_rate'"),
         ({"held_out_share": 1.0}, "'held_out_share'"),
     ],
