@@ -45,9 +45,9 @@ def main() -> None:
         for radius in radii:
             request = {"radius": radius, "norm": norm, "domain": (0.0, 1.0)}
             start = time.perf_counter()
-            status = gpc.certify(points, labels, max_regions=args.max_regions, **request).status
+            status = gpc.certify(points, y=labels, max_regions=args.max_regions, **request).status
             seconds = (time.perf_counter() - start) / len(points)
-            attack = gpc.attack(points, labels, **request)
+            attack = gpc.attack(points, y=labels, **request)
             found += figures(
                 "RobustGPC",
                 f"{norm} {radius:g}",

@@ -79,12 +79,12 @@ def measured(args: argparse.Namespace, n_features: int) -> list[dict]:
         start = time.process_time()
         if len(open_):  # a point that is not proven at one radius is not proven at a larger one
             found_here = model.certify(
-                X_test[open_], y_test[open_], max_regions=args.max_regions, **request
+                X_test[open_], y=y_test[open_], max_regions=args.max_regions, **request
             )
             open_ = open_[found_here.status == "safe"]
         seconds += time.process_time() - start
         if len(withstand):  # an attack that succeeds at one radius succeeds at a larger one
-            attack = model.attack(X_test[withstand], y_test[withstand], **request)
+            attack = model.attack(X_test[withstand], y=y_test[withstand], **request)
             withstand = withstand[~attack.success]
         contradictions = len(np.setdiff1d(open_, withstand))
         share, attacked = len(open_) / len(X_test), len(withstand) / len(X_test)

@@ -27,7 +27,7 @@ from benchmarks.gpc import figures
 from benchmarks.harness import finish, kept_run, parser, set_threads
 from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
-from skuq.gpc import ProbabilityBounds
+from skuq.gpc import Bounds
 
 
 def fitted(args: argparse.Namespace) -> tuple[RobustGPC, NDArray]:
@@ -58,7 +58,7 @@ def compared(
     gpc: RobustGPC, points: NDArray, radius: float, args: argparse.Namespace
 ) -> dict[str, list[dict]]:
     """Measure widths, seconds and violations of both methods at one radius."""
-    methods: dict[str, Callable[..., ProbabilityBounds]] = {
+    methods: dict[str, Callable[..., Bounds]] = {
         "published": partial(published_bounds, gpc, max_regions=args.max_regions),
         "skuq": gpc.predict_proba_bounds,
     }

@@ -52,7 +52,7 @@ def main() -> None:
         model = RobustGPC(kernel, optimizer=optimizer, random_state=args.seed, device="cpu")
         model.fit(data.X, data.y)
         attack = model.attack(
-            data.X_test, data.y_test, radius=args.radius, norm="l2", domain=data.domain
+            data.X_test, y=data.y_test, radius=args.radius, norm="l2", domain=data.domain
         )
         fitted = model.kernel_
         found += figures(

@@ -39,7 +39,7 @@ from benchmarks.gpc import Data, figures, fit, load, shortest
 from benchmarks.harness import finish, parser, set_threads
 from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
-from skuq.gpc import ProbabilityBounds
+from skuq.gpc import Bounds
 
 PARTS = ("dimensions", "tolerances", "published", "beyond")
 TOLERANCE, DIMENSION, ENOUGH = 0.025, 5, 0.9
@@ -80,7 +80,7 @@ class Task(NamedTuple):
 def run(
     task: Task,
     rows: slice,
-    bound: Callable[..., ProbabilityBounds] = RobustGPC.predict_proba_bounds,
+    bound: Callable[..., Bounds] = RobustGPC.predict_proba_bounds,
     **settings,
 ) -> dict[str, float]:
     """Bound some points in one call; return seconds, regions and the share converged."""

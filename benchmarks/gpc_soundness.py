@@ -218,7 +218,7 @@ def examine(rng, likelihood, norm, per_region, totals):
     limit = int(rng.choice([1, 10, 1000], p=[0.1, 0.2, 0.7]))
     found = model.predict_proba_bounds(X, **request, tol=tol, max_regions=limit, max_time=5.0)
     attacks = [
-        model.attack(X, np.full(len(X), label), method=method, **request).points
+        model.attack(X, y=np.full(len(X), label), method=method, **request).points
         for label in model.classes_
         for method in ("pgd", "fgsm")
     ]

@@ -96,7 +96,7 @@ def main() -> None:
                 found = model.predict_bounds(Z, radius, max_regions=limit, max_time=args.limit)
                 times[method] = time.perf_counter() - start
                 widths[method] = [each.upper - each.lower for each in found[:2]]
-                converged[method] = found.converged.mean()
+                converged[method] = (found.mean.converged & found.std.converged).mean()
             start = time.perf_counter()
             ends = sampled(model, Z, radius, args.seed)
             times["sampled"] = time.perf_counter() - start

@@ -93,7 +93,7 @@ def examine(rng, sparse, norm, totals):
         totals.violations += int((over > ROUNDING * size).sum())
         totals.overshoot = max(totals.overshoot, float(over.max() / size))
         totals.ranges += 1
-        totals.converged += bool(found.converged[i])
+        totals.converged += bool(found.mean.converged[i] and found.std.converged[i])
 
 
 def main() -> None:

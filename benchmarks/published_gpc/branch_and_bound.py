@@ -32,7 +32,7 @@ from benchmarks.published_gpc.linear_programmes import (
 )
 from benchmarks.published_gpc.softmax import Interval, softmax_bounds
 from skuq.base import FloatArray
-from skuq.gpc import ProbabilityBounds, RobustGPC
+from skuq.gpc import Bounds, RobustGPC
 from skuq.gpc.bounds import StationaryKernel, from_sklearn
 from skuq.gpc.inference import Posterior, class_probabilities, tilted_moments
 
@@ -53,7 +53,7 @@ def published_bounds(
     tol: float = 0.01,
     max_time: float = math.inf,
     max_regions: int = 1_000_000,
-) -> ProbabilityBounds:
+) -> Bounds:
     """Bound class probabilities with linear programmes, one point and one box at a time.
 
     Arguments and result are those of `RobustGPC.predict_proba_bounds` for the maximum norm, with
@@ -81,7 +81,7 @@ def published_bounds(
     def column(name: str) -> NDArray[Any]:
         return np.array([[getattr(one, name) for one in point] for point in found])
 
-    return ProbabilityBounds(
+    return Bounds(
         *(column(name) for name in ("min_lower", "min_upper", "max_lower", "max_upper")),
         column("argmin"),
         column("argmax"),

@@ -1,9 +1,10 @@
-"""Validation of user-specified regions, norms, tolerances and search limits."""
+"""Regions, tolerances and search limits as users describe them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -11,100 +12,132 @@ from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._probability_model import Limits
+from skuq.gpc.bounds._region_models import Limits
 from skuq.gpc.bounds._regions import Region
 
-NORMS = {"linf": None, "l2": 2, "l1": 1}
+_ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 
 
-def around(
-    X: FloatArray,
-    radius: Any = None,
-    region: Any = None,
-    norm: str = "linf",
-    features: Any = None,
-    domain: Any = None,
-    names: NDArray[Any] | None = None,
-) -> Region:
-    """Build the regions around points from the arguments of methods that bound predictions.
+class Around(TypedDict, total=False):
+    """Keyword arguments that all methods for regions share; `RobustGPC` describes them."""
 
-    Shapes: `X` (n, n_features); `names` (n_features,), the names accepted in `features`.
-    """
-    if (radius is None) == (region is None):
-        raise ValueError("Pass exactly one of `radius` (a ball) and `region` (a box).")
-    check_norm(norm)
-    radii = None
-    if radius is not None:
-        radii = _radii(radius, len(X))
-        lower, upper = X - radii[:, None], X + radii[:, None]
-    else:
-        if norm != "linf":
+    region: Any
+    norm: str
+    features: Any
+    domain: Any
+    max_time: float | None
+    max_regions: int | None
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Regions around points, as the keyword arguments of an estimator's method describe them."""
+
+    radius: Any = None
+    region: Any = None
+    norm: str = "linf"
+    features: Any = None
+    domain: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.norm, str) or self.norm not in _ORDERS:
+            raise ValueError(f"`norm` must be 'linf', 'l2' or 'l1', got {self.norm!r}.")
+
+    @property
+    def order(self) -> float:
+        return _ORDERS[self.norm]
+
+    def around(self, X: FloatArray, names: NDArray[Any] | None = None) -> Region:
+        """Build the regions around points; `names` (n_features,) are accepted in `features`."""
+        if (self.radius is None) == (self.region is None):
+            raise ValueError("Pass exactly one of `radius` (a ball) and `region` (a box).")
+        radii = None
+        if self.radius is not None:
+            radii = one_per_point(self.radius, len(X), "radius")
+            lower, upper = X - radii[:, None], X + radii[:, None]
+        else:
+            if self.norm != "linf":
+                raise ValueError(
+                    f"norm={self.norm!r} has no effect with `region`, a box; pass `radius`."
+                )
+            lower, upper = _ends(self.region, X, "region")
+        if self.domain is not None:
+            least, most = _ends(self.domain, X, "domain")
+            lower, upper = np.maximum(lower, least), np.minimum(upper, most)
+        free = np.zeros(X.shape[1], dtype=bool)
+        free[self.free(X.shape[1], names)] = True
+        lower, upper = np.where(free, lower, X), np.where(free, upper, X)
+        boxes = [torch.from_numpy(part.copy()) for part in (X, lower, upper)]
+        if radii is None or self.norm == "linf":
+            return Region(*boxes)
+        return Region(*boxes, torch.tensor(radii, device="cpu"), int(self.order))
+
+    def free(self, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
+        """Indices of the features that vary, from indices, names, a mask, or None for all."""
+        if self.features is None:
+            return np.arange(n_features)
+        indices = np.asarray(self.features)
+        if indices.dtype.kind in "UO" and indices.ndim == 1:
+            known = [] if names is None else list(names)
+            unknown = [name for name in indices.tolist() if name not in known]
+            if unknown:
+                raise ValueError(
+                    f"`features` contains unknown columns {unknown}; the known columns are {known}."
+                )
+            indices = np.array([known.index(name) for name in indices.tolist()], dtype=np.intp)
+        if indices.dtype == bool and indices.shape == (n_features,):
+            indices = np.flatnonzero(indices)
+        if (
+            indices.ndim != 1
+            or not np.issubdtype(indices.dtype, np.integer)
+            or len(indices) == 0
+            or indices.min() < -n_features
+            or indices.max() >= n_features
+        ):
             raise ValueError(
-                f"norm={norm!r} has no effect with `region`, which is a box; pass `radius`."
+                f"`features` must be a list of at least one of the {n_features} features by index, "
+                f"from 0 to {n_features - 1}, got {self.features!r}."
             )
-        lower, upper = limits_of(region, X, "region")
-    if domain is not None:
-        least, most = limits_of(domain, X, "domain")
-        lower, upper = np.maximum(lower, least), np.minimum(upper, most)
-    fixed = np.ones(X.shape[1], dtype=bool)
-    fixed[feature_indices(features, X.shape[1], names)] = False
-    lower, upper = np.where(fixed, X, lower), np.where(fixed, X, upper)
-    boxes, order = [torch.from_numpy(part.copy()) for part in (X, lower, upper)], NORMS[norm]
-    if radii is None or order is None:
-        return Region(*boxes)
-    return Region(*boxes, torch.tensor(radii, device="cpu"), order)
+        return np.unique(indices % n_features)
+
+    def of_rows(self, X: FloatArray, rows: NDArray[np.intp], radii: FloatArray) -> Neighbourhood:
+        """Balls of these radii around some of the points."""
+        domain = self.domain
+        if domain is not None:
+            domain = tuple(end[rows] for end in _ends(domain, X, "domain"))
+        return Neighbourhood(radii, None, self.norm, self.features, domain)
 
 
-def check_norm(norm: Any) -> None:
-    """Raise unless this is the name of a norm."""
-    if not isinstance(norm, str) or norm not in NORMS:
-        raise ValueError(f"`norm` must be 'linf', 'l2' or 'l1', got {norm!r}.")
-
-
-def _radii(radius: Any, n: int) -> FloatArray:
-    values = np.asarray(radius, dtype=np.float64)
+def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> FloatArray:
+    """Broadcast a radius or a tolerance, one number or one per point, to (n,)."""
+    values = np.asarray(value, dtype=np.float64)
     if values.shape not in ((), (n,)):
         raise ValueError(
-            f"`radius` must be one number or one per point, shape ({n},); got shape {values.shape}."
+            f"`{name}` must be one number or one per point, shape ({n},); got shape {values.shape}."
         )
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError(f"`radius` must be finite and not negative, got {radius!r}.")
+    if not np.isfinite(values).all() or (values < 0).any() or (positive and (values == 0).any()):
+        least = "above 0" if positive else "not negative"
+        raise ValueError(f"`{name}` must be finite and {least}, got {value!r}.")
     return np.broadcast_to(values, (n,)).astype(np.float64)
 
 
-def tolerances_of(tolerance: Any, n: int) -> FloatArray:
-    """Validate tolerances, one number or one per point, and broadcast them to (n,)."""
-    values = np.asarray(tolerance, dtype=np.float64)
-    if values.shape not in ((), (n,)):
-        raise ValueError(
-            f"`tolerance` must be one number or one per point, shape ({n},); got shape "
-            f"{values.shape}."
-        )
-    if not np.isfinite(values).all() or (values <= 0).any():
-        raise ValueError(f"`tolerance` must be finite and above 0, got {tolerance!r}.")
-    return np.broadcast_to(values, (n,)).astype(np.float64)
-
-
-def limits_of(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
-    """Validate lower and upper limits, and broadcast them to the shape of the points."""
+def _ends(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper limits of a box, broadcast to the shape of the points."""
     try:
-        lower, upper = pair
-        lower = np.broadcast_to(_with_open_ends(lower, -np.inf), X.shape)
-        upper = np.broadcast_to(_with_open_ends(upper, np.inf), X.shape)
+        lower, upper = (
+            np.broadcast_to(_with_open_end(limits, end), X.shape)
+            for limits, end in zip(pair, (-np.inf, np.inf), strict=True)
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{name}` must be a pair (lower, upper) of numbers or arrays that broadcast to the "
             f"shape of `X`, {X.shape}."
         ) from error
     if np.isnan(lower).any() or np.isnan(upper).any():
-        hint = "None means no limit" if name == "domain" else "pass numbers"
-        raise ValueError(f"`{name}` contains NaN; {hint}.")
-    if (lower > upper).any():
-        raise ValueError(f"`{name}` must have lower limits that do not exceed the upper ones.")
+        raise ValueError(f"`{name}` contains NaN.")
     if name == "region" and not (np.isfinite(lower).all() and np.isfinite(upper).all()):
         raise ValueError(
-            "`region` must be finite, because predictions cannot be bounded over unbounded boxes; "
-            "pass numbers instead of infinity or None."
+            "`region` must be finite, because predictions cannot be bounded over unbounded boxes."
         )
     outside = (lower > X) | (upper < X)
     if outside.any():
@@ -117,50 +150,15 @@ def limits_of(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArr
     return lower, upper
 
 
-def _with_open_ends(limits: Any, end: float) -> FloatArray:
-    """Convert limits to floats; None becomes infinite."""
+def _with_open_end(limits: Any, end: float) -> FloatArray:
+    """Convert limits to floats; None becomes `end`."""
     values = np.asarray(limits)
     if values.dtype == object:  # contains None, which would become NaN
         values = np.where(np.equal(values, np.array(None)), end, values)
     return values.astype(np.float64)
 
 
-def feature_indices(features: Any, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
-    """Convert indices, names or a mask of features to indices; None means all features."""
-    if features is None:
-        return np.arange(n_features)
-    indices = np.asarray(features)
-    if indices.dtype.kind in "UO" and indices.ndim == 1:
-        known = [] if names is None else list(names)
-        unknown = [name for name in indices.tolist() if name not in known]
-        if unknown:
-            raise ValueError(
-                f"`features` contains unknown columns {unknown}; the known columns are {known}."
-            )
-        indices = np.array([known.index(name) for name in indices.tolist()], dtype=np.intp)
-    if indices.dtype == bool and indices.shape == (n_features,):
-        indices = np.flatnonzero(indices)
-    if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
-        raise ValueError(f"`features` must be a list of feature indices, got {features!r}.")
-    if len(indices) == 0 or indices.min() < -n_features or indices.max() >= n_features:
-        raise ValueError(
-            f"`features` must select at least one of the {n_features} features by index, from 0 to "
-            f"{n_features - 1}, got {features!r}."
-        )
-    return np.unique(indices % n_features)
-
-
-def check_no_radius(y: Any, method: str, name: str) -> None:
-    """Raise if a number was passed in place of labels."""
-    if isinstance(y, Real):
-        raise TypeError(
-            f"`y` must hold a label for each point, got the number {y}. If this number is "
-            f"`{name}`, pass it by name: {method}(X, {name}={y})."
-        )
-
-
 def check_number(value: Any, name: str, positive: bool = False) -> None:
-    """Raise unless a value is a finite number >= 0 (or > 0 if `positive`)."""
     closed = "neither" if positive else "left"
     check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
     if not np.isfinite(value):

@@ -1,55 +1,58 @@
-"""Estimator for Gaussian-process classification with proven bounds on probabilities."""
+"""Gaussian-process classification with proven bounds on probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, check_scalar
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from skuq._information import entropy
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
-from skuq.gpc._evidence_search import EvidenceSearchMixin
-from skuq.gpc._fit_checks import (
-    check_memory,
-    check_sizes,
-    deviations,
-    length_of,
-    warn_of_scales,
+from skuq.gpc._certificates import (
+    feature_effects,
+    gradient_attack,
+    probability_bounds,
+    robustness,
+    safety,
 )
-from skuq.gpc._region_queries import RegionQueriesMixin
-from skuq.gpc._region_search import certificate_device
-from skuq.gpc.inference._ep import ep_evidence, ep_posterior
-from skuq.gpc.inference._hyperparameters import (
-    feature_units,
-)
+from skuq.gpc._estimator import RobustGaussianProcess, certificate_device
+from skuq.gpc._neighbourhoods import Around, check_number
+from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
+from skuq.gpc.bounds._region_models import ProbabilityModel
+from skuq.gpc.inference._hyperparameters import Evidence
 from skuq.gpc.inference._kernels import check_kernel
-from skuq.gpc.inference._laplace import Evidence, laplace_evidence, laplace_posterior
 from skuq.gpc.inference._posterior import (
     Posterior,
     class_probabilities,
     expected_entropy,
     most_probable,
 )
-from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
+from skuq.gpc.inference._single_latent import (
+    ep_evidence,
+    ep_posterior,
+    laplace_evidence,
+    laplace_posterior,
+)
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
+from skuq.labels import codes_of
 from skuq.sample_weights import training_weights
 from skuq.validation import check_targets_are_classes
 
+_MARGIN = 1e-4  # default tolerance on margins of certificates
 
-class RobustGPC(
-    RegionQueriesMixin, EvidenceSearchMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
-):
+
+class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process classifier with proven bounds on its probabilities over regions.
 
     Besides predicting classes, this classifier can *prove* statements about the inputs around a
@@ -201,8 +204,7 @@ class RobustGPC(
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0: a sample of weight w counts w times (its likelihood is raised to the
-            power w), and weight 0 leaves it out. A mean weight below 0.1 or above 10 raises a
-            warning.
+            power w), and weight 0 leaves it out.
 
         Returns
         -------
@@ -212,21 +214,9 @@ class RobustGPC(
         Raises
         ------
         ValueError
-            If the data are not finite, or exceed 1e100 in absolute value (their squares would
-            overflow); if the data have only one class, or more classes than `likelihood` and
-            `inference` support; if the kernel is not supported; if a parameter cannot have an
-            effect; or if the marginal likelihood of the initial hyperparameters is not a number.
+            If data, kernel or parameters do not fit together.
         MemoryError
             If an exact fit needs more memory than is available; raised before the fit starts.
-
-        Warns
-        -----
-        UserWarning
-            If features of very different spread share one length-scale.
-        sklearn.exceptions.ConvergenceWarning
-            If the approximation of the posterior did not converge, if the covariance was almost
-            singular and `jitter_` is large, or if the optimisation of the hyperparameters
-            stopped early.
         """
         certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
@@ -235,29 +225,21 @@ class RobustGPC(
         if sample_weight is not None:
             weight = training_weights(sample_weight, len(y))
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        check_sizes(X)
+        self._measure(X, weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.likelihood_ = self._chosen_likelihood()
-        self._deviations = deviations(X, weight)
-        self._length = length_of(self._deviations, X)
-        kernel = self._initial_kernel(X)
-        self._refuse_ineffective(kernel)
-        warn_of_scales(X, kernel)
-        if self.n_inducing is None:
-            check_memory(len(X), len(self.classes_), self.likelihood_, kernel)
-        random = check_random_state(self.random_state)
-        inducing = None
-        if self.n_inducing is not None:
-            unit = feature_units(kernel)
-            inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
-        prior: Callable[[Any], DensePrior | LowRankPrior] = partial(DensePrior, X=X)
-        if inducing is not None:
-            prior = partial(LowRankPrior, X=X, inducing=inducing)
+        kernel = self.kernel
+        if kernel is None:
+            length = self._length
+            kernel = ConstantKernel(1.0) * RBF(length, (length * 1e-3, length * 1e3))
+        kernel = clone(kernel)
+        check_kernel(kernel, X.shape[1])
+        n_matrices = 3 * len(self.classes_) if self.likelihood_ == "softmax" else 2
+        prior, random = self._prior(X, kernel, weight, n_matrices)
         evidence, posterior = self._methods(codes, weight)
-        best = self._search(kernel, evidence, prior, random)
-        self._keep(best)
+        best = self._maximise(kernel, evidence, prior, random)
         self.posterior_: Posterior = posterior(prior(best.kernel), state=best.evidence.state)
-        self._region_models: dict[str, Any] = {}
+        self._region_models = {}
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -313,6 +295,235 @@ class RobustGPC(
         aleatoric = np.minimum(expected_entropy(self.likelihood_, *moments), total)
         return with_index_of(X, Uncertainty.from_parts(aleatoric, total - aleatoric))
 
+    def predict_proba_bounds(
+        self,
+        X: Any,
+        radius: Any = None,
+        *,
+        class_: Any = None,
+        tol: float = 0.01,
+        **around: Unpack[Around],
+    ) -> Bounds:
+        """Bound the smallest and the largest class probability in a region around each point.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Points.
+        radius : float or array-like of shape (n_samples,), default=None
+            Radius of the ball around each point, in the units of the features.
+        class_ : label, default=None
+            Class whose probability is bounded; None bounds all, in the order of `classes_`.
+        tol : float, default=0.01
+            Target gap between lower and upper bound, for each extreme.
+        region : tuple (lower, upper), default=None
+            Box around each point, in place of a ball; each limit is a number or an array that
+            broadcasts to `X`.
+        norm : {"linf", "l2", "l1"}, default="linf"
+            Norm of the ball.
+        features : array-like of int or str, default=None
+            Indices or names of the features that vary within the region; None means all. Other
+            features are fixed.
+        domain : tuple (lower, upper), default=None
+            Limits of valid inputs, to which regions are clipped; each a number or an array that
+            broadcasts to `X`. None means no limit; a sequence of limits may also contain None.
+        max_time : float, default=None
+            Time limit in seconds. When it is reached, valid but wider bounds are returned.
+        max_regions : int, default=None
+            Limit on the number of boxes per extreme. When it is reached, valid but wider bounds are
+            returned.
+
+        Returns
+        -------
+        Bounds
+            Arrays of shape (n_samples, n_classes), or (n_samples, 1) with `class_`.
+
+        Raises
+        ------
+        ValueError
+            If the region is not well defined, a point lies outside its region or the domain,
+            or the class is unknown.
+
+        Notes
+        -----
+        For more than three classes, bounds are derived for independent latent functions and then
+        widened for their dependence (Eq. 36 of the proofs page of the user guide). `min_lower` and
+        `max_upper` are proven, but do not converge to the extremes. `min_upper` and `max_lower` are
+        predicted probabilities widened by 0.0125, the tolerance of predictions, unless a proven
+        bound is closer.
+        """
+        regions, limits = self._asked(self._points(X), radius, tol, **around)
+        bound = partial(probability_bounds, classes=self._class_indices(class_))
+        return Bounds(*self._in_batches(bound, limits, regions))
+
+    def certify(
+        self,
+        X: Any,
+        radius: Any = None,
+        *,
+        y: Any = None,
+        delta: float | None = None,
+        tol: float = _MARGIN,
+        **around: Unpack[Around],
+    ) -> Certificate:
+        """Decide whether the predicted class changes anywhere in a region around each point.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain, max_time, max_regions
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            True labels: a point is safe if its whole region is classified correctly. None uses
+            the predicted labels (Definition 2).
+        delta : float, default=None
+            If given, decide whether any class probability changes by more than `delta`
+            (Definition 1, with the maximum norm); `y` is then not used, and rejected.
+        tol : float, default=1e-4
+            A point is "undecided" if the bounds on its margin differ in sign and are at most `tol`
+            apart, or if a limit of the search is reached.
+
+        Returns
+        -------
+        Certificate
+            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point.
+        """
+        points = self._points(X)
+        regions, limits = self._asked(points, radius, tol, **around)
+        if delta is None:
+            labels = self._labels(points, y)
+            return Certificate(*self._in_batches(safety, limits, regions, labels))
+        if y is not None:
+            raise ValueError(
+                "`y` has no effect with `delta`, which bounds the change of all class "
+                "probabilities; omit `y` or `delta`."
+            )
+        check_number(delta, "delta")
+        return Certificate(*self._in_batches(partial(robustness, delta=delta), limits, regions))
+
+    def certified_radius(
+        self,
+        X: Any,
+        *,
+        y: Any = None,
+        max_radius: float | None = None,
+        precision: float = 0.01,
+        **around: Unpack[Around],
+    ) -> SafeRadius:
+        """Find by bisection a radius within which the predicted class provably does not change.
+
+        Parameters
+        ----------
+        X, norm, features, domain, max_time
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            True labels; None uses the predicted labels.
+        max_radius : float, default=None
+            Largest radius to try, in the units of the features. The default is a norm of the
+            standard deviations that the varying features have in the training data: their maximum
+            for "linf", the root of the sum of their squares for "l2", and their sum for "l1".
+        precision : float, default=0.01
+            Precision of the bisection, relative to `max_radius`.
+        max_regions : int, default=10000
+            Limit on the number of boxes per point and radius; a radius at which this limit is
+            reached counts as not proven.
+
+        Returns
+        -------
+        SafeRadius
+            The proven radius, and the nearest counterexample with its distance.
+        """
+        points = self._points(X)
+        labels = self._labels(points, y)
+        return self._bisect(points, safety, labels, _MARGIN, max_radius, precision, **around)
+
+    def attack(
+        self,
+        X: Any,
+        radius: Any = None,
+        *,
+        y: Any = None,
+        method: str = "pgd",
+        n_restarts: int = 0,
+        **around: Unpack[Around],
+    ) -> Attack:
+        """Search a region for points at which the class is least probable, by gradient descent.
+
+        A failed attack does not prove safety; use `certify` for proofs.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            Labels whose probability is minimised; None uses the predicted labels.
+        method : {"pgd", "fgsm"}, default="pgd"
+            "pgd" takes many small steps, "fgsm" one step to the boundary (GPFGS).
+        n_restarts : int, default=0
+            Number of restarts of "pgd" from random points of the region; the best result is
+            returned. "fgsm" does not support restarts.
+
+        Returns
+        -------
+        Attack
+            Points found, and their predicted probabilities.
+        """
+        points = self._points(X)
+        if {"max_time", "max_regions"} & {*around}:
+            raise TypeError("`max_time` and `max_regions` have no effect on attacks.")
+        regions, _ = self._asked(points, radius, 1.0, **around)
+        check_scalar(n_restarts, "n_restarts", Integral, min_val=0)
+        if method not in ("pgd", "fgsm") or (method == "fgsm" and n_restarts):
+            raise ValueError(
+                "`method` must be 'pgd', or 'fgsm' with n_restarts=0, got "
+                f"{method!r} with n_restarts={n_restarts}."
+            )
+        labels, rng = self._labels(points, y), check_random_state(self.random_state)
+        return gradient_attack(self._region_model(), regions, labels, method, n_restarts, rng)
+
+    def explain(
+        self,
+        X: Any,
+        gamma: float,
+        *,
+        class_: Any = None,
+        tol: float = 1e-3,
+        **around: Unpack[Around],
+    ) -> FeatureEffects:
+        """Measure the effect of each feature on a class probability, with proven error bounds.
+
+        Effects are computed from ranges of the probability (Appendix G of the paper). Unlike a
+        gradient or a linear surrogate, these effects account for all inputs within `gamma` of the
+        point along the feature.
+
+        Parameters
+        ----------
+        X, features, domain, tol, max_time, max_regions
+            As for `predict_proba_bounds`.
+        gamma : float
+            Largest change of each feature, up and down, in the unit of the feature.
+        class_ : label, default=None
+            Class whose probability is explained. None selects the second of two classes; with more
+            classes, it selects the predicted class of each point.
+
+        Returns
+        -------
+        FeatureEffects
+            Local effects for each point, and their average.
+        """
+        points = self._points(X)
+        check_number(gamma, "gamma", positive=True)
+        if {"region", "norm"} & {*around}:
+            raise TypeError("`region` and `norm` have no effect on effects of single features.")
+        regions, limits = self._asked(points, gamma, tol, **around)
+        if class_ is not None:
+            labels = np.full(len(points), self._class_indices(class_)[0])
+        elif len(self.classes_) == 2:
+            labels = np.ones(len(points), dtype=np.intp)
+        else:
+            labels = self._labels(points, None)
+        local, error = self._in_batches(feature_effects, limits, regions, labels)
+        return FeatureEffects(local, local.mean(axis=0), error)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = (
@@ -323,6 +534,9 @@ class RobustGPC(
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         points = self._points(X)  # raises NotFittedError before `posterior_` is read
         return self.posterior_.moments(points)
+
+    def _new_region_model(self, device: str) -> ProbabilityModel:
+        return ProbabilityModel(self.posterior_, self.likelihood_, device)
 
     def _chosen_likelihood(self) -> str:
         n_classes = len(self.classes_)
@@ -346,16 +560,6 @@ class RobustGPC(
             )
         return chosen
 
-    def _initial_kernel(self, X: FloatArray) -> Kernel:
-        if self.kernel is None:
-            length = self._length
-            kernel = ConstantKernel(1.0) * RBF(length, (length * 1e-3, length * 1e3))
-        else:
-            kernel = clone(self.kernel)
-        check_kernel(kernel, X.shape[1])
-        check_sizes(X, kernel)
-        return kernel
-
     def _methods(self, codes: NDArray[np.intp], weight: FloatArray | None) -> tuple[Any, Any]:
         """Functions of the prior that compute the evidence and the posterior."""
         target: dict[str, Any]
@@ -373,3 +577,18 @@ class RobustGPC(
             partial(evidence, **target, sample_weight=weight),
             partial(posterior, **target, sample_weight=weight),
         )
+
+    def _class_indices(self, class_: Any) -> NDArray[np.intp]:
+        if class_ is None:
+            return np.arange(len(self.classes_))
+        known = self.classes_.tolist()
+        if np.ndim(class_) or class_ not in known:
+            raise ValueError(f"`class_` must be one of {known}, got {class_!r}.")
+        return np.array([known.index(class_)])
+
+    def _labels(self, points: FloatArray, y: Any) -> NDArray[np.intp]:
+        if y is None:
+            return most_probable(self._region_model().probabilities(points))
+        y = column_or_1d(y)
+        check_consistent_length(points, y)
+        return codes_of(y, self.classes_, "y")

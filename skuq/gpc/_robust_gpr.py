@@ -1,47 +1,37 @@
-"""Estimator for Gaussian-process regression with proven bounds on its predictions."""
+"""Gaussian-process regression with proven bounds on predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
-from skuq.gpc._evidence_search import EvidenceSearchMixin
-from skuq.gpc._fit_checks import check_memory, check_sizes, deviations, length_of, warn_of_scales
-from skuq.gpc._region_search import certificate_device
-from skuq.gpc._regression_queries import RegressionQueriesMixin
-from skuq.gpc.bounds._moment_model import MomentModel
-from skuq.gpc.inference._hyperparameters import feature_units
-from skuq.gpc.inference._kernels import covariance
-from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
-from skuq.gpc.inference._regression import (
-    NoisyPrior,
-    check_noisy_kernel,
-    latent_kernel,
-    noise_level,
-    regression_evidence,
-    regression_posterior,
-)
+from skuq.gpc._certificates import moment_bounds, rescaled, stability
+from skuq.gpc._estimator import RobustGaussianProcess, certificate_device, check_sizes
+from skuq.gpc._neighbourhoods import Around, one_per_point
+from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
+from skuq.gpc.bounds._region_models import MomentModel
+from skuq.gpc.inference._kernels import check_noisy_kernel, covariance, noise_level
+from skuq.gpc.inference._single_latent import NoisyPrior, regression_evidence, regression_posterior
 from skuq.sample_weights import training_weights
 
 _CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
-_LARGEST = 1e100  # largest absolute target; squares must not overflow
+# The search stops once the lower and upper bound on a margin differ by at most this share of
+# `tolerance`.
+_MARGIN = 1e-3
+_MAX_REGIONS = 10_000  # default limit of boxes
 
 
-class RobustGPRegressor(
-    RegressionQueriesMixin, EvidenceSearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
-):
+class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process regression with proven bounds on its predictions over regions.
 
     Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition,
@@ -64,27 +54,8 @@ class RobustGPRegressor(
     normalize_y : bool, default=True
         Whether to standardise `y` during the fit; results then do not depend on the unit of `y`.
         scikit-learn's default is False.
-    optimizer : {"lbfgs"} or None, default="lbfgs"
-        Method that maximises the marginal likelihood over the hyperparameters of the kernel. None
-        keeps the hyperparameters fixed. If there is nothing to optimise, `fit` rejects `max_iter`
-        and `n_restarts`.
-    max_iter : int, default=100
-        Maximum number of evaluations of the marginal likelihood per start.
-    n_restarts : int, default=0
-        Number of restarts, from hyperparameters drawn log-uniformly within their bounds.
-    n_inducing : int, default=None
-        Number of inducing points that represent the training data, for large data sets. The
-        cost of `fit` is then linear in the number of samples, and the cost of predictions and
-        certificates is independent of it. None uses all samples, and the cost of `fit` is cubic.
-    device : str, default="auto"
-        Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
-        because guarantees need float64. `fit` and predictions always run on the CPU.
-    n_jobs : int, default=None
-        Number of joblib processes among which the points to be certified are distributed.
-    random_state : int, RandomState instance or None, default=None
-        Seed for restarts and inducing points.
-    verbose : int, default=0
-        Whether to show a progress bar while fitting and certifying.
+    optimizer, max_iter, n_restarts, n_inducing, device, n_jobs, random_state, verbose
+        As for `RobustGPC`.
 
     Attributes
     ----------
@@ -100,14 +71,8 @@ class RobustGPRegressor(
     log_marginal_likelihood_ : float
         Log marginal likelihood of `kernel_` for the normalised targets, in nats; with `n_inducing`,
         a lower bound on this likelihood.
-    n_iter_ : int
-        Number of evaluations of the marginal likelihood.
-    jitter_ : float
-        Relative increase of the diagonal of the covariance that its factorisation required.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    n_iter_, jitter_, n_features_in_, feature_names_in_
+        As for `RobustGPC`.
 
     Notes
     -----
@@ -116,10 +81,7 @@ class RobustGPRegressor(
     their sum.
 
     Guarantees refer to the fitted model: to the predictions that it computes from the posterior.
-    They do not cover the error of the model.
-
-    Distances are measured in the units of `X`. If features, radii and the length-scales of
-    `kernel` are all multiplied by the same number, results do not change.
+    They do not cover the error of the model. Distances are measured in the units of `X`.
 
     References
     ----------
@@ -199,8 +161,7 @@ class RobustGPRegressor(
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0: a sample of weight w counts w times, and weight 0 leaves it out. A mean
-            weight below 0.1 or above 10 raises a warning.
+            Weights >= 0: a sample of weight w counts w times, and weight 0 leaves it out.
 
         Returns
         -------
@@ -210,20 +171,9 @@ class RobustGPRegressor(
         Raises
         ------
         ValueError
-            If the data are not finite, or exceed 1e100 in absolute value (their squares would
-            overflow); if there is more than one target; if the kernel is not supported; if the
-            noise variance of the kernel plus `alpha` is 0; if a parameter cannot have an effect;
-            or if the marginal likelihood of the initial hyperparameters is not a number.
+            If data, kernel or parameters do not fit together.
         MemoryError
             If an exact fit needs more memory than is available; raised before the fit starts.
-
-        Warns
-        -----
-        UserWarning
-            If features of very different spread share one length-scale.
-        sklearn.exceptions.ConvergenceWarning
-            If the covariance was almost singular and `jitter_` is large, or if the optimisation
-            of the hyperparameters stopped early.
         """
         certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True, y_numeric=True)
@@ -233,30 +183,18 @@ class RobustGPRegressor(
         if sample_weight is not None:
             weight = training_weights(sample_weight, len(y))
             X, y, alpha, weight = (part[weight > 0] for part in (X, y, alpha, weight))
-        check_sizes(X)
-        _check_targets(y)
-        self._deviations = deviations(X, weight)
-        self._length = length_of(self._deviations, X)
+        check_sizes(y)
+        self._measure(X, weight)
         kernel = self._initial_kernel(X, y, weight, alpha)
-        self._refuse_ineffective(kernel)
-        warn_of_scales(X, kernel)
-        if self.n_inducing is None:
-            check_memory(len(X), 1, "gaussian", latent_kernel(kernel))
-        random = check_random_state(self.random_state)
-        build: Callable[[Any], DensePrior | LowRankPrior] = partial(DensePrior, X=X)
-        if self.n_inducing is not None:
-            unit = feature_units(kernel)
-            inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
-            build = partial(LowRankPrior, X=X, inducing=inducing)
-        prior = partial(NoisyPrior.of, prior=build, alpha=alpha)
+        latent, random = self._prior(X, kernel, weight, 2)
+        prior = partial(NoisyPrior.of, prior=latent, alpha=alpha)
         target = {"y": (y - self._shift) / self._scale, "sample_weight": weight}
-        best = self._search(kernel, partial(regression_evidence, **target), prior, random)
-        self._keep(best)
+        best = self._maximise(kernel, partial(regression_evidence, **target), prior, random)
         self.posterior_ = regression_posterior(prior(best.kernel), **target)
         self._white = noise_level(best.kernel)
         known = 0.0 if np.ndim(self.alpha) else float(self.alpha)
         self.noise_variance_ = (self._white + known) * self._scale**2
-        self._region_models: dict[str, MomentModel] = {}
+        self._region_models = {}
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -281,11 +219,6 @@ class RobustGPRegressor(
             Standard deviations, in the unit of the target; only with `return_std`.
         cov : ndarray of shape (n_samples, n_samples)
             Covariances, in squared units of the target; only with `return_cov`.
-
-        Raises
-        ------
-        ValueError
-            If both `return_std` and `return_cov` are True.
         """
         if return_std and return_cov:
             raise ValueError(
@@ -326,6 +259,99 @@ class RobustGPRegressor(
             X, Uncertainty.from_parts(np.full(len(variance), self.noise_variance_), variance)
         )
 
+    def predict_bounds(
+        self, X: Any, radius: Any = None, *, tol: float | None = None, **around: Unpack[Around]
+    ) -> RegressionBounds:
+        """Bound mean and standard deviation of predictions in a region around each point.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain, max_time
+            As for `RobustGPC.predict_proba_bounds`.
+        tol : float, default=None
+            Target gap between lower and upper bound of each extreme, in the unit of the target.
+            The default is 1 % of the standard deviation of the training targets.
+        max_regions : int, default=10000
+            Limit on the number of boxes per extreme; None means no limit. When it is reached, valid
+            but wider bounds are returned. If the noise is very small, rounding errors limit how
+            close the bounds on the standard deviation can become.
+
+        Returns
+        -------
+        mean, std : Bounds
+            Bounds on the mean and on the standard deviation, as a named tuple. As in `predict`, the
+            standard deviation includes the noise of WhiteKernels.
+        """
+        around = {"max_regions": _MAX_REGIONS, **around}
+        gap = self._close if tol is None else tol
+        regions, limits = self._asked(self._points(X), radius, gap, **around)
+        limits = limits._replace(tol=limits.tol / self._scale)
+        parts = self._in_batches(moment_bounds, limits, regions)
+        mean = rescaled(Bounds(*parts[:8]), self._scale, self._shift)
+        return RegressionBounds(mean, rescaled(Bounds(*parts[8:]), self._scale, 0.0))
+
+    def certify(
+        self, X: Any, radius: Any = None, *, tolerance: Any, **around: Unpack[Around]
+    ) -> Certificate:
+        """Decide whether the mean changes by more than a tolerance in a region around each point.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain, max_time, max_regions
+            As for `predict_bounds`.
+        tolerance : float or array-like of shape (n_samples,)
+            Largest allowed absolute difference from the mean at the point, in the unit of the
+            target; above 0.
+
+        Returns
+        -------
+        Certificate
+            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point. The
+            margin is the tolerance minus the largest change, in the unit of the target. A point is
+            "undecided" if the bounds on its margin differ in sign and are at most a thousandth of
+            the tolerance apart, or if a limit of the search is reached.
+        """
+        points = self._points(X)
+        around = {"max_regions": _MAX_REGIONS, **around}
+        regions, limits = self._asked(points, radius, _MARGIN, **around)
+        tolerances = one_per_point(tolerance, len(points), "tolerance", positive=True)
+        found = Certificate(*self._in_batches(stability, limits, regions, tolerances / self._scale))
+        return found._replace(
+            margin_lower=found.margin_lower * tolerances,
+            margin_upper=found.margin_upper * tolerances,
+        )
+
+    def certified_radius(
+        self,
+        X: Any,
+        *,
+        tolerance: Any,
+        max_radius: float | None = None,
+        precision: float = 0.01,
+        **around: Unpack[Around],
+    ) -> SafeRadius:
+        """Find by bisection a radius within which the mean provably stays within a tolerance.
+
+        Parameters
+        ----------
+        X, max_radius, precision, norm, features, domain, max_time, max_regions
+            As for `RobustGPC.certified_radius`.
+        tolerance : float or array-like of shape (n_samples,)
+            As for `certify`.
+
+        Returns
+        -------
+        SafeRadius
+            The proven radius, and the nearest counterexample with its distance.
+        """
+        points = self._points(X)
+        tolerances = one_per_point(tolerance, len(points), "tolerance", positive=True)
+        tolerances = tolerances / self._scale
+        return self._bisect(points, stability, tolerances, _MARGIN, max_radius, precision, **around)
+
+    def _new_region_model(self, device: str) -> MomentModel:
+        return MomentModel(self.posterior_, self._white, device)
+
     def _noise_of_targets(self, n: int) -> FloatArray:
         """Validate `alpha` and broadcast it to (n,)."""
         alpha = np.asarray(self.alpha, dtype=np.float64)
@@ -355,7 +381,6 @@ class RobustGPRegressor(
         else:
             kernel = clone(self.kernel)
         check_noisy_kernel(kernel, X.shape[1])
-        check_sizes(X, kernel)
         if (alpha + noise_level(kernel)).min() <= 0:
             raise ValueError(
                 "The noise variance must be above 0, because covariances without noise may be "
@@ -363,14 +388,3 @@ class RobustGPRegressor(
                 "such as 1e-10."
             )
         return kernel
-
-
-def _check_targets(y: FloatArray) -> None:
-    """Raise if squares of targets would overflow."""
-    row = int(np.abs(y).argmax())
-    if abs(y[row]) > _LARGEST:
-        raise ValueError(
-            f"Target {row} is {y[row]:.3g}. Absolute values of targets must not exceed "
-            f"{_LARGEST:g}, because their squares would overflow float64; correct the value, or "
-            "rescale the target."
-        )

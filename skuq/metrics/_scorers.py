@@ -260,7 +260,7 @@ def _by_certificates(
     estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None, **request: Any
 ) -> float:
     estimator, X = walk_to(estimator, X, _certifies, _no_certificates)
-    return weighted_mean(estimator.certify(X, y, **request).status == "safe", sample_weight)
+    return weighted_mean(estimator.certify(X, y=y, **request).status == "safe", sample_weight)
 
 
 def _certifies(estimator: Any) -> bool:

@@ -208,9 +208,9 @@ class CertifiedRangeDisplay(Display):
         labels = np.full(len(radii), class_)
         bounds = estimator.predict_proba_bounds(points, class_=class_, **region, **searched)
         ends = [getattr(bounds, end)[:, 0] for end in _BOUNDS]
-        settings["status"] = estimator.certify(points, labels, **region, **limits).status
+        settings["status"] = estimator.certify(points, y=labels, **region, **limits).status
         if attack is not None:
-            settings["attack"] = estimator.attack(points, labels, method=attack, **region).proba
+            settings["attack"] = estimator.attack(points, y=labels, method=attack, **region).proba
         name = name or f"probability of class {class_}"
         return cls.from_predictions(radii, *ends, name=name, allowed=(0.5, np.inf), **settings)
 

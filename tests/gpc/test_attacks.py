@@ -59,17 +59,17 @@ def test_one_step_of_the_sign_ends_in_a_corner(model):
 def test_the_attacked_class_can_be_chosen(model):
     X = np.zeros((1, 3))
     for k, label in enumerate(model.classes_):
-        found = model.attack(X, [label], radius=0.3)
+        found = model.attack(X, y=[label], radius=0.3)
         assert found.proba[0] <= model.predict_proba(X)[0, k] + 1e-4
         np.testing.assert_allclose(found.proba[0], model.predict_proba(found.points)[0, k])
 
 
 def test_bad_attacks_are_refused(model):
     X = np.zeros((1, 3))
-    with pytest.raises(ValueError, match="`method` must be 'pgd' or 'fgsm', got 'cw'"):
+    with pytest.raises(ValueError, match=r"`method` must be 'pgd', or 'fgsm' .*, got 'cw'"):
         model.attack(X, radius=0.1, method="cw")
     with pytest.raises(ValueError, match="not among the classes"):
-        model.attack(X, [17], radius=0.1)
+        model.attack(X, y=[17], radius=0.1)
 
 
 def test_restarts_never_find_less_and_are_reproducible(model):

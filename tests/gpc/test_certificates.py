@@ -9,11 +9,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skuq import RobustGPC
 from skuq.gpc import _certificates as certificates
-from skuq.gpc._neighbourhoods import around
 from skuq.gpc.bounds import _branch_and_bound
-from skuq.gpc.bounds._probability_model import Limits, Minima
+from skuq.gpc.bounds._region_models import Limits, Minima
 
-from .bounds.oracles import KERNELS, fit_model, probabilities, sample
+from .bounds.oracles import KERNELS, around, fit_model, probabilities, sample
 
 CASES = {
     "probit": ("probit", {}),
@@ -84,11 +83,11 @@ def test_margins_enclose_the_smallest_margin(model):
 def test_wrong_labels_are_unsafe_at_the_point_itself(model):
     X = points()
     wrong = np.roll(model.classes_, 1)[model.predict_proba(X).argmax(axis=1)]
-    found = model.certify(X, wrong, radius=1e-3)
+    found = model.certify(X, y=wrong, radius=1e-3)
     assert (found.status == "unsafe").sum() >= len(X) - 1
     unsafe = found.status == "unsafe"
     assert (np.abs(found.counterexample - X)[unsafe] <= 1e-3 * (1 + 1e-9)).all()
-    right = model.certify(X, model.predict(X), radius=0.05)
+    right = model.certify(X, y=model.predict(X), radius=0.05)
     np.testing.assert_array_equal(right.status, model.certify(X, radius=0.05).status)
 
 
@@ -151,7 +150,7 @@ def test_each_point_may_have_a_domain_of_its_own(model):
 def test_a_misclassified_point_has_no_safe_radius(model):
     X = points(3)
     wrong = np.roll(model.classes_, 1)[model.predict_proba(X).argmax(axis=1)]
-    found = model.certified_radius(X, wrong, precision=0.05, max_regions=50)
+    found = model.certified_radius(X, y=wrong, precision=0.05, max_regions=50)
     np.testing.assert_array_equal(found.lower, 0)
     assert (found.upper <= 0.1).all()
 
@@ -177,7 +176,7 @@ def test_a_tie_is_undecided():
     ("method", "arguments", "message"),
     [
         ("certify", {"radius": 0.1, "y": [0, 9]}, "not among the classes"),
-        ("certify", {"radius": 0.1, "y": [0]}, "1 labels for 2 points"),
+        ("certify", {"radius": 0.1, "y": [0]}, "inconsistent numbers of samples"),
         ("certify", {"radius": 0.1, "y": [0, 1], "delta": 0.1}, "omit `y` or `delta`"),
         ("certify", {"radius": 0.1, "delta": -0.1}, "delta"),
         ("certify", {"radius": 0.1, "delta": np.nan}, "delta"),
@@ -198,7 +197,7 @@ def test_bad_arguments_are_refused(method, arguments, message):
 
 def test_the_witness_is_of_the_objective_that_its_band_decides():
     class Known:
-        def minima(self, regions, objectives, limits, threshold, band, progress):
+        def minima(self, regions, objectives, limits, threshold, band):
             upper = np.array([[-0.02, -0.01]])
             point = np.array([[[1.0], [2.0]]])
             return Minima(upper - 0.1, upper, point, np.ones((1, 2), int), np.ones((1, 2), bool))
@@ -206,7 +205,7 @@ def test_the_witness_is_of_the_objective_that_its_band_decides():
     around_zero = around(np.zeros((1, 1)), 3.0)
     error = np.array([[0.05, 1e-9]])  # the first is not below its error, the second is
     found = certificates.certificate(
-        Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), error, 0.0, Limits(), None
+        Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), error, 0.0, Limits()
     )
     assert found.status[0] == "unsafe"
     np.testing.assert_array_equal(found.counterexample, [[2.0]])
@@ -222,7 +221,7 @@ def test_what_is_left_of_an_allowed_change_counts_that_the_point_is_known_up_to_
             proba = np.column_stack([0.3 + points[:, 0], 0.7 - points[:, 0]])
             return (proba * objective).sum(axis=1) + 0.02 * objective[:, 1]
 
-        def minima(self, regions, objectives, limits, threshold, band, progress):
+        def minima(self, regions, objectives, limits, threshold, band):
             least = np.array([[0.1, 0.5]])  # x from -.2 to .2
             point = np.array([[[-0.2], [0.2]]])
             return Minima(least, least, point, np.ones((1, 2), int), np.ones((1, 2), bool))
@@ -279,7 +278,7 @@ def test_one_counterexample_ends_the_search_for_others():
     X = points(6)
     proba = model.predict_proba(X)
     middle = proba.argsort(axis=1)[:, 1]  # the first class is a rival that decides at once
-    found = model.certify(X, middle, radius=0.3)
+    found = model.certify(X, y=middle, radius=0.3)
     assert (found.status == "unsafe").all()
     assert (found.n_regions == 0).all()
 
@@ -345,8 +344,8 @@ def test_progress_counts_each_point_once(model):
     steps, X = [], points(3)
     prepared = model._region_model()
     prepared.prepare()
-    limits = Limits(max_regions=50)
-    certificates.probability_bounds(prepared, around(X, 0.3), np.arange(2), limits, steps.append)
+    limits = Limits(max_regions=50, progress=steps.append)
+    certificates.probability_bounds(prepared, around(X, 0.3), np.arange(2), limits)
     assert min(steps) >= 0
     assert 0 < sum(steps) <= len(X)
 

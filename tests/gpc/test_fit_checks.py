@@ -8,8 +8,7 @@ from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq import RobustGPC
-from skuq.gpc import _fit_checks
-from skuq.gpc._fit_checks import exact_fit_bytes
+from skuq.gpc import _estimator
 
 
 @pytest.fixture
@@ -21,22 +20,21 @@ def iris():
 def test_a_fit_that_does_not_fit_into_memory_is_refused_with_advice(iris, monkeypatch, parameters):
     X, y = (part[iris[1] > 0] for part in iris)
     gpc = RobustGPC(max_iter=1, **parameters)
-    needed = exact_fit_bytes(len(X), 2, "probit", ConstantKernel() * RBF())
-    monkeypatch.setattr(_fit_checks, "available_memory", lambda: needed - 1)
+    needed = _estimator.exact_fit_bytes(len(X), 2, ConstantKernel() * RBF())
+    monkeypatch.setattr(_estimator, "available_memory", lambda: needed - 1)
     with pytest.raises(MemoryError, match=r"100 rows.*GB.*n_inducing=200"):
         gpc.fit(X, y)
     gpc.set_params(n_inducing=5).fit(X, y)
-    monkeypatch.setattr(_fit_checks, "available_memory", lambda: needed)
+    monkeypatch.setattr(_estimator, "available_memory", lambda: needed)
     gpc.set_params(n_inducing=None).fit(X, y)
 
 
-def test_memory_grows_with_rows_classes_and_kernels():
-    small = exact_fit_bytes(1000, 2, "probit", RBF())
+def test_memory_grows_with_rows_matrices_and_kernels():
+    small = _estimator.exact_fit_bytes(1000, 2, RBF())
     assert 8e6 * 5 < small < 8e6 * 12  # five to twelve matrices
-    assert exact_fit_bytes(2000, 2, "probit", RBF()) == 4 * small
-    assert exact_fit_bytes(1000, 2, "probit", 2.0 * RBF() + Matern(nu=1.5)) > small
-    three, ten = (exact_fit_bytes(1000, count, "softmax", RBF()) for count in (3, 10))
-    assert small < three < ten
+    assert _estimator.exact_fit_bytes(2000, 2, RBF()) == 4 * small
+    assert _estimator.exact_fit_bytes(1000, 2, 2.0 * RBF() + Matern(nu=1.5)) > small
+    assert _estimator.exact_fit_bytes(1000, 9, RBF()) > small
 
 
 def test_features_on_different_scales_are_pointed_out(iris):

@@ -8,7 +8,8 @@ from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF
 
 from skuq import RobustGPC
-from skuq.gpc import _region_search
+from skuq.gpc import _estimator
+from skuq.gpc._neighbourhoods import Around
 
 KERNEL = 4.0 * RBF(0.7)
 X, Y = make_moons(24, noise=0.2, random_state=0)
@@ -57,14 +58,14 @@ def test_parameters_of_the_fit_have_an_effect(base, changed):
 
 def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
     asked = []
-    parallel = _region_search.Parallel
+    parallel = _estimator.Parallel
 
     def spy(n_jobs, **options):
         asked.append(n_jobs)
         return parallel(n_jobs=1, **options)
 
-    monkeypatch.setattr(_region_search, "Parallel", spy)
-    monkeypatch.setattr(_region_search, "_BATCH", 1)
+    monkeypatch.setattr(_estimator, "Parallel", spy)
+    monkeypatch.setattr(_estimator, "_BATCH", 1)
     gpc = estimator(device="cpu").fit(X, Y)
     request = {"radius": 0.05, "tol": 0.5}
     gpc.predict_proba_bounds(POINTS, **request)
@@ -157,8 +158,27 @@ EFFECTIVE = {
 
 @pytest.mark.parametrize("method", EFFECTIVE)
 def test_all_parameters_of_queries_are_tried_here(method):
-    parameters = set(inspect.signature(getattr(RobustGPC, method)).parameters) - {"self", "X"}
-    assert set(EFFECTIVE[method][1]) == parameters
+    own = set(inspect.signature(getattr(RobustGPC, method)).parameters) - {"self", "X", "around"}
+    shared = set(Around.__annotations__)
+    if method in ("certified_radius", "attack", "explain"):
+        shared -= {"certified_radius": {"region"}, "explain": {"region", "norm"}}.get(
+            method, {"max_time", "max_regions"}
+        )
+    assert set(EFFECTIVE[method][1]) == own | shared
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("certified_radius", {"region": (-9.0, 9.0)}),
+        ("attack", {"radius": 0.1, "max_time": 1.0}),
+        ("explain", {"gamma": 0.1, "norm": "l2"}),
+        ("certify", {"radius": 0.1, "radii": 0.2}),
+    ],
+)
+def test_keywords_of_other_methods_are_refused(fitted, method, arguments):
+    with pytest.raises(TypeError, match=r"no effect|unexpected keyword"):
+        getattr(fitted, method)(POINTS, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +220,7 @@ def test_limits_without_a_search_are_refused(parameters, message):
         (
             "attack",
             {"radius": 0.1, "method": "fgsm", "n_restarts": 2},
-            "n_restarts=2 has no effect with method='fgsm'",
+            "'fgsm' with n_restarts=0",
         ),
         ("certify", {"region": (-9.0, 9.0), "norm": "l2"}, "norm='l2' has no effect with `region`"),
         ("certify", {"radius": 0.1, "y": LABELS, "delta": 0.1}, "omit `y` or `delta`"),

@@ -16,11 +16,19 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
 from skuq.gpc._certificates import probability_bounds
-from skuq.gpc._neighbourhoods import around
-from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._region_models import Limits, ProbabilityModel
 from skuq.gpc.inference._posterior import BinaryPosterior
 
-from .bounds.oracles import KERNELS, ROUNDING, fit_model, grid, inside, probabilities, sample
+from .bounds.oracles import (
+    KERNELS,
+    ROUNDING,
+    around,
+    fit_model,
+    grid,
+    inside,
+    probabilities,
+    sample,
+)
 
 MODELS = {
     "probit": ("probit", {}),
@@ -81,7 +89,8 @@ def test_no_point_of_a_region_leaves_its_range(seed, name, kind, norm, d, max_re
     assert (found.max_lower <= found.max_upper).all()
     assert (found.n_regions <= n_objectives * (max_regions + 63)).all()
     attacks = [
-        model.attack(X, np.full(2, c), features=features, **request).points for c in model.classes_
+        model.attack(X, y=np.full(2, c), features=features, **request).points
+        for c in model.classes_
     ]
     for i in range(2):
         r = None if norm == "box" else radius[i]
@@ -322,8 +331,8 @@ def test_a_precision_below_rounding_ends_the_bisection(model):
 def test_a_wrong_label_has_the_point_itself_as_its_counterexample(model):
     X = np.array([[0.4, 0.1]])
     wrong = 1 - model.predict(X)
-    np.testing.assert_array_equal(model.certify(X, wrong, radius=0.3).counterexample, X)
-    assert model.certified_radius(X, wrong).upper[0] == 0
+    np.testing.assert_array_equal(model.certify(X, y=wrong, radius=0.3).counterexample, X)
+    assert model.certified_radius(X, y=wrong).upper[0] == 0
 
 
 def test_features_may_be_named():
@@ -344,9 +353,9 @@ def test_labels_may_be_strings():
     found = model.predict_proba_bounds(X[:1], 0.1, class_="up", tol=1e-3)
     p = model.predict_proba(X[:1])[0, 1]
     assert found.min_lower[0, 0] <= p <= found.max_upper[0, 0]
-    assert set(model.certify(X, y, radius=0.01).status) <= {"safe", "unsafe", "undecided"}
+    assert set(model.certify(X, y=y, radius=0.01).status) <= {"safe", "unsafe", "undecided"}
     with pytest.raises(ValueError, match="not among the classes"):
-        model.certify(X[:1], ["sideways"], radius=0.1)
+        model.certify(X[:1], y=["sideways"], radius=0.1)
 
 
 def test_progress_is_shown_if_asked_for(model, capsys):
@@ -391,13 +400,3 @@ def test_bad_points_are_refused_by_every_method(model, method):
 def test_bad_limits_and_classes_are_refused(model, arguments, message):
     with pytest.raises(ValueError, match=message):
         model.predict_proba_bounds(np.zeros((1, 2)), 0.1, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [("certify", "radius"), ("attack", "radius"), ("certified_radius", "max_radius")],
-)
-@pytest.mark.parametrize("radius", [0.2, 1, np.float32(0.2)])
-def test_a_radius_in_the_place_of_labels_is_named(model, method, name, radius):
-    with pytest.raises(TypeError, match=rf"pass it by name: {method}\(X, {name}="):
-        getattr(model, method)(np.zeros((2, 2)), radius)

@@ -256,7 +256,7 @@ def test_inputs_that_are_all_the_same_predict_frequencies(n_inducing, n_classes)
 
 def test_a_covariance_close_to_singular_is_reported_with_the_jitter(moons, monkeypatch):
     # Distances are too precise for a kernel that needs a noticeable jitter: any is noticed here.
-    monkeypatch.setattr("skuq.gpc._evidence_search._NOTED_JITTER", 0.0)
+    monkeypatch.setattr("skuq.gpc._estimator._NOTED_JITTER", 0.0)
     gpc = RobustGPC(RBF(1.0), optimizer=None, n_inducing=20, random_state=0)
     with pytest.warns(ConvergenceWarning, match=r"close to singular: 1e-\d\d of its diagonal"):
         gpc.fit(*moons)

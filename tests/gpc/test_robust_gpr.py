@@ -13,7 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from skuq import RobustGPRegressor
-from skuq.gpc import _fit_checks
+from skuq.gpc import _estimator
 
 from .bounds.oracles import KERNELS, grid, inside, moments, sample
 
@@ -150,7 +150,7 @@ def test_bounds_are_as_close_as_asked_for_and_attained(d, noise):
     model = fixed(2.0 * RBF(0.9), alpha=noise).fit(*waves(rng, d))
     Z = rng.normal(size=(3, d))
     found = model.predict_bounds(Z, 0.4, tol=0.02)
-    assert found.converged.all()
+    assert found.mean.converged.all()
     for i in range(3):
         points = grid(Z[i] - 0.4, Z[i] + 0.4, {1: 4001, 2: 201}[d])
         for bounds, seen in zip(
@@ -226,8 +226,8 @@ def test_a_search_that_is_cut_short_is_valid_and_says_so(model):
     Z = np.random.default_rng(7).normal(size=(2, 2))
     full = model.predict_bounds(Z, 1.0)
     cut = model.predict_bounds(Z, 1.0, max_regions=1)
-    assert full.converged.all()
-    assert not cut.converged.any()
+    assert full.mean.converged.all()
+    assert not cut.std.converged.any()
     assert (cut.mean.lower <= full.mean.lower + 1e-12).all()
     assert (cut.std.upper >= full.std.upper - 1e-12).all()
     assert model.certify(Z, 1e-3, tolerance=1e-3, max_regions=1).status[0] in ("safe", "unsafe")
@@ -298,7 +298,7 @@ def test_bad_input_is_refused(model, monkeypatch):
         blank.predict_bounds(X, 0.1)
     with pytest.raises(ValueError, match="1d array"):
         blank.fit(X, np.stack([y, y], 1))
-    with pytest.raises(ValueError, match="Target 3 is 1e\\+101"):
+    with pytest.raises(ValueError, match="would overflow"):
         blank.fit(X, np.where(np.arange(20) == 3, 1e101, y))
     with pytest.raises(ValueError, match="must not both be True"):
         model.predict(X, return_std=True, return_cov=True)
@@ -307,7 +307,7 @@ def test_bad_input_is_refused(model, monkeypatch):
             model.certify(X, 0.1, tolerance=tolerance)
     with pytest.raises(ValueError, match="exactly one of `radius`"):
         model.predict_bounds(X)
-    monkeypatch.setattr(_fit_checks, "available_memory", lambda: 1000)
+    monkeypatch.setattr(_estimator, "available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="n_inducing=200"):
         blank.fit(X, y)
 

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Ration
 
 from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
-from skuq.gpc.bounds._stationary import Rational
+from skuq.gpc.bounds._latent_model import Rational
 
 X, Y = make_moons(24, noise=0.15, random_state=0)
 THREE = (X[:, 0] > 0.2).astype(int) + (X[:, 0] > 1)

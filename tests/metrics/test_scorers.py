@@ -128,7 +128,7 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     X, y = make_moons(50, noise=0.2, random_state=0)
     pipe = make_pipeline(StandardScaler(), RobustGPC(random_state=0, device="cpu"))
     pipe.fit(X, y)
-    safe = pipe[-1].certify(pipe[:-1].transform(X), y, radius=0.1).status == "safe"
+    safe = pipe[-1].certify(pipe[:-1].transform(X), y=y, radius=0.1).status == "safe"
     scorer = certified_accuracy(0.1)
     assert scorer(pipe, X, y) == pytest.approx(safe.mean())
     assert scorer(make_pipeline(pipe[-1]), pipe[:-1].transform(X), y) == scorer(pipe, X, y)

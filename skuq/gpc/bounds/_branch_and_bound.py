@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion
+from skuq.gpc.bounds._latent_bounds import Evaluation, Expander, Expansion
 from skuq.gpc.bounds._links import Link, Minimum, Slopes
 from skuq.gpc.bounds._regions import Region
 
@@ -40,14 +40,11 @@ class Problems:
     band: Tensor | None = None  # (q,)
 
     def to(self, device: torch.device) -> Problems:
-        """Copy owners, objectives and regions to a device."""
         owner, objective = self.owner.to(device), self.objective.to(device)
         return Problems(owner, objective, self.region.to(device))
 
 
 class Solutions(NamedTuple):
-    """Bounds on each minimum."""
-
     lower: Tensor  # (q,), proven lower bound
     upper: Tensor  # (q,), upper bound
     point: Tensor  # (q, f), point that attains `upper`, up to rounding
@@ -56,8 +53,6 @@ class Solutions(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """Open boxes of all problems."""
-
     lower: Tensor
     upper: Tensor
     problem: Tensor
@@ -90,13 +85,14 @@ class Search:
         expander: Expander,
         link: Link,
         problems: Problems,
-        *,
         tol: float,
         max_regions: int,
         max_time: float,
+        progress: Callable[[int], object] | None = None,
     ):
         self.expander, self.link, self.problems = expander, link, problems
         self.tol, self.max_regions, self.max_time = tol, max_regions, max_time
+        self.progress = progress
         self.device = expander.model.inputs.device
         self.device_problems = problems.to(self.device)
         count = len(problems.owner)
@@ -112,8 +108,7 @@ class Search:
         self.pool = _Pool(region.lower, region.upper, everything, worst.clone())
         self._shrink()
 
-    def run(self, progress: Callable[[int], object] | None = None) -> Solutions:
-        """Bound and split boxes until all problems are solved or a limit is reached."""
+    def run(self) -> Solutions:
         deadline = time.monotonic() + self.max_time
         self._descend(deadline)
         lower = self._lower()
@@ -127,8 +122,8 @@ class Search:
             self.active &= left & ~self._decided(lower) & (self.n_regions < self.max_regions)
             self.active &= ~self._refuted()
             self.pool = self.pool.select(self.active[self.pool.problem])
-            if progress is not None:
-                progress(before - int(self.active.sum()))
+            if self.progress is not None:
+                self.progress(before - int(self.active.sum()))
             if time.monotonic() >= deadline:
                 break
         lower = torch.minimum(lower, self.best)
@@ -201,18 +196,15 @@ class Search:
         return _split_columns(_concatenated(parts).to(self.device), parts)
 
     def _region(self, boxes: _Pool) -> Region:
-        """Intersections of the boxes with the regions of their problems."""
         return self.problems.region.within(boxes.lower, boxes.upper, boxes.problem)
 
     def _batch_size(self) -> int:
-        """Number of boxes per batch."""
         model = self.expander.model
         features = max(1, self.problems.region.lower.shape[1])
         share = len(model.reduction) * len(model.inputs) * features
         return max(1, min(_BATCH, _ENTRIES // share))
 
     def _try_points(self, boxes: _Pool, likely: Tensor) -> None:
-        """Evaluate likely minimisers, given in coordinates of the boxes."""
         region = self._region(boxes)
         centers, half_widths, _ = region.coordinates()
         self._update_best(region.project(centers + half_widths * likely), boxes.problem)
@@ -271,7 +263,6 @@ class Search:
         return boxes.select(kept), kept
 
     def _variation(self, region: Region, expansion: Expansion, minimum: Minimum) -> _Variation:
-        """Variation of the objectives of boxes along each feature."""
         slope, radius = _monotonicity(minimum.slopes, expansion)
         _, half_widths, _ = region.coordinates()
         influence = minimum.curvature + minimum.rest[:, None] * self.expander.shares(half_widths)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion
+from skuq.gpc.bounds._latent_bounds import Expansion
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.inference._likelihoods import normal_nodes
 
@@ -25,8 +25,6 @@ _PIECES = 8  # number of intervals into which LogitLink divides the range of the
 
 
 class Outputs(NamedTuple):
-    """Weighted sums of class probabilities at points."""
-
     value: Tensor  # (b,)
     error: Tensor  # (b,), bound on the numerical error of `value`
     mean_slope: Tensor  # (b, L), derivatives with respect to the latent means
@@ -46,8 +44,6 @@ class Slopes(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """Lower bounds on the objective over boxes, with likely minimisers."""
-
     bound: Tensor  # (b,), lower bound on the objective over the box
     point: Tensor  # (b, f), likely minimiser, in coordinates of the box
     curvature: Tensor  # (b, f), slack of the bound due to second derivatives, by feature
@@ -55,7 +51,6 @@ class Minimum(NamedTuple):
     slopes: Slopes  # used to detect monotone features
 
     def select(self, rows: Tensor) -> Minimum:
-        """Bounds over the selected boxes."""
         return Minimum(
             self.bound[rows],
             self.point[rows],
@@ -143,8 +138,6 @@ class _BinaryLink(ABC):
 
 
 class ProbitLink(_BinaryLink):
-    """``P(y = 1) = Phi(mean / sqrt(1 + variance))``, in closed form."""
-
     widening = 1.0
     accuracy = _ACCURACY
 
@@ -178,8 +171,6 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    """``P(y = 1) = E[1 / (1 + exp(-f))]``, by quadrature with an error bound."""
-
     widening = 8 / math.pi  # variance of the probit approximation with the same slope at 0
     accuracy = 1e-11
 

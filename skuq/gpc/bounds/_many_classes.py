@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._expansion import Expansion
+from skuq.gpc.bounds._latent_bounds import Expansion
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.bounds._softmax_link import Reach, covariance_norms, largest_norm
@@ -188,7 +188,6 @@ class ManyClassesLink:
 
 
 def absolute_sum(parts: Split) -> Tensor:
-    """Sum of the absolute values of all entries of the matrix E."""
     n_classes = parts.D.shape[1]
     j, k = torch.triu_indices(n_classes, n_classes, device=parts.D.device)
     return (torch.where(j == k, 1.0, 2.0) * parts.E.abs()).sum(-1)

@@ -37,11 +37,9 @@ class Region:
         return len(self.center)
 
     def __getitem__(self, rows: Any) -> Region:
-        """Select regions."""
         return self.within(self.lower[rows], self.upper[rows], rows)
 
     def to(self, device: str | torch.device) -> Region:
-        """Copy to a device."""
         radius = None if self.radius is None else self.radius.to(device)
         lower, upper = self.lower.to(device), self.upper.to(device)
         return Region(self.center.to(device), lower, upper, radius, self.norm)
@@ -53,7 +51,6 @@ class Region:
         return moving if len(moving) else moving.new_zeros(1)
 
     def of_features(self, features: Tensor) -> Region:
-        """Restrict the regions to these features; all others must be constant."""
         lower, upper = self.lower[:, features], self.upper[:, features]
         return Region(self.center[:, features], lower, upper, self.radius, self.norm)
 
@@ -154,11 +151,9 @@ class BallParts:
     norm: int
 
     def select(self, rows: Tensor) -> BallParts:
-        """Balls of the selected boxes."""
         return BallParts(self.offset[rows], self.half_widths[rows], self.radius[rows], self.norm)
 
     def repeat(self, count: int) -> BallParts:
-        """Repeat each ball `count` times."""
         rows = torch.arange(len(self.radius), device=self.radius.device)
         return self.select(rows.repeat_interleave(count))
 
@@ -213,7 +208,6 @@ class Moments(NamedTuple):
     ball: BallParts | None = None  # balls with which the boxes are intersected
 
     def select(self, rows: Tensor) -> Moments:
-        """Expansions over the selected boxes."""
         ball = None if self.ball is None else self.ball.select(rows)
         return self._each(lambda part: part[rows], ball)
 

@@ -12,10 +12,20 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skuq.base import FloatArray
-from skuq.gpc.inference._laplace import Evidence
 from skuq.validation import warn_user
 
 _STEEP = 1.0  # derivative, in nats per log-hyperparameter, above which the search has not converged
+
+
+class Evidence(NamedTuple):
+    value: float  # approximate log marginal likelihood, in nats
+    # (n_theta,), derivative with respect to ``kernel.theta``; empty without `eval_gradient`
+    gradient: FloatArray
+    state: FloatArray  # warm start for an evaluation at nearby hyperparameters
+    # Number added to the diagonal of a matrix to factorise it, relative to the diagonal's mean.
+    jitter: float
+    converged: bool  # whether the iteration converged
+
 
 # Function of a kernel and, for a warm start, of the state of an earlier evaluation.
 Objective = Callable[[Any, FloatArray | None], Evidence]
@@ -26,8 +36,6 @@ class NoEvidenceError(ValueError):
 
 
 class Maximum(NamedTuple):
-    """The best hyperparameters that were evaluated."""
-
     kernel: Any  # with the best hyperparameters
     evidence: Evidence  # of the best hyperparameters
     n_evaluations: int  # number of evaluations of the evidence, over all restarts
@@ -55,7 +63,6 @@ class _Coordinates:
         self.start, self.bounds = self._scaled.theta, self._scaled.bounds
 
     def kernel(self, theta: FloatArray) -> Any:
-        """Kernel at these coordinates."""
         found = self._scaled.clone_with_theta(theta).get_params()
         values = {
             name: value * self._units.get(name, 1.0)
@@ -66,7 +73,6 @@ class _Coordinates:
 
 
 def length_scales(kernel: Any) -> dict[str, Any]:
-    """Length-scales of all parts of a kernel, keyed by parameter name."""
     parameters = kernel.get_params().items()
     return {name: value for name, value in parameters if name.endswith("length_scale")}
 
@@ -80,7 +86,6 @@ def feature_units(kernel: Any) -> Any:
 
 
 def power_of_two(value: Any) -> Any:
-    """Next power of two above each positive number."""
     return np.ldexp(1.0, np.frexp(value)[1])
 
 
@@ -185,7 +190,6 @@ def _drawn_starts(
 
 
 def _rank(evidence: Evidence) -> tuple[bool, float]:
-    """Sort key of results: convergence first, then evidence."""
     return evidence.converged, evidence.value
 
 

@@ -13,6 +13,8 @@ leaf.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from sklearn.gaussian_process.kernels import (
     Product,
     RationalQuadratic,
     Sum,
+    WhiteKernel,
 )
 
 from skuq.base import FloatArray
@@ -131,7 +134,6 @@ _SUPPORTED = (
 
 
 def check_kernel(kernel: Any, n_features: int) -> None:
-    """Raise unless the kernel is supported."""
     if type(kernel) in (Sum, Product):
         check_kernel(kernel.k1, n_features)
         check_kernel(kernel.k2, n_features)
@@ -140,7 +142,7 @@ def check_kernel(kernel: Any, n_features: int) -> None:
         got = repr(kernel) if isinstance(kernel, Kernel) else f"{type(kernel).__name__} object"
         raise ValueError(
             f"Expected a kernel of sklearn.gaussian_process.kernels made of {_SUPPORTED}; got "
-            f"{got}. Replace it by a supported kernel."
+            f"{got}. In regression, WhiteKernel may be added, but not multiplied."
         )
     if type(kernel) is Matern and kernel.nu not in (1.5, 2.5):
         raise ValueError(
@@ -156,7 +158,6 @@ def check_kernel(kernel: Any, n_features: int) -> None:
 
 
 def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> FloatArray:
-    """Covariance of the latent function between inputs."""
     # X (n, n_features), Z (m, n_features) -> (n, m)
     return covariance_with_pullback(kernel, X, Z)[0]
 
@@ -164,7 +165,6 @@ def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> Float
 def covariance_with_pullback(
     kernel: Any, X: FloatArray, Z: FloatArray | None = None
 ) -> tuple[FloatArray, Pullback]:
-    """Covariance matrix, and its pullback."""
     # The pullback maps G (n, m), the derivative of a scalar with respect to the covariance matrix,
     # to ``sum_ab G_ab dK_ab / dtheta_j`` (n_theta,), the derivative of the scalar with respect to
     # ``kernel.theta``. G need not be symmetric. The pullback reuses distances and exponentials.
@@ -210,3 +210,31 @@ def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple
         return np.concatenate([pulled(first, second[0], G), pulled(second, first[0], G)])
 
     return first[0] * second[0], pullback
+
+
+def check_noisy_kernel(kernel: Any, n_features: int) -> None:
+    """Raise unless the kernel is a supported kernel, optionally plus WhiteKernels."""
+    if all(is_noise(part) for part in summands(kernel)):
+        raise ValueError(
+            f"The kernel {kernel} represents noise alone; add the covariance of a latent function, "
+            "such as RBF()."
+        )
+    check_kernel(latent_kernel(kernel), n_features)
+
+
+def summands(kernel: Any) -> list[Any]:
+    if type(kernel) is Sum:
+        return summands(kernel.k1) + summands(kernel.k2)
+    return [kernel]
+
+
+def latent_kernel(kernel: Any) -> Any:
+    return reduce(add, (part for part in summands(kernel) if not is_noise(part)))
+
+
+def noise_level(kernel: Any) -> float:
+    return float(sum(part.noise_level for part in summands(kernel) if is_noise(part)))
+
+
+def is_noise(kernel: Any) -> bool:
+    return isinstance(kernel, WhiteKernel)

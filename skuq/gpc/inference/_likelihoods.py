@@ -62,7 +62,6 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
 
 
 def logit(y: FloatArray, f: FloatArray) -> Derivatives:
-    """Likelihood ``1 / (1 + exp(-y f))``."""
     # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
     z = y * f
     wrong = expit(-z)
@@ -96,7 +95,6 @@ class SoftmaxLikelihood:
         return self.target - self.weight * proba
 
     def curve(self, proba: FloatArray, b: FloatArray) -> FloatArray:
-        """``W b``, shape (n_classes, n)."""
         return self.weight * proba * (b - (proba * b).sum(axis=0))
 
     def determinant_gradient(

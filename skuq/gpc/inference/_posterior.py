@@ -79,7 +79,6 @@ class BinaryPosterior:
     matrix: FloatArray  # (m, m), the symmetric matrix R in the variance ``k(x, x) - r(x)' R r(x)``
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (n, 1) and covariance (n, 1, 1) of the latent function at each input."""
         mean, variance = np.empty((len(X), 1)), np.empty((len(X), 1, 1))
         prior = prior_variance(self.kernel)
         for rows, cross in _cross_covariances(self.kernel, self.inputs, X, len(self.inputs)):
@@ -89,7 +88,6 @@ class BinaryPosterior:
         return mean, np.maximum(variance, 0.0)
 
     def reduction(self) -> FloatArray:
-        """Matrix R, shape (1, m, m)."""
         return self.matrix[None]
 
 
@@ -107,7 +105,6 @@ class FactoredPosterior:
     factor: FloatArray  # (m, m), M, the lower Cholesky factor of the sum of all E_c
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
         n_latent = len(self.weights)
         mean, cov = np.empty((len(X), n_latent)), np.empty((len(X), n_latent, n_latent))
         prior, entries = prior_variance(self.kernel), n_latent * len(self.inputs)
@@ -124,7 +121,6 @@ class FactoredPosterior:
         return mean, cov
 
     def reduction(self) -> FloatArray:
-        """Matrices R of all pairs of classes, shape (L (L + 1) / 2, m, m)."""
         solved = [solve_triangular(self.factor, block, lower=True) for block in self.blocks]
         pairs = list(zip(*np.triu_indices(len(self.weights)), strict=True))
         result = np.empty((len(pairs), *self.factor.shape))
@@ -152,11 +148,9 @@ class JointPosterior:
 
     @property
     def weights(self) -> FloatArray:
-        """Coefficients of the means for ``r(x)``, shape (L, m)."""
         return self.coefficients if self.whitener is None else self.coefficients @ self.whitener
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
         n_latent = len(self.coefficients)
         mean, cov = np.empty((len(X), n_latent)), np.empty((len(X), n_latent, n_latent))
         prior = prior_variance(self.kernel)
@@ -169,7 +163,6 @@ class JointPosterior:
         return mean, cov
 
     def reduction(self) -> FloatArray:
-        """Matrices R of all pairs of classes, shape (L (L + 1) / 2, m, m)."""
         if self.whitener is None:
             return self.matrices
         result: FloatArray = self.whitener.T @ self.matrices @ self.whitener

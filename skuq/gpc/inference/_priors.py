@@ -109,17 +109,13 @@ class DensePrior:
         self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
 
     def multiply(self, alpha: FloatArray) -> FloatArray:
-        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
         return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
-        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return DenseConditional(self, precision)
 
 
 class DenseConditional:
-    """`DensePrior` times Gaussian sites; see `Conditional`."""
-
     # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
     # (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27).
     # Algorithm numbers refer to this book.
@@ -141,12 +137,10 @@ class DenseConditional:
 
     @property
     def inverse_diagonal(self) -> FloatArray:
-        """``1 - W_ii S_ii``, the diagonal of B^-1."""
         return np.diagonal(self._inverse)
 
     @cached_property
     def variance(self) -> FloatArray:
-        """Posterior variances, shape (n,)."""
         explained = 1.0 - self.inverse_diagonal
         weak = np.flatnonzero(explained < _WEAK_SITE)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -159,7 +153,6 @@ class DenseConditional:
         return variance
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """``K^-1 S b = b - R K b`` for an array of shape (n,)."""
         scaled = self._root * self._prior.multiply(b)
         # Algorithm 3.1, line 7; Algorithm 3.6, line 3
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
@@ -170,7 +163,6 @@ class DenseConditional:
         return self._root * solved
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         # Because dK is symmetric, one triangle of R with half the diagonal suffices. Algorithm 5.1,
         # line 7; Algorithm 5.2, line 6
         G = self._inverse * -self._root[:, None]
@@ -180,14 +172,12 @@ class DenseConditional:
         return self._prior.pullback(G)
 
     def posterior(self, alpha: FloatArray) -> BinaryPosterior:
-        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
         upper = self._inverse * self._root[:, None]
         upper *= self._root
         matrix = upper + np.triu(upper, 1).T
         return BinaryPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix)
 
     def regression(self, y: FloatArray) -> JointPosterior:
-        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
         # With ``R = T' T``, nothing cancels, even for very small noise.
         whitener: FloatArray = lapack.dtrtri(self._factor, lower=1)[0] * self._root
         mean, matrix = (whitener @ y)[None], np.eye(len(y))[None]
@@ -228,11 +218,9 @@ class LowRankPrior:
         self.features: FloatArray = solve_triangular(self.factor, cross.T, lower=True).T
 
     def multiply(self, alpha: FloatArray) -> FloatArray:
-        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
         return (alpha @ self.features) @ self.features.T
 
     def condition(self, precision: FloatArray) -> LowRankConditional:
-        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return LowRankConditional(self, precision)
 
     @cached_property
@@ -266,8 +254,6 @@ class LowRankPrior:
 
 
 class LowRankConditional:
-    """`LowRankPrior` times Gaussian sites; see `Conditional`."""
-
     # All results are computed from ``H = I + features' W features``.
 
     def __init__(self, prior: LowRankPrior, precision: FloatArray) -> None:
@@ -280,23 +266,19 @@ class LowRankConditional:
 
     @property
     def inverse_diagonal(self) -> FloatArray:
-        """``1 - W_ii S_ii``, shape (n,), clipped to be positive."""
         return np.maximum(1.0 - self._precision * self.variance, np.finfo(float).eps)
 
     @cached_property
     def variance(self) -> FloatArray:
-        """Posterior variances, shape (n,)."""
         half = solve_triangular(self._factor, self._prior.features.T, lower=True)
         return np.einsum("ij,ij->j", half, half)
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """``b - R K b = b - W S b`` for an array of shape (n,)."""
         features = self._prior.features
         solved = lapack.dpotrs(self._factor, b @ features, lower=1)[0]
         return b - self._precision * (features @ solved)
 
     def solve(self, y: FloatArray) -> FloatArray:
-        """``R y`` for y of shape (n,)."""
         return self.alpha(self._precision * y)
 
     @cached_property
@@ -305,7 +287,6 @@ class LowRankConditional:
         return inverse
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         features = self._prior.features
         a, b = left @ features, right @ features
         cross = left[:, None] * b + right[:, None] * a
@@ -314,7 +295,6 @@ class LowRankConditional:
         return self._prior.gradient(cross, own)
 
     def posterior(self, alpha: FloatArray) -> JointPosterior:
-        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
         prior = self._prior
         matrix = np.eye(len(self._inverse)) - self._inverse
         matrix = 0.5 * (matrix + matrix.T)
@@ -322,5 +302,4 @@ class LowRankConditional:
         return JointPosterior(prior.kernel, prior.inputs, means, matrix[None], prior.whitener())
 
     def regression(self, y: FloatArray) -> JointPosterior:
-        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
         return self.posterior(self.solve(y))

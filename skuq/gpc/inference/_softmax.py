@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from skuq.base import FloatArray, IntArray
-from skuq.gpc.inference._laplace import Evidence
+from skuq.gpc.inference._hyperparameters import Evidence
 from skuq.gpc.inference._likelihoods import SoftmaxLikelihood
 from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, cholesky_with_jitter
@@ -44,7 +44,6 @@ def softmax_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate log marginal likelihood and its gradient."""
     # labels (n,), sample_weight (n,), state (n_classes, n)
     # Algorithm 3.3
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
@@ -66,7 +65,6 @@ def softmax_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> FactoredPosterior | JointPosterior:
-    """Gaussian posterior around the mode of the latent functions."""
     # Algorithm 3.4
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
     mode, factors, _ = _find_mode(prior, likelihood, state)
@@ -238,11 +236,9 @@ class DenseSoftmax:
         return self._sweep[:2]
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """``sum_c (left_c' dK right_c - tr(R_cc dK) / 2)`` for all free hyperparameters."""
         return self._prior.pullback(left.T @ right - 0.5 * self._sweep[2])
 
     def posterior(self, alpha: FloatArray) -> FactoredPosterior:
-        """Posterior with means ``alpha K`` at the training inputs and covariance S."""
         blocks = np.array([lower + np.tril(lower, -1).T for lower in self.blocks])
         return FactoredPosterior(self._prior.kernel, self._prior.inputs, alpha, blocks, self.factor)
 
@@ -265,7 +261,6 @@ class LowRankSoftmax:
         self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """``(I + W K)^-1 b = b - W S b``, shape (n_classes, n)."""
         features = self._prior.features
         projected = b @ features
         solved = lapack.dpotrs(self._factor, projected.ravel(), lower=1)[0]
@@ -275,7 +270,6 @@ class LowRankSoftmax:
 
     @cached_property
     def _inverse(self) -> FloatArray:
-        """H^-1, shape (n_classes, m, n_classes, m)."""
         shape = (len(self._proba), self._prior.features.shape[1]) * 2
         inverse = lapack.dpotrs(self._factor, np.eye(len(self._factor)), lower=1)[0]
         return np.ascontiguousarray(inverse).reshape(shape)
@@ -296,11 +290,9 @@ class LowRankSoftmax:
         return variance, with_mean, cross
 
     def covariances(self) -> tuple[FloatArray, FloatArray]:
-        """Posterior variances ``S_cc`` and covariances ``S p``, of shape (n_classes, n) each."""
         return self._sweep[:2]
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """``sum_c (left_c' dK right_c - tr(R_cc dK) / 2)`` for all free hyperparameters."""
         a, b = left @ self._prior.features, right @ self._prior.features
         cross = left.T @ b + right.T @ a - self._sweep[2]
         traces = np.einsum("cicj->ij", self._inverse)
@@ -308,7 +300,6 @@ class LowRankSoftmax:
         return self._prior.gradient(cross, own)
 
     def posterior(self, alpha: FloatArray) -> JointPosterior:
-        """Posterior with means ``alpha K`` at the training inputs and covariance S."""
         prior, rows = self._prior, np.triu_indices(len(alpha))
         matrices = np.empty((len(rows[0]), *prior.factor.shape))
         for out, c, d in zip(matrices, *rows, strict=True):

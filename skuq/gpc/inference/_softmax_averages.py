@@ -57,7 +57,6 @@ _POLYNOMIALS = (
 
 
 def three_class_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Average the softmax of three latent functions over their Gaussian."""
     # mean (n, 3), covariance (n, 3, 3) -> (n, 3), with errors below 1e-10 for standard deviations
     # up to 1e4. Results for a point do not depend on the other points.
     means, covariances = torch.as_tensor(mean), torch.as_tensor(covariance)
@@ -66,7 +65,6 @@ def three_class_probabilities(mean: FloatArray, covariance: FloatArray) -> Float
 
 
 def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
-    """Probability of the class `own`."""
     contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
     contrast[:, own] = -1.0
     center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
@@ -148,8 +146,6 @@ def _logistic_nodes(wide: bool) -> tuple[Tensor, Tensor]:
 
 
 class ClassAverages(NamedTuple):
-    """Probabilities of all classes, and derivatives with respect to the moments."""
-
     proba: Tensor  # (b, C)
     by_mean: Tensor  # (b, C, C), derivatives with respect to the means
     # (b, C, n_pairs), derivatives with respect to the covariances of the pairs ``j <= k``, in the

@@ -7,6 +7,7 @@ from scipy.special import expit, ndtr, softmax
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq import RobustGPC
+from skuq.gpc._neighbourhoods import Neighbourhood
 
 ROUNDING = 1e-9  # of the probabilities computed here
 KERNELS = {
@@ -19,6 +20,11 @@ KERNELS = {
     "product": lambda d: ConstantKernel(4.0) * RBF(1.5) * RationalQuadratic(1.2, 2.0),
     "mixed": lambda d: 3.0 * RBF(1.2) * Matern(2.0, nu=2.5) + 0.5 * Matern(1.5, nu=1.5),
 }
+
+
+def around(X, *arguments, **named):
+    """Regions around points, by the arguments of the methods of estimators."""
+    return Neighbourhood(*arguments, **named).around(X)
 
 
 def fit_model(rng, kernel, likelihood="probit", d=2, n=16, n_classes=2, **parameters):

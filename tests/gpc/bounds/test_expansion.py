@@ -7,7 +7,7 @@ import torch
 from mpmath import mpf
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.bounds._expansion import Expander, Expansion, _form_reach
+from skuq.gpc.bounds._latent_bounds import Expander, Expansion, _form_reach
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior

@@ -6,9 +6,8 @@ import torch
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq import RobustGPC
-from skuq.gpc.bounds._expansion import Expander
-from skuq.gpc.bounds._latent_model import UNIT, LatentModel, _largest_of_whitened
-from skuq.gpc.bounds._stationary import from_sklearn
+from skuq.gpc.bounds._latent_bounds import Expander
+from skuq.gpc.bounds._latent_model import UNIT, LatentModel, _largest_of_whitened, from_sklearn
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 
 CPU = torch.device("cpu")

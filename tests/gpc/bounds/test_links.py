@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from skuq.gpc.bounds import _links as links
 from skuq.gpc.bounds import _softmax_link as softmax_link
 from skuq.gpc.bounds._branch_and_bound import objective_at
-from skuq.gpc.bounds._expansion import Evaluation, Expansion
+from skuq.gpc.bounds._latent_bounds import Evaluation, Expansion
 from skuq.gpc.bounds._links import LogitLink, ProbitLink
 from skuq.gpc.bounds._regions import BallParts, Moments
 from skuq.gpc.bounds._softmax_link import SoftmaxLink

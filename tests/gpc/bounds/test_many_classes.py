@@ -7,7 +7,7 @@ from scipy.special import expit, softmax
 from scipy.stats import norm, qmc
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from skuq.gpc.bounds._expansion import Expander, Expansion
+from skuq.gpc.bounds._latent_bounds import Expander, Expansion
 from skuq.gpc.bounds._many_classes import LEAST, ManyClassesLink, Pairs
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
 from skuq.gpc.bounds._softmax_link import Reach
@@ -315,7 +315,7 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
                 assert model.predict(point[None])[0] != labels[i]
     assert {"safe", "unsafe"} <= seen
     wrong = (labels + 1) % len(model.classes_)
-    assert (model.certify(X, wrong, radius=1e-3).status == "unsafe").all()
+    assert (model.certify(X, y=wrong, radius=1e-3).status == "unsafe").all()
 
 
 def test_ranges_hold_all_probabilities(model):

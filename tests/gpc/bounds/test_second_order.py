@@ -7,10 +7,14 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from skuq.gpc.bounds import _second_order as second_order
-from skuq.gpc.bounds._expansion import Expansion
-from skuq.gpc.bounds._second_order import SecondOrder, second_derivative, third_derivative
-from skuq.gpc.bounds._softmax_link import SoftmaxLink
+from skuq.gpc.bounds import _softmax_link as second_order
+from skuq.gpc.bounds._latent_bounds import Expansion
+from skuq.gpc.bounds._softmax_link import (
+    SecondOrder,
+    SoftmaxLink,
+    second_derivative,
+    third_derivative,
+)
 from skuq.gpc.inference._softmax_averages import difference_derivatives
 
 from .test_links import evaluated, moments_at, objectives, random_moments, tensor

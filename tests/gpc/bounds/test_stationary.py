@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import (
     RationalQuadratic,
 )
 
-from skuq.gpc.bounds._stationary import (
+from skuq.gpc.bounds._latent_model import (
     Matern32,
     Matern52,
     Rational,

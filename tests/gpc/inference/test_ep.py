@@ -5,9 +5,9 @@ import pytest
 from scipy.special import expit, ndtr
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, tilted_moments
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior
+from skuq.gpc.inference._single_latent import ep_evidence, ep_posterior
 from tests.gpc.inference.oracles import differences, exact_posterior, labelings
 
 DISTRIBUTION = {"probit": ndtr, "logit": expit}

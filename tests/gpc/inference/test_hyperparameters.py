@@ -8,10 +8,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
 
-from skuq.gpc.inference._ep import ep_evidence
-from skuq.gpc.inference._hyperparameters import NoEvidenceError, maximise_evidence
-from skuq.gpc.inference._laplace import Evidence, laplace_evidence
+from skuq.gpc.inference._hyperparameters import Evidence, NoEvidenceError, maximise_evidence
 from skuq.gpc.inference._priors import DensePrior
+from skuq.gpc.inference._single_latent import ep_evidence, laplace_evidence
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))

@@ -9,9 +9,9 @@ from scipy.special import log_expit, log_ndtr
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, tilted_moments
 from skuq.gpc.inference._priors import DensePrior, cholesky_with_jitter
+from skuq.gpc.inference._single_latent import laplace_evidence, laplace_posterior
 from tests.gpc.inference.oracles import differences
 
 KERNELS = [

@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.inference._ep import ep_evidence, ep_posterior
-from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
+from skuq.gpc.inference._single_latent import (
+    ep_evidence,
+    ep_posterior,
+    laplace_evidence,
+    laplace_posterior,
+)
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from tests.gpc.inference.oracles import differences
 

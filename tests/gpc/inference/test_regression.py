@@ -13,15 +13,9 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
+from skuq.gpc.inference._kernels import check_noisy_kernel, latent_kernel, noise_level
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior
-from skuq.gpc.inference._regression import (
-    NoisyPrior,
-    check_noisy_kernel,
-    latent_kernel,
-    noise_level,
-    regression_evidence,
-    regression_posterior,
-)
+from skuq.gpc.inference._single_latent import NoisyPrior, regression_evidence, regression_posterior
 
 from .oracles import differences
 

@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
 from skuq.gpc.inference._posterior import JointPosterior
 from skuq.gpc.inference._priors import DensePrior
+from skuq.gpc.inference._single_latent import laplace_evidence, laplace_posterior
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from tests.gpc.inference.oracles import differences
 

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from benchmarks.published_gpc.linear_programmes import relax
-from skuq.gpc.bounds._stationary import from_sklearn
+from skuq.gpc.bounds._latent_model import from_sklearn
 
 SCALES = [0.7, 1.9, 1.1]
 KERNELS = {

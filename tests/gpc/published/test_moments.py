@@ -12,7 +12,7 @@ from benchmarks.published_gpc.linear_programmes import (
     spectrum,
     variance_bounds,
 )
-from skuq.gpc.bounds._stationary import from_sklearn
+from skuq.gpc.bounds._latent_model import from_sklearn
 
 from .oracles import KERNELS, ROUNDING, random_box, random_form, relaxed, sample
 

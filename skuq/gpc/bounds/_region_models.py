@@ -1,4 +1,8 @@
-"""Class probabilities of a posterior: values, gradients and proven minima over regions."""
+"""Models of a posterior that compute predictions, and bound their minima over regions.
+
+`ProbabilityModel` is for class probabilities, `MomentModel` for the mean and the standard deviation
+of a regression.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +19,45 @@ from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.gpc.bounds._branch_and_bound import Problems, Search, objective_at
-from skuq.gpc.bounds._expansion import Expander
-from skuq.gpc.bounds._latent_model import LatentModel
-from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
+from skuq.gpc.bounds._latent_bounds import Expander, Expansion
+from skuq.gpc.bounds._latent_model import UNIT, LatentModel
+from skuq.gpc.bounds._links import Link, LogitLink, Minimum, Outputs, ProbitLink, Slopes
 from skuq.gpc.bounds._many_classes import LEAST, ManyClassesLink
-from skuq.gpc.bounds._regions import Region
+from skuq.gpc.bounds._regions import Region, box_minimum
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._likelihoods import MAX_CLASSES
 from skuq.gpc.inference._posterior import Posterior, class_probabilities
 
 _ENTRIES = 6_000_000  # size of the largest temporary array
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one sum and one square root
+_SMALL = 1e-16  # variances below this, relative to the largest, are rounding errors
+_WIDER = 1 + 1e-9  # safety factor on global bounds, which need not be tight
 
 
 class Limits(NamedTuple):
-    """Stopping criteria of a search."""
+    """Stopping criteria of a search, and where it reports its progress."""
 
     tol: float = 0.01  # target gap between lower and upper bound
     max_regions: int = 1_000_000  # maximum number of boxes per minimisation
     max_time: float = np.inf  # maximum time for all minimisations together, in seconds
+    progress: Callable[[int], object] | None = None  # called with the number of finished items
+
+    def per_point(self, count: int) -> Limits:
+        """Limits for `count` minimisations per point, whose progress counts minimisations."""
+        progress = self.progress
+        if progress is None:
+            return self
+        done = [0, 0]
+
+        def report(minimisations: int) -> None:
+            done[0] += minimisations
+            progress(done[0] // count - done[1])
+            done[1] = done[0] // count
+
+        return self._replace(progress=report)
 
 
 class Minima(NamedTuple):
-    """Bounds on minima over regions, all of shape (n, k) for k objectives."""
-
     lower: FloatArray  # proven lower bounds
     upper: FloatArray  # upper bounds, attained at `point`
     # (n, k, n_features): points of the regions at which the objective is at most `upper`
@@ -54,7 +74,6 @@ class RegionModel(ABC):
 
     @cached_property
     def latent(self) -> LatentModel:
-        """The latent posterior as tensors; cached."""
         return LatentModel.from_posterior(self.posterior, torch.device(self.device))
 
     @cached_property
@@ -73,15 +92,13 @@ class RegionModel(ABC):
         limits: Limits,
         threshold: FloatArray | None = None,
         band: FloatArray | None = None,
-        progress: Callable[[int], object] | None = None,
         link: Link | None = None,
     ) -> Minima:
         """Minimise k objectives over each region.
 
         Shapes: `objectives` (n, k, n_outputs), such as weights of classes; `threshold` and `band`
         (n, k). A search stops as soon as its minimum is proven to differ from the threshold by more
-        than the band. `progress` is called with the number of minimisations that have finished.
-        `link` defaults to `self.link`.
+        than the band. `link` defaults to `self.link`.
         """
         n, k, _ = objectives.shape
         link = self.link if link is None else link
@@ -94,7 +111,7 @@ class RegionModel(ABC):
             band=None if band is None else _tensor(band).flatten(),
         )
         expander = Expander(self.latent, regions.center.to(self.device), free)
-        found = Search(expander, link, problems, **limits._asdict()).run(progress)
+        found = Search(expander, link, problems, *limits).run()
         points = regions.center[owner].index_copy(1, free, found.point)
         parts = found._replace(point=points)
         return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
@@ -119,8 +136,6 @@ class RegionModel(ABC):
 
 @dataclass(frozen=True)
 class ProbabilityModel(RegionModel):
-    """Model that computes and bounds class probabilities of a posterior."""
-
     posterior: Posterior  # of the latent functions
     likelihood: str
     device: str
@@ -131,17 +146,14 @@ class ProbabilityModel(RegionModel):
         return len(self.posterior.weights) <= MAX_CLASSES
 
     def prepare(self) -> None:
-        """Compute cached tensors before the model is copied to other processes."""
         _ = self.latent, self.link if self.jointly else self.many_classes_links
 
     @property
     def n_classes(self) -> int:
-        """Number of classes."""
         return max(2, len(self.posterior.weights))
 
     @cached_property
     def link(self) -> Link:
-        """Link for weighted sums of class probabilities."""
         if not self.jointly:
             raise ValueError(
                 f"`delta` and `explain` support at most {MAX_CLASSES} classes, and this model has "
@@ -166,7 +178,6 @@ class ProbabilityModel(RegionModel):
         }
 
     def probabilities(self, X: FloatArray) -> FloatArray:
-        """Class probabilities at points, shape (n, n_classes)."""
         return class_probabilities(self.likelihood, *self.posterior.moments(X))
 
     def minima_of_class(
@@ -176,7 +187,6 @@ class ProbabilityModel(RegionModel):
         kind: str,
         limits: Limits,
         threshold: float | None = None,
-        progress: Callable[[int], object] | None = None,
     ) -> Minima:
         """Minimise the value `kind` of one class in each region; see `ManyClassesLink`.
 
@@ -185,7 +195,7 @@ class ProbabilityModel(RegionModel):
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
         objectives, link = self._of_class(labels)[:, None], self.many_classes_links[kind]
-        return self.minima(regions, objectives, limits, at, band, progress, link)
+        return self.minima(regions, objectives, limits, at, band, link)
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Objective of an attack on a class (n,), and its gradients (n, n_features)."""
@@ -198,6 +208,78 @@ class ProbabilityModel(RegionModel):
         """Objectives that encode the class for `ManyClassesLink`, shape (n, n_classes)."""
         objectives: FloatArray = LEAST * np.eye(self.n_classes)[labels]
         return objectives
+
+
+class MomentLink:
+    """Link for a multiple of the mean, or of the standard deviation including noise."""
+
+    # An objective is (by_mean, by_deviation, least), shape (b, 3): the two factors, one of which is
+    # 0, and a lower bound on the objective over all inputs.
+
+    def __init__(self, most_variance: float, noise: float):
+        self.most_variance, self.noise = most_variance, noise
+
+    def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
+        by_mean, by_deviation = objective[:, 0], objective[:, 1]
+        variance = covariance[:, 0].clamp(min=0) + self.noise
+        # The square root is not differentiable at 0; variances near 0 are therefore rounded up.
+        least = _SMALL * self.most_variance
+        inner = variance.clamp(min=least).sqrt()
+        rounded = torch.where((by_deviation > 0) | (variance > least), inner, 0.0)
+        value = by_mean * mean[:, 0] + by_deviation * rounded
+        # An error e of the variance v changes the root by at most e / sqrt(v).
+        slope = by_deviation / inner
+        return Outputs(value, _ROUNDING * value.abs(), by_mean[:, None], slope[:, None])
+
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
+        by_mean, by_deviation = objective[:, :1], objective[:, 1:2]
+        # Standard deviation and variance attain their extremes at the same points.
+        sign = by_deviation.sign()
+        mean = expansion.mean.combine(by_mean[..., None])
+        moments = mean.plus(expansion.covariance.combine(sign[..., None]))
+        hessian, rest = moments.hessian[:, 0], moments.rest[:, 0]
+        least, point = box_minimum(
+            moments.value[:, 0], moments.gradient[:, 0], hessian, moments.ball
+        )
+        bound = least - rest
+        variance = (sign[:, 0] * bound).clamp(0, self.most_variance)
+        deviation = by_deviation[:, 0] * (variance + self.noise).sqrt()
+        deviation = deviation - _ROUNDING * deviation.abs()
+        bound = torch.where(by_mean[:, 0] == 0, deviation, bound)
+        nothing = torch.zeros_like(by_mean)
+        slopes = Slopes(by_mean, nothing, sign, nothing)
+        bound = torch.maximum(bound, objective[:, 2])
+        return Minimum(bound, point, hessian.abs().sum(-1), rest, slopes)
+
+
+@dataclass(frozen=True)
+class MomentModel(RegionModel):
+    posterior: Posterior  # of one latent function
+    noise: float  # noise variance, added to the variance of the latent function
+    device: str
+
+    def prepare(self) -> None:
+        _ = self.latent, self.link
+
+    @cached_property
+    def link(self) -> MomentLink:
+        return MomentLink(self._most_variance, self.noise)
+
+    @property
+    def _most_variance(self) -> float:
+        return self.latent.kernel.variance * (1 + self.latent.varsigma)
+
+    def of_mean(self, scale: FloatArray) -> FloatArray:
+        """Objectives for the smallest and the largest mean, in units of `scale` (n,): (n, 2, 3)."""
+        size = float(self.latent.norms[0]) * self.latent.kernel.variance**0.5
+        rows = np.array([[1.0, 0.0, -size * _WIDER], [-1.0, 0.0, -size * _WIDER]])
+        return rows / scale[:, None, None]
+
+    def of_deviation(self, n: int) -> FloatArray:
+        """Objectives for the smallest and the largest standard deviation: (n, 2, 3)."""
+        size = (self._most_variance + self.noise) ** 0.5
+        rows = np.array([[0.0, 1.0, 0.0], [0.0, -1.0, -size * _WIDER]])
+        return np.broadcast_to(rows, (n, 2, 3))
 
 
 def _tensor(array: FloatArray, device: str = "cpu") -> Tensor:

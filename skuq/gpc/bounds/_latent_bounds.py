@@ -17,16 +17,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._latent_model import UNIT, LatentModel
+from skuq.gpc.bounds._latent_model import UNIT, LatentModel, StationaryKernel, TaylorNorms, Term
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
-from skuq.gpc.bounds._stationary import StationaryKernel, TaylorNorms, Term
 
 _ENTRIES = 6_000_000  # size of the largest temporary array
 
 
 class Evaluation(NamedTuple):
-    """Latent moments at points: values, gradients per feature, and rounding errors."""
-
     mean: Tensor
     covariance: Tensor
     mean_gradient: Tensor
@@ -45,7 +42,6 @@ class Expansion(NamedTuple):
     contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
-        """Expansions over the selected boxes."""
         rest = None if self.contrast_rest is None else self.contrast_rest[rows]
         return Expansion(self.mean.select(rows), self.covariance.select(rows), rest)
 
@@ -118,7 +114,6 @@ class Expander:
         self._prior_slopes = self.kernel.slopes()
 
     def expand(self, region: Region, owner: Tensor) -> Expansion:
-        """Second-order expansions around the centres of boxes."""
         # owner (b,)
         centers, half_widths, ball = region.coordinates()
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
@@ -157,7 +152,6 @@ class Expander:
         )
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
-        """Means and covariances at points, with gradients and rounding errors."""
         # Half-widths of 1 give gradients in units of the features; `extent` 0 excludes these
         # half-widths from the rounding errors.
         rows = self._rows(points, torch.ones_like(points), owner, 1, extent=0.0)
@@ -285,7 +279,6 @@ class CovarianceParts(NamedTuple):
     ball: BallParts | None  # balls with which the boxes are intersected
 
     def deviations(self) -> Deviations:
-        """Standard deviations of each latent function, at most those of the prior."""
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]
@@ -322,8 +315,6 @@ class CovarianceParts(NamedTuple):
 
 
 class Deviations(NamedTuple):
-    """Standard deviations of the Taylor terms of ``k(c + t, .)``, per latent function."""
-
     # s denotes the posterior standard deviation, and t the square root of the difference between
     # prior and posterior variance. For a2 and rho, the prior standard deviations s2 and r
     # (`_prior_deviations`) are upper bounds on both s and t.

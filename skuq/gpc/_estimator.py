@@ -1,0 +1,289 @@
+"""Base class of `RobustGPC` and `RobustGPRegressor`: fitting, and searches over regions."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, KernelOperator
+from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils.validation import check_is_fitted, validate_data
+from tqdm.auto import tqdm
+
+from skuq._networks import resolve_device
+from skuq.base import FloatArray
+from skuq.devices import available_memory, with_gradients
+from skuq.gpc._certificates import Bisection
+from skuq.gpc._neighbourhoods import Neighbourhood, check_number, read_limits
+from skuq.gpc._results import Certificate, SafeRadius
+from skuq.gpc.bounds._region_models import Limits
+from skuq.gpc.bounds._regions import Region
+from skuq.gpc.inference._hyperparameters import (
+    Evidence,
+    Maximum,
+    evidence_at,
+    evidence_of_kernels,
+    feature_units,
+    length_scales,
+    maximise_evidence,
+)
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
+from skuq.validation import refuse_ineffective, warn_user
+
+_BATCH = 64  # points per batch
+_NOTED_JITTER = 1e-6  # relative to the mean of the diagonal; larger jitter causes a warning
+_DISPARITY = 100.0  # a largest spread above this multiple of the median spread causes a warning
+_SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
+_LARGEST = 1e100  # squares, and products of squares, of larger numbers may overflow float64
+
+
+class RobustGaussianProcess(ABC):
+    """Estimator with a Gaussian posterior, and proven bounds on its predictions over regions."""
+
+    optimizer: str | None
+    max_iter: int
+    n_restarts: int
+    n_inducing: int | None
+    device: Any
+    n_jobs: int | None
+    random_state: Any
+    verbose: int
+    _deviations: FloatArray  # (n_features,), of the training inputs; 0 for constant features
+    _length: float  # norm of the deviations; never 0
+    _region_models: dict[str, Any]  # cache of models for bounds, by device
+
+    @abstractmethod
+    def _new_region_model(self, device: str) -> Any:
+        """Build, on a device, the model that bounds predictions."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State without the models for bounds, which are rebuilt on demand."""
+        state: Any = super().__getstate__()
+        return {**state, "_region_models": {}} if "_region_models" in state else state
+
+    def _measure(self, X: FloatArray, weight: FloatArray | None) -> None:
+        check_sizes(X)
+        spread = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
+        self._deviations = np.where(np.ptp(X, axis=0) > 0, spread, 0.0)
+        length, size = float(np.sqrt((self._deviations**2).sum())), float(np.abs(X).max())
+        self._length = length if length > _SAME * size else size or 1.0
+
+    def _prior(
+        self, X: FloatArray, kernel: Kernel, weight: FloatArray | None, n_matrices: int
+    ) -> tuple[Callable[[Any], DensePrior | LowRankPrior], np.random.RandomState]:
+        """Prior as a function of the kernel, and the state of the random generator.
+
+        `n_matrices` counts matrices of size n that an exact fit needs beside the kernel's.
+        """
+        context = None
+        if self.optimizer is None:
+            context = "with optimizer=None, which keeps the kernel fixed; use optimizer='lbfgs'."
+        elif not len(kernel.theta):
+            context = "with a kernel whose hyperparameters are all fixed; set bounds for some."
+        if context is not None:
+            refuse_ineffective(self, ["max_iter", "n_restarts"], context)
+        check_sizes(X, *length_scales(kernel).values())
+        _warn_of_scales(X, kernel)
+        random = check_random_state(self.random_state)
+        if self.n_inducing is None:
+            _check_memory(len(X), n_matrices, kernel)
+            return partial(DensePrior, X=X), random
+        unit = feature_units(kernel)
+        inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
+        return partial(LowRankPrior, X=X, inducing=inducing), random
+
+    def _maximise(
+        self,
+        kernel: Kernel,
+        evidence: Callable[..., Evidence],
+        prior: Callable[[Any], Any],
+        random: np.random.RandomState,
+    ) -> Maximum:
+        """Maximise the evidence over kernels, and set the attributes that describe the maximum."""
+        total = self.max_iter * (1 + self.n_restarts)
+        with tqdm(total=total, desc=type(self).__name__, disable=not self.verbose) as bar:
+            objective = evidence_of_kernels(evidence, prior, self.optimizer is not None, bar)
+            if self.optimizer is None:
+                best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
+            else:
+                rng = np.random.default_rng(random.randint(np.iinfo(np.int32).max))
+                best = maximise_evidence(
+                    objective, kernel, max_iter=self.max_iter, n_restarts=self.n_restarts, rng=rng
+                )
+        self.kernel_, self.n_iter_ = best.kernel, best.n_evaluations
+        self.log_marginal_likelihood_ = float(best.evidence.value)
+        self.jitter_ = float(best.evidence.jitter)
+        if not best.evidence.converged:
+            warn_user(
+                "The approximation of the posterior did not converge, and predictions may be "
+                "inaccurate. Try a different kernel or inference='laplace'.",
+                ConvergenceWarning,
+            )
+        if self.jitter_ > _NOTED_JITTER:
+            warn_user(
+                f"The covariance is close to singular: {self.jitter_:.0e} of its diagonal was "
+                "added to factorise it. Check for duplicate inputs and very long length-scales.",
+                ConvergenceWarning,
+            )
+        return best
+
+    def _region_model(self) -> Any:
+        device = str(certificate_device(self.device))
+        if device not in self._region_models:
+            self._region_models[device] = self._new_region_model(device)
+        return self._region_models[device]
+
+    def _points(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        points: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
+        check_sizes(points)
+        return points
+
+    def _asked(
+        self,
+        points: FloatArray,
+        radius: Any,
+        tol: float,
+        max_time: float | None = None,
+        max_regions: int | None = None,
+        **shape: Any,
+    ) -> tuple[Region, Limits]:
+        """Regions around points, and limits of the search; `shape` describes the regions."""
+        names = getattr(self, "feature_names_in_", None)
+        regions = Neighbourhood(radius, **shape).around(points, names)
+        return regions, read_limits(tol, max_time, max_regions)
+
+    @with_gradients()
+    def _in_batches(
+        self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
+    ) -> list[NDArray[Any]]:
+        """Apply `answer` to batches of points, in `n_jobs` processes, and concatenate the results.
+
+        `answer` receives the model and, from each array in `of_points`, the rows of the batch. The
+        time limit is divided equally among the batches.
+        """
+        model, n = self._region_model(), len(of_points[0])
+        model.prepare()  # once in this process, not in every worker
+        batches = list(gen_batches(n, _BATCH))
+        n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
+        share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
+        parts = []
+        with self._bar(n, quiet) as bar:
+            if n_workers == 1:  # a progress bar cannot be pickled
+                share = share._replace(progress=bar.update)
+            jobs = (
+                delayed(answer)(model, *(part[rows] for part in of_points), limits=share)
+                for rows in batches
+            )
+            for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
+                parts.append(part)
+                bar.update(sum(len(done[0]) for done in parts) - bar.n)
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _bar(self, total: int, quiet: bool = False) -> Any:
+        disable = quiet or not self.verbose
+        return tqdm(total=total, desc=type(self).__name__, unit="point", disable=disable)
+
+    def _bisect(
+        self,
+        points: FloatArray,
+        decide: Callable[..., Certificate],
+        of_points: NDArray[Any],
+        tol: float,
+        max_radius: float | None,
+        precision: float,
+        max_time: float | None = None,
+        max_regions: int | None = 10_000,
+        **shape: Any,
+    ) -> SafeRadius:
+        """Find for each point, by bisection, the largest radius that `decide` certifies.
+
+        `decide` also receives the rows of `of_points` (labels or tolerances) for the points to be
+        decided.
+        """
+        near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)
+        if near.region is not None:
+            raise TypeError("`region` has no effect on the radius of balls.")
+        names = getattr(self, "feature_names_in_", None)
+        if max_radius is None:
+            free = near.free(points.shape[1], names)
+            max_radius = float(np.linalg.norm(self._deviations[free], near.order)) or self._length
+        for value, name in ((max_radius, "max_radius"), (precision, "precision")):
+            check_number(value, name, positive=True)
+        deadline = time.monotonic() + limits.max_time
+        bisection = Bisection(points, near.order, max_radius, precision * max_radius)
+        with self._bar(len(points)) as bar:
+            while len(rows := bisection.open) and (left := deadline - time.monotonic()) > 0:
+                balls = near.of_rows(points, rows, bisection.trial[rows])
+                regions = balls.around(points[rows], names)
+                share = limits._replace(max_time=left)
+                found = self._in_batches(decide, share, regions, of_points[rows], quiet=True)
+                bisection.learn(Certificate(*found))
+                bar.update(len(points) - len(bisection.open) - bar.n)
+            bar.update(len(points) - bar.n)
+        return bisection.result()
+
+
+def certificate_device(device: str | torch.device) -> torch.device:
+    if str(device).partition(":")[0] == "mps":
+        raise ValueError(
+            "`device`='mps' cannot compute certificates: guarantees need float64, which MPS does "
+            "not support; use 'cpu', or 'auto', which never selects MPS."
+        )
+    return resolve_device(device)
+
+
+def check_sizes(values: FloatArray, *length_scales: Any) -> None:
+    """Raise if squares of the values, or of values in units of length-scales, would overflow."""
+    for scale in (np.ones(1), *map(np.asarray, length_scales)):
+        fits = (scale >= 1 / _LARGEST).all() and (scale <= _LARGEST).all()
+        if not fits or (np.abs(values / scale) > _LARGEST).any():
+            raise ValueError(
+                "Data, length-scales, and data divided by length-scales must not exceed "
+                f"{_LARGEST:g} in absolute value, because their squares would overflow float64; "
+                "rescale the data."
+            )
+
+
+def exact_fit_bytes(n: int, n_matrices: int, kernel: Any) -> int:
+    """Estimate the peak memory of an exact fit, to within 25 % of measured values."""
+    return 8 * n**2 * (6 * max(1, _n_leaves(kernel)) + n_matrices)
+
+
+def _check_memory(n: int, n_matrices: int, kernel: Any) -> None:
+    needed, free = exact_fit_bytes(n, n_matrices, kernel), available_memory()
+    if needed > free:
+        raise MemoryError(
+            f"An exact fit to {n:,} rows needs about {needed / 1e9:.1f} GB of memory, and only "
+            f"{free / 1e9:.1f} GB are available; use inducing points (n_inducing=200), or fit to "
+            "fewer rows."
+        )
+
+
+def _n_leaves(kernel: Any) -> int:
+    if isinstance(kernel, KernelOperator):
+        return _n_leaves(kernel.k1) + _n_leaves(kernel.k2)
+    return 0 if isinstance(kernel, ConstantKernel) else 1
+
+
+def _warn_of_scales(X: FloatArray, kernel: Any) -> None:
+    """Warn if features of very different spread share one length-scale."""
+    spread = X.std(axis=0)
+    moving = spread[spread > 0]
+    if max(map(np.size, length_scales(kernel).values()), default=0) != 1 or len(moving) < 2:
+        return
+    if moving.max() > _DISPARITY * np.median(moving):
+        warn_user(
+            f"Feature {int(spread.argmax())} has a standard deviation of {moving.max():.3g}, and "
+            f"the median over features is {np.median(moving):.3g}. This feature dominates all "
+            "distances, because all features share one length-scale; scale the features "
+            "(sklearn.preprocessing.StandardScaler)."
+        )

@@ -1,0 +1,342 @@
+"""Gaussian posteriors of one latent function: Laplace's method, EP, and regression.
+
+Numbers of algorithms, lines and equations refer to Rasmussen and Williams, "Gaussian Processes for
+Machine Learning", 2006, or to Titsias, "Variational Learning of Inducing Variables in Sparse
+Gaussian Processes", AISTATS 2009. In expectation propagation (EP), `shift` and `precision` are the
+natural parameters of sites, which the book calls nu and tau. In regression, each target is a
+Gaussian site, and inference is exact for the given prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+
+from skuq.base import FloatArray
+from skuq.gpc.inference._hyperparameters import Evidence
+from skuq.gpc.inference._kernels import is_noise, latent_kernel, noise_level, summands
+from skuq.gpc.inference._likelihoods import LIKELIHOODS, Derivatives, TiltedMoments, tilted_moments
+from skuq.gpc.inference._posterior import JointPosterior, Posterior
+from skuq.gpc.inference._priors import Conditional, DensePrior, LowRankPrior, Prior
+
+_MAX_NEWTON = 200
+_MAX_HALVINGS = 40
+_GAIN = 1e-18  # relative gain of the objective; its square root is the error of the evidence
+_ROUNDING = 1e-12  # smaller relative gains that do not decrease are rounding errors
+_MAX_SWEEPS = 500
+_TOLERANCE = 1e-7  # largest change of the sites at convergence, in units of the marginal variance
+_MIN_DAMPING = 0.05
+_NEAR = 0.5  # a sweep with a larger change restarts the extrapolation
+_HISTORY = 8  # number of sweeps used for extrapolation
+
+
+class _Mode(NamedTuple):
+    """Mode of the latent values, ``f = K alpha``, and the posterior around it."""
+
+    f: FloatArray
+    alpha: FloatArray
+    objective: float
+    at: Derivatives
+    conditional: Conditional
+    converged: bool
+
+
+def laplace_evidence(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    *,
+    sample_weight: FloatArray | None = None,
+    state: FloatArray | None = None,
+    eval_gradient: bool = True,
+) -> Evidence:
+    # y (n,), -1 or 1, sample_weight (n,), state (n,) or None
+    # Algorithms 3.1 and 5.1
+    mode = _find_mode(prior, y, likelihood, sample_weight, state)
+    gradient = np.empty(0)
+    if eval_gradient:
+        # The determinant also depends on the hyperparameters through the mode.
+        # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
+        s_2 = 0.5 * mode.conditional.variance * mode.at.third
+        # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
+        left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
+        gradient = mode.conditional.gradient(left, mode.alpha)
+    # Algorithm 3.1, line 10
+    value = mode.objective - 0.5 * mode.conditional.log_determinant
+    jitter = max(prior.jitter, mode.conditional.jitter)
+    return Evidence(value, gradient, mode.alpha, jitter, mode.converged)
+
+
+def laplace_posterior(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    *,
+    sample_weight: FloatArray | None = None,
+    state: FloatArray | None = None,
+) -> Posterior:
+    # Algorithm 3.2
+    mode = _find_mode(prior, y, likelihood, sample_weight, state)
+    return mode.conditional.posterior(mode.alpha)
+
+
+def _find_mode(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    sample_weight: FloatArray | None,
+    state: FloatArray | None,
+) -> _Mode:
+    """Newton's method (Algorithm 3.1) with step halving while the objective decreases."""
+
+    def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
+        at = LIKELIHOODS[likelihood](y, f)
+        if sample_weight is not None:
+            at = Derivatives(*(sample_weight * value for value in at))
+        return float(at.value.sum() - 0.5 * alpha @ f), at
+
+    alpha = f = np.zeros(len(y))  # Line 2
+    objective, at = evaluate(alpha, f)
+    if state is not None:
+        warm = prior.multiply(state)
+        warm_objective, warm_at = evaluate(state, warm)
+        if warm_objective > objective:
+            alpha, f, objective, at = state, warm, warm_objective, warm_at
+    gain = np.inf
+    for _ in range(_MAX_NEWTON):
+        conditional = prior.condition(-at.second)  # Lines 4 and 5: W = -at.second
+        b = at.first - at.second * f  # Line 6
+        alpha_step = conditional.alpha(b) - alpha  # Line 7
+        f_step = prior.multiply(alpha_step)  # Line 8
+        # Twice the gain predicted by the quadratic model.
+        decrement = float(alpha_step @ f_step - at.second @ f_step**2)
+        previous, gain = gain, decrement / (1.0 + abs(objective))
+        if gain <= _GAIN or _ROUNDING >= gain > 0.5 * previous:
+            return _Mode(f, alpha, objective, at, conditional, True)
+        for _ in range(_MAX_HALVINGS):
+            trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
+            # Near the mode, full steps converge, although rounding may decrease the objective.
+            if trial >= objective or gain <= _ROUNDING:
+                break
+            alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
+        else:
+            break  # no measurable improvement
+        alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
+    return _Mode(f, alpha, objective, at, prior.condition(-at.second), gain < 1e-6)
+
+
+class _Sites(NamedTuple):
+    precision: FloatArray
+    shift: FloatArray
+
+
+class _Targets(NamedTuple):
+    """Targets, repeated ceil(w) times for weight w, with the likelihood raised to a power <= 1."""
+
+    likelihood: str
+    y: FloatArray
+    copies: FloatArray
+    power: FloatArray
+
+
+class _Sweep(NamedTuple):
+    conditional: Conditional
+    alpha: FloatArray
+    evidence: float
+    proposal: _Sites
+    change: float
+
+
+def ep_evidence(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    *,
+    sample_weight: FloatArray | None = None,
+    state: FloatArray | None = None,
+    eval_gradient: bool = True,
+) -> Evidence:
+    # y (n,), -1 or 1, sample_weight (n,), state (2, n) or None
+    # Section 3.6 and Algorithm 5.2. All sites are updated in parallel, with damped steps where full
+    # steps overshoot; the fixed point is the same as for sequential updates.
+    sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
+    gradient = np.empty(0)
+    if eval_gradient:
+        # Algorithm 5.2, lines 5-9
+        gradient = sweep.conditional.gradient(0.5 * sweep.alpha, sweep.alpha)
+    jitter = max(prior.jitter, sweep.conditional.jitter)
+    return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
+
+
+def ep_posterior(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    *,
+    sample_weight: FloatArray | None = None,
+    state: FloatArray | None = None,
+) -> Posterior:
+    """Gaussian posterior whose marginals match the moments of the tilted distributions."""
+    # Algorithm 3.6
+    _, sweep, _ = _fixed_point(prior, y, likelihood, sample_weight, state)
+    return sweep.conditional.posterior(sweep.alpha)
+
+
+def _fixed_point(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    sample_weight: FloatArray | None,
+    state: FloatArray | None,
+) -> tuple[_Sites, _Sweep, bool]:
+    """Repeat damped sweeps until the sites converge."""
+    weight = np.ones(len(y)) if sample_weight is None else sample_weight
+    copies = np.ceil(weight)
+    power = np.divide(weight, copies, out=np.ones(len(y)), where=copies > 0)
+    targets = _Targets(likelihood, y, copies, power)
+    sites = _Sites(*(np.zeros((2, len(y))) if state is None else state))
+    sweep, mixing = _sweep(prior, targets, sites), _Mixing()
+    for _ in range(_MAX_SWEEPS):
+        if sweep.change <= _TOLERANCE:
+            return sites, sweep, True
+        if not np.isfinite(sweep.change):
+            break
+        sites = mixing.next(sites, sweep)
+        sweep = _sweep(prior, targets, sites)
+    return sites, sweep, False
+
+
+class _Mixing:
+    """Anderson acceleration of a fixed-point iteration, restarted if changes increase."""
+
+    # Walker and Ni, "Anderson Acceleration for Fixed-Point Iterations", SIAM Journal on Numerical
+    # Analysis 49, 2011.
+
+    def __init__(self) -> None:
+        self._damping, self._best = 1.0, np.inf
+        self._points: list[FloatArray] = []
+        self._steps: list[FloatArray] = []
+
+    def next(self, sites: _Sites, sweep: _Sweep) -> _Sites:
+        """Propose the next sites from the history of sites and their updates."""
+        if sweep.change > min(2.0 * self._best, _NEAR):
+            self._points, self._steps = [], []
+        if sweep.change > 2.0 * self._best:
+            self._damping, self._best = max(0.5 * self._damping, _MIN_DAMPING), sweep.change
+        self._best = min(self._best, sweep.change)
+        point = np.array(sites)
+        step = np.array(sweep.proposal) - point
+        self._points = [*self._points[-_HISTORY:], point]
+        self._steps = [*self._steps[-_HISTORY:], step]
+        scale = np.array([sweep.conditional.variance, np.sqrt(sweep.conditional.variance)])
+        moved, changed = np.diff(self._points, axis=0), np.diff(self._steps, axis=0)
+        columns = (changed * scale).reshape(len(changed), step.size).T
+        share = np.linalg.lstsq(columns, (step * scale).ravel(), rcond=1e-10)[0]
+        target = point + self._damping * step
+        target -= np.tensordot(share, moved + self._damping * changed, 1)
+        return _Sites(np.maximum(target[0], 0.0), target[1])
+
+
+def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
+    """Update all sites in parallel (Algorithm 3.5, lines 4-15)."""
+    copies, shift = targets.copies, sites.shift
+    conditional = prior.condition(copies * sites.precision)  # Line 13
+    alpha = conditional.alpha(copies * shift)
+    mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
+    # Ratio of the precision without one copy of the site to the precision with all copies.
+    left = (np.maximum(copies, 1.0) - 1.0 + conditional.inverse_diagonal) / np.maximum(copies, 1.0)
+    cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left  # Lines 5, 6
+    tilted = tilted_moments(  # Line 7
+        targets.likelihood, targets.y, cavity_mean, cavity_variance, targets.power
+    )
+    proposal = _matching(tilted, cavity_mean, cavity_variance)
+    growth = 1.0 + cavity_variance * sites.precision  # Line 17
+    exponent = 0.5 * cavity_variance * shift**2 + cavity_mean * shift
+    exponent -= 0.5 * sites.precision * cavity_mean**2
+    terms = tilted.log_mean + 0.5 * np.log(growth) - exponent / growth
+    evidence = copies @ terms + 0.5 * (copies * shift) @ mean - 0.5 * conditional.log_determinant
+    change = max(
+        np.max(np.abs(proposal.precision - sites.precision) * variance * (copies > 0)),
+        np.max(np.abs(proposal.shift - shift) * np.sqrt(variance) * (copies > 0)),
+    )
+    return _Sweep(conditional, alpha, float(evidence), proposal, float(change))
+
+
+def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
+    """Sites with which the cavity has the tilted moments (lines 8 and 9)."""
+    shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
+    precision = -tilted.second / shrinkage
+    return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)
+
+
+class NoisyPrior(NamedTuple):
+    kernel: Kernel  # with noise
+    prior: DensePrior | LowRankPrior
+    noise: FloatArray  # (n,), noise variance of each target
+
+    @classmethod
+    def of(
+        cls, kernel: Any, prior: Callable[[Any], DensePrior | LowRankPrior], alpha: FloatArray
+    ) -> NoisyPrior:
+        """Build the prior of a kernel; `alpha` (n,) is added to the kernel's noise variance."""
+        return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
+
+    def condition(self, weight: FloatArray) -> Conditional:
+        return self.prior.condition(weight / self.noise)
+
+    def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
+        """Combine derivatives with respect to latent hyperparameters and to the noise, in order."""
+        found, position = [], 0
+        for part in summands(self.kernel):
+            count = len(part.theta)
+            if is_noise(part):
+                found.append(np.full(count, part.noise_level * of_noise))
+            else:
+                found.append(latent[position : position + count])
+                position += count
+        return np.concatenate(found)
+
+
+def regression_evidence(
+    noisy: NoisyPrior,
+    y: FloatArray,
+    sample_weight: FloatArray,
+    *,
+    state: FloatArray | None = None,
+    eval_gradient: bool = True,
+) -> Evidence:
+    """Log marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
+    # y, sample_weight (n,); `state` is unused, because there is no iteration. With inducing points,
+    # the value is the lower bound of Titsias, Eq. 9, which includes a penalty for the variance that
+    # the inducing points do not explain. A sample of weight w stands for w equal samples, whose
+    # joint likelihood is a constant times the likelihood of their mean.
+    prior, noise = noisy.prior, noisy.noise
+    conditional = noisy.condition(sample_weight)
+    alpha = conditional.solve(y)
+    value = -0.5 * (
+        float(y @ alpha)
+        + conditional.log_determinant
+        + float(sample_weight @ np.log(2 * np.pi * noise))
+    )
+    precision = sample_weight / noise
+    missed = prior.missed if isinstance(prior, LowRankPrior) else np.zeros(len(y))
+    value -= 0.5 * float(precision @ missed)
+    gradient = np.empty(0)
+    if eval_gradient:
+        own = precision * conditional.inverse_diagonal
+        by_noise = 0.5 * ((alpha**2 - own) / sample_weight - (sample_weight - 1) / noise)
+        by_noise += 0.5 * precision * missed / noise
+        latent = conditional.gradient(0.5 * alpha, alpha)
+        if isinstance(prior, LowRankPrior):
+            latent = latent - 0.5 * prior.missed_gradient(precision)
+        gradient = noisy.gradient(latent, float(by_noise.sum()))
+    return Evidence(value, gradient, alpha, max(prior.jitter, conditional.jitter), True)
+
+
+def regression_posterior(
+    noisy: NoisyPrior, y: FloatArray, sample_weight: FloatArray
+) -> JointPosterior:
+    return noisy.condition(sample_weight).regression(y)
