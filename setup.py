@@ -40,7 +40,7 @@ EXTRAS = {
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
     "sgmcmc": ["posteriors>=0.1.3"],
     # The circuits were examined with one version of ezkl; skuq refuses to work with others.
-    "zk": ["cryptography>=43.0.0", f"ezkl==23.0.5; {EZKL}", "filelock>=3.13.1", "onnx>=1.17.0"],
+    "zk": [f"ezkl==23.0.5; {EZKL}", "filelock>=3.13.1", "onnx>=1.17.0"],
     # On Linux and Windows `xgboost` itself brings libraries for several GPUs, of 350 MB; on macOS
     # there is no `xgboost-cpu`.
     "boosting": [

@@ -26,7 +26,6 @@ ASKED = {
     "alpha": 0.05,
     "n_bins": 10,
     "confidence_level": 0.95,
-    "false_share": 0.1,
 }
 
 
@@ -54,7 +53,7 @@ def audited(
     """Run one audit: report, challenge, proof and verification."""
     bundle, challenge = folder / "bundle", folder / "challenge.json"
     zk.prove(public, X, y, bundle, regions=regions, **ASKED)
-    zk.challenge(bundle, public, X, y, challenge)
+    zk.challenge(bundle, public, X, y, challenge, false_share=0.1)
     zk.prove(public, X, y, bundle, regions=regions, challenge=challenge, n_jobs=-1, **ASKED)
     return zk.verify(
         bundle,

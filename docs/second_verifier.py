@@ -80,7 +80,7 @@ LEVEL_ENTRIES: dict[str, dict[str, Any]] = {
     "verdict": {"pads": list},
     "predictions": {"reported_digest": str, "nonce": str, "n_proven": int},
 }
-CHALLENGE = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
+DRAWN = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
 ATTESTATION_ENTRIES = {
     **STATEMENT_ENTRIES,
     "x": list,
@@ -90,26 +90,9 @@ ATTESTATION_ENTRIES = {
     "number": int,
 }
 TRUTH = {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
-# Invisible code points: Default_Ignorable_Code_Point of Unicode, and blanks of four scripts.
-UNSEEN = (
-    *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
-    *((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164)),
-    *((0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8)),
-    *((0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
-    *((0x2800, 0x2800), (0x1D159, 0x1D159), (0x13441, 0x13446), (0x16FE4, 0x16FE4)),
-)
-# Letters whose dot is replaced by a mark (Soft_Dotted, in NFKC), and dotless i and j.
-DOTTED = "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
-# Characters that look like ASCII characters; then Greek and Cyrillic letters that look Latin.
-ALIKE = str.maketrans(
-    "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u01c3\u0261", "-------'''!g"
-)
-LETTERS = str.maketrans(
-    "\u0391\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7\u03a5\u0396\u03bf\u03bd"
-    "\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423"
-    "\u0430\u0441\u0435\u0456\u0458\u043e\u0440\u0455\u0445\u0443",
-    "ABEHIKMNOPTXYZovABCEHIJKMOPSTXYaceijopsxy",
-)
+# Invisible code points that count as printable: Default_Ignorable_Code_Point, and Braille's blank.
+UNSEEN = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
+UNSEEN |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO"}
 EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
 
@@ -311,37 +294,22 @@ def decoded(text: Any) -> bytes:
 
 
 def check_names(names: Any) -> None:
-    """Demand names without invisible characters that cannot be mistaken for each other."""
+    """Demand visible names of one script each that differ by more than case and spaces."""
     seen: set[str] = set()
-    seen_as_latin: set[str] = set()
     for name in names:
         demand(isinstance(name, str) and 0 < len(name) <= 200, "A name is not a text of 1 to 200.")
-        for c in name:
-            unseen = any(first <= ord(c) <= last for first, last in UNSEEN)
-            demand(c.isprintable() and not unseen, f"{name!a} has U+{ord(c):04X}, invisible.")
-        check_marks(name)
-        scripts = {script_of(c) for c in unicodedata.normalize("NFKC", name)}
-        demand(len(scripts - {""}) <= 1, f"{name!a} mixes scripts.")
-        plain = unicodedata.normalize("NFKD", name)
-        for written, others in ((plain, seen), (plain.translate(LETTERS), seen_as_latin)):
-            once = unicodedata.normalize("NFKC", written.casefold()).translate(ALIKE)
-            folded = " ".join("".join(str(unicodedata.decimal(c, c)) for c in once).split())
-            demand(folded not in ("", *others), f"{name!a} looks like another name.")
-            others.add(folded)
-
-
-def check_marks(name: str) -> None:
-    """Demand that each combining mark follows a letter and is visible on it."""
-    letter = before = ""
-    for c in unicodedata.normalize("NFD", name):
-        kind = unicodedata.category(c)[0]
-        if kind == "M":
-            demand(letter != "" and c != before, f"{name!a} has a loose or repeated mark.")
-            dotted = unicodedata.normalize("NFKC", letter) in DOTTED
-            demand(c != "\u0307" or not dotted, f"{name!a} has a dot on a letter that has one.")
-        else:
-            letter = c if kind == "L" else ""
-        before = c
+        demand(name == unicodedata.normalize("NFKC", name), f"{name!a} is not in form NFKC.")
+        for before, c in zip(f" {name}", name, strict=False):
+            unseen = not c.isprintable() or ord(c) in UNSEEN
+            demand(not unseen, f"{name!a} has U+{ord(c):04X}, invisible.")
+            loose = (
+                unicodedata.category(c)[0] == "M" and unicodedata.category(before)[0] not in "LM"
+            )
+            demand(not loose, f"{name!a} has a mark without a letter.")
+        demand(len({script_of(c) for c in name} - {""}) <= 1, f"{name!a} mixes scripts.")
+        folded = " ".join(unicodedata.normalize("NFKC", name.casefold()).split())
+        demand(folded not in ("", *seen), f"{name!a} looks like another name.")
+        seen.add(folded)
 
 
 def script_of(c: str) -> str:
@@ -636,8 +604,6 @@ def verify_audit(
     absent_classes: Sequence[Any] = (),
     regions: Path | None = None,
     challenge: Path | None = None,
-    false_share: float = 0.02,
-    error: float = 0.01,
 ) -> dict[str, Any]:
     """Verify all proofs of an audit.
 
@@ -675,8 +641,7 @@ def verify_audit(
     check_present(codes, commitment.classes, absent_classes)
     if level == "predictions":
         largest = max(region.count(k) for k in set(region))
-        needed = needed_proofs(largest, false_share, error)
-        reports = _spot_check(bundle, commitment, statement, rows, region, challenge, needed)
+        reports = _spot_check(bundle, commitment, statement, rows, region, challenge, largest)
         parts = [
             sums_of_reports(commitment, n_bins, *(take(v, region, k) for v in (*reports, codes)))
             for k in range(n_regions(tree))
@@ -932,14 +897,9 @@ def thresholds_of(alpha: float, tolerance: float) -> list[int]:
     return [max(0, middle - step), middle, min(1000, middle + step)]
 
 
-def needed_proofs(n: int, false_share: float, error: float) -> int:
-    """Number of predictions, of `n`, to prove; false reports are missed with prob. `error`."""
-    return min(n, math.ceil(math.log(error) / math.log1p(-false_share)))
-
-
 def chosen_rows(asked: dict[str, Any], region: list[int], k: int) -> list[int]:
     """Rows that a challenge selects: in each region the `k` with the smallest hashes, or all."""
-    seed, chosen = canonical({name: asked[name] for name in CHALLENGE}), []
+    seed, chosen = canonical({name: asked[name] for name in DRAWN}), []
     for number in set(region):
         inside = take(range(len(region)), region, number)
         inside.sort(key=lambda i: hashlib.sha256(seed + b"\nrow %d" % i).digest())
@@ -954,20 +914,20 @@ def _spot_check(
     rows: list[list[int]],
     region: list[int],
     challenge: Path | None,
-    needed: int,
+    largest: int,
 ) -> tuple[list[int], list[int]]:
     """Verify the predictions selected by the challenge; return all labels and confidences."""
     demand(challenge is not None, "A spot check needs your own challenge.")
     assert challenge is not None
     asked = read_json(challenge)
-    check_entries(asked, dict.fromkeys(CHALLENGE, str), "The challenge")
+    check_entries(asked, {**dict.fromkeys(DRAWN, str), "n_proven": int}, "The challenge")
     reported = sha256(read(bundle / "reported.json"))
     demand(asked["reported_digest"] == reported, "The challenge was about other reports.")
-    for name in CHALLENGE:
+    for name in DRAWN:
         same = statement[name] == asked[name]
         demand(same, f"The audit answers another challenge: its {name} differs.")
     n, k = len(rows), statement["n_proven"]
-    demand(needed <= k <= n, "Too few predictions were proven.")
+    demand(min(largest, asked["n_proven"]) <= k <= n, "Too few predictions were proven.")
     record = read_json(bundle / "reported.json", MAX_BYTES)
     types = {"label": list, "confidence": list, "reference_digest": str}
     check_entries(record, types, "reported.json")
@@ -1144,8 +1104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own.add_argument("--absent-classes", default="", help="classes without labels: a,b")
         own.add_argument("--regions", type=Path, help="your file of regions")
         own.add_argument("--challenge", type=Path)
-        own.add_argument("--false-share", type=float, default=0.02)
-        own.add_argument("--error", type=float, default=0.01)
     given = parser.parse_args(arguments)
     try:
         commitment = Commitment(given.commitment, given.keys, given.srs)
@@ -1169,8 +1127,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 absent_classes=classes_of(given.absent_classes, commitment),
                 regions=given.regions,
                 challenge=given.challenge,
-                false_share=given.false_share,
-                error=given.error,
             )
     except (Refused, *MALFORMED) as error:
         print(f"Refused: {error!r}", file=sys.stderr)

@@ -20,14 +20,6 @@ if kind := os.environ.get("PRETEND_DEVICE"):
         print(f"Tests of a GPU are skipped: {error}.", file=sys.stderr)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def state_home(tmp_path_factory):
-    """Nothing is written to the home folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
-
-
 @pytest.fixture
 def few_trees(monkeypatch):
     """Noise of regressors is learnt by five trees instead of 100: for tests of behaviour."""

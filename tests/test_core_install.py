@@ -23,7 +23,7 @@ from skuq.reporting import Report
 
 ROOT = Path(__file__).parent.parent
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.
-OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl", "cryptography"]
+OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl"]
 OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
 # skorch imports it where it is installed, which takes longer than all else.
 WITHOUT_GEOMETRIC = "import sys; sys.modules['torch_geometric'] = None\n"

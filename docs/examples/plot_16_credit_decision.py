@@ -151,15 +151,12 @@ if find_spec("ezkl") is not None:
     with TemporaryDirectory() as folder:
         public = zk.commit(model, X.iloc[train], f"{folder}/provider").folder
         reports, drawn = f"{folder}/reports", f"{folder}/challenge.json"
-        spot_check = {"level": "predictions", "false_share": 0.05, "error": 0.05}
-        question = spot_check | {"alpha": 0.05, "n_bins": 10, "confidence_level": 0.95}
-        question |= {"classes": ["late", "repaid"]}
-        zk.prove(public, X_ref, y_ref, reports, level="predictions")
-        zk.challenge(reports, public, X_ref, y_ref, drawn)
-        zk.prove(public, X_ref, y_ref, reports, challenge=drawn, **spot_check)
-        proven = zk.verify(
-            reports, X_ref, y_ref, public, challenge=drawn, allow_test_string=True, **question
-        )
+        question = {"level": "predictions", "alpha": 0.05, "n_bins": 10, "confidence_level": 0.95}
+        zk.prove(public, X_ref, y_ref, reports, **question)
+        zk.challenge(reports, public, X_ref, y_ref, drawn, false_share=0.05, error=0.05)
+        zk.prove(public, X_ref, y_ref, reports, challenge=drawn, **question)
+        question |= {"classes": ["late", "repaid"], "challenge": drawn}
+        proven = zk.verify(reports, X_ref, y_ref, public, allow_test_string=True, **question)
         print("the committed model passed:", proven.passed)
         print(proven.notes[3])
 

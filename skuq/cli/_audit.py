@@ -1,7 +1,6 @@
 """``skuq audit``: audit recorded predictions; the exit code is the verdict.
 
-Its subcommands, which audit a model without revealing it, are in ``_proofs`` and
-``_proofs_verify``.
+Its subcommands, which audit a model without revealing it, are in ``_proofs``.
 """
 
 from __future__ import annotations
@@ -36,25 +35,21 @@ COMMANDS = {
         "Prove one prediction of a committed model (provider).",
     ),
     "challenge": (
-        "skuq.cli._proofs_verify:challenge",
+        "skuq.cli._proofs:challenge",
         "Draw the challenge that decides which predictions are proven (auditor).",
     ),
-    "check": ("skuq.cli._proofs_verify:check", "Check the proof of one prediction (client)."),
+    "check": ("skuq.cli._proofs:check", "Check the proof of one prediction (client)."),
     "commit": (
         "skuq.cli._proofs:commit",
         "Commit to a model without revealing it (provider).",
     ),
     "prove": ("skuq.cli._proofs:prove", "Prove the audit of a committed model (provider)."),
     "regions": (
-        "skuq.cli._regions:regions",
+        "skuq.cli._proofs:regions",
         "Choose regions that are audited in addition to all samples (auditor).",
     ),
-    "revoke": (
-        "skuq.cli._proofs_verify:revoke",
-        "Sign a list of revoked certificates (auditor).",
-    ),
     "verify": (
-        "skuq.cli._proofs_verify:verify",
+        "skuq.cli._proofs:verify",
         "Verify the audit of a committed model (auditor).",
     ),
 }

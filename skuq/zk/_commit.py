@@ -15,13 +15,13 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from skuq.files import check_unlinked
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import build
 from skuq.zk._files import (
     COMMITMENT,
     FORMAT,
     REFERENCE_STRING,
+    check_unlinked,
     digest_file,
     write_json,
     write_manifest,
@@ -38,6 +38,7 @@ from skuq.zk._fixed_point import (
     digits_of,
     largest_value,
 )
+from skuq.zk._keys import make_keys
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._private_commitment import start_ledger
 from skuq.zk._public_commitment import (
@@ -47,7 +48,6 @@ from skuq.zk._public_commitment import (
     record_of,
 )
 from skuq.zk._reference_string import check_form, commitment_point, needed_string
-from skuq.zk._verifier import make_keys
 
 SALT_BITS = 24  # integers of this size are exact in single precision
 REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial

@@ -1,9 +1,9 @@
 """Interface to the proof system `ezkl`: Halo2 with KZG commitments over BN254.
 
-The constants of a circuit are committed to in a separate column ("polycommit"), and this
-commitment is the first element of every proof. The proof system does not check this element:
-each verifier must compare it with the published commitment. The system binds the numbers of a
-circuit to the separate column only if the circuit uses the numbers twice: see `check_ties`.
+The commitment to the constants of a circuit, which form a separate column ("polycommit"), is the
+first element of every proof. The proof system does not check it: each verifier must compare it with
+the published commitment. It binds the numbers that a circuit uses to this column only if the
+circuit uses them twice: see `check_copy_constraints`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,17 @@ UNUSABLE_ROWS = 6  # number of rows at the end of the column of constants that c
 # Environment variable with the folder of look-up tables, which the proof system does not check.
 OWN_FOLDER = "EZKL_REPO_PATH"
 THREADS = "RAYON_NUM_THREADS"  # environment variable: threads of the proof system
+# Program of a separate process, which imports only the proof system. A proof of a false statement
+# may never return; the process is then killed.
+WORKER = """
+import json, sys, ezkl
+sys.exit(3 if getattr(ezkl, sys.argv[1])(**json.loads(sys.argv[2])) is False else 0)
+"""
 _SILENCE = threading.RLock()  # serialises redirection of the process's output
 
 
 class ProofSystemError(RuntimeError):
-    """Failure of the proof system; the message names the failed step and the remedy."""
+    """Failure of the proof system; the message names the failed step."""
 
 
 def version() -> str:
@@ -122,8 +128,8 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
     """Number of cells that the description of a circuit counts but that its keys do not contain.
 
-    These are the digits of the committed numbers, which `compile_circuit` omits, and, for each
-    part, one copy of its list of numbers: the proof system does not copy a committed list.
+    These are the digits of the committed numbers, which `compile_circuit` omits, and one copy of
+    the numbers per part: the proof system does not copy a committed list.
     """
     columns = shape.columns_of(circuit)
     of_a_number = 2 * digits + 4 + columns * -(-digits // columns)
@@ -134,10 +140,8 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
 def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
     """Compile an ONNX model to the proof system's format.
 
-    The proof system splits every committed number into digits, which is unnecessary here. Its
-    option to omit these digits covers only inputs and outputs. This function therefore clears the
-    flag that requests digits for the committed numbers; in the file, the flag follows these
-    numbers.
+    The proof system would split every committed number into digits, which is unnecessary here, and
+    has no option to omit these digits. The flag that requests them is cleared in the file.
     """
     ezkl = _ezkl()
     with _quiet():
@@ -175,8 +179,8 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
     )
 
 
-def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
-    """Check that a proving key binds all committed numbers used by its circuit to the commitment.
+def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> None:
+    """Check that the proving key binds every secret number that its circuit uses.
 
     Otherwise, a prover could use any other numbers. The key states which cells must be equal, in
     the form of a permutation: the entry of cell j is the name of the next cell in its cycle. Cells
@@ -190,7 +194,7 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
         return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        # The last row is not bound and thus has its own name.
+        # ezkl does not bind the last row, so its entry is its own name.
         start = key.find(name(size - 1)) - 32 * (size - 1)
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
@@ -238,10 +242,7 @@ def prove(
     timeout: float,
     threads: int | None = None,
 ) -> bytes:
-    """Prove a witness; raise `ProofSystemError` after `timeout` seconds.
-
-    By default, the proof system uses one thread per core.
-    """
+    """Prove a witness; raise `ProofSystemError` after `timeout` seconds."""
     target = witness_path.with_suffix(".proof.json")
     arguments = {
         "witness": str(witness_path),
@@ -266,9 +267,8 @@ def verify(
 def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: Path) -> bool:
     """Whether the proof system reads at least `length` bytes of a proof under this key.
 
-    The number of bytes read does not depend on the content of a proof. Therefore, the proof system
-    is given a dummy proof in which all bytes are 0. It parses the whole dummy before verification
-    fails, because such bytes are valid points (at infinity) and valid numbers.
+    The number of bytes read does not depend on their values. A dummy proof of zeros is parsed to
+    its end, because such bytes are valid points (at infinity) and numbers.
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)
@@ -310,10 +310,7 @@ def _verdict(
 
 
 def commitment_point(proof: bytes) -> str:
-    """Return the commitment to the constants, the first point of a proof, in compressed form.
-
-    A proof contains both coordinates, most significant byte first.
-    """
+    """Commitment to the constants in a proof: its first point, in compressed form."""
     if len(proof) < COMMITMENT_BYTES:
         return ""
     return compressed((int.from_bytes(proof[:32]), int.from_bytes(proof[32:COMMITMENT_BYTES])))
@@ -335,10 +332,7 @@ def memory_of_a_proof(proving: Path) -> float:
 
 
 def _ezkl() -> Any:
-    """Import the proof system, with look-up tables in a folder of this process.
-
-    Tables in the home folder could be damaged by an interrupted call, or changed by others.
-    """
+    """Import the proof system, with look-up tables that others can neither change nor damage."""
     os.environ[OWN_FOLDER] = _tables()
     return import_optional("ezkl", extra="zk")
 
@@ -379,12 +373,10 @@ def _run(
 ) -> None:
     """Call the proof system in a new process, which never outlives this call."""
     _ezkl()
-    script = Path(__file__).with_name("_ezkl_worker.py")
-    task = json.dumps({"function": function, "arguments": arguments})
     share = {} if threads is None else {THREADS: str(threads)}
     with tempfile.TemporaryDirectory(prefix="skuq-") as tables:
         process = subprocess.Popen(
-            [sys.executable, str(script), task],
+            [sys.executable, "-c", WORKER, function, json.dumps(arguments)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -409,11 +401,7 @@ def _run(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence output of native code, which bypasses Python's streams.
-
-    Only one thread at a time may run such a block. Streams belong to the process: the second of
-    two overlapping blocks would save the silenced streams and restore these at its end.
-    """
+    """Silence output of native code, which bypasses Python's streams, one thread at a time."""
     with _SILENCE, ExitStack() as at_the_end:
         with suppress(OSError):
             null = os.open(os.devnull, os.O_WRONLY)

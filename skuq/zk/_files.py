@@ -14,19 +14,19 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from skuq.files import check_unlinked, is_within, write_atomically
+from skuq.files import write_atomically
 
-FORMAT = 6  # format of all files; files in other formats are rejected
-MANIFEST = "manifest.json"  # file in every folder
+FORMAT = 6  # of all files
+MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions
-REPORTED = "reported.json"  # file of an audit at level "predictions"
-VERSIONS = ("skuq", "ezkl")  # programs whose versions are recorded
+REPORTED = "reported.json"  # predictions at level "predictions"
+VERSIONS = ("skuq", "ezkl")
 # Files and subfolders of each kind of folder, except the manifest. Files of chunks are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
@@ -34,19 +34,17 @@ BUNDLES = {
     "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
-MAX_JSON = 1 << 20  # maximum number of bytes of a parsed file, except reported predictions
-MAX_BYTES = 64 << 20  # maximum number of bytes of reported predictions, and of a reference string
+MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file, and of a file in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
-MAX_CHUNKS = 8000  # maximum for an audit; the manifest would be too large with more entries
+MAX_CHUNKS = 8000  # of an audit; the manifest would be too large with more entries
 MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
 
 
 class VerificationError(ValueError):
     """Failed verification of a commitment, an audit or an attestation; the message names the check.
 
-    The error is not a verdict on the model, and contains no information about the model. Text
-    quoted from another party's files is escaped and truncated, so that it cannot imitate lines of a
-    report.
+    The error is not a verdict on the model. Text quoted from another party's files is escaped and
+    truncated, so that it cannot imitate lines of a report.
     """
 
     def __init__(self, message: object):
@@ -60,18 +58,18 @@ def printable(text: str, length: int) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the canonical JSON encoding of a value."""
+    """Canonical JSON encoding of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def digest(value: Any) -> str:
-    """Compute the SHA-256 of bytes, or of the canonical JSON of a value, in hexadecimal."""
+    """SHA-256 of bytes, or of the canonical JSON of a value, in hexadecimal."""
     data = value if isinstance(value, bytes) else canonical(value)
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_file(path: Path, limit: int = MAX_BYTES) -> str:
-    """Compute the SHA-256 of a file, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal."""
     return digest(read_bytes(path, limit))
 
 
@@ -80,8 +78,9 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
     Opening a pipe could block forever, and reading a device might never end.
     """
+    waitless = getattr(os, "O_NONBLOCK", 0)
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | waitless)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise VerificationError(f"{path.name} is not a regular file.")
             size = os.fstat(file.fileno()).st_size
@@ -111,6 +110,39 @@ def write_json(path: Path, value: Any, limit: int = MAX_JSON) -> None:
     write_atomically(path, text)
 
 
+def check_unlinked(path: str | Path) -> None:
+    """Reject a symbolic link, and a folder that contains one at any depth.
+
+    Another user who can write to the folder could place a link in it, and the caller would then
+    overwrite the file that the link points to.
+    """
+    for entry in _entries(path):
+        if os.path.islink(entry):
+            raise OSError(
+                f"{entry} is a symbolic link, and skuq does not write through links; remove it."
+            )
+
+
+def is_within(path: str | Path, folder: str | Path) -> bool:
+    """Whether a path is the given folder, lies in it, or is a link, also hard, to a file in it."""
+    if Path(path).resolve().is_relative_to(Path(folder).resolve()):
+        return True
+    try:
+        own = os.stat(path)
+    except OSError:
+        return False
+    return any(os.path.samestat(own, entry.lstat()) for entry in map(Path, _entries(folder)))
+
+
+def _entries(path: str | Path) -> Iterator[str]:
+    """The path itself, and all files and folders below it; links are not followed."""
+    if os.path.lexists(path):
+        yield os.fspath(path)
+    for parent, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            yield os.path.join(parent, name)
+
+
 def write_within(folder: Path, name: str, content: bytes) -> None:
     """Write a file to a folder that others may modify, without following symbolic links."""
     target = folder / name
@@ -122,27 +154,20 @@ def write_within(folder: Path, name: str, content: bytes) -> None:
 
 
 def check_outside(path: str | Path | None, name: str, *sources: str | Path | None) -> None:
-    """Raise if a path that the verifier must supply is in, or contains, another party's files.
-
-    Files at this path determine what the verifier accepts, so the other party must not choose them.
-    """
+    """Raise if a path that decides what a verifier accepts is in, or contains, another's files."""
     for source in sources:
         if path is None or source is None:
             continue
         if is_within(path, source):
             raise ValueError(
-                f"`{name}` must not be in {source}, which the other party made: a file that "
-                "decides what you accept must come from elsewhere; keep it in a folder of your own."
+                f"`{name}` must not be in {source}: the other party made that folder. Keep a file "
+                "that decides what you accept in a folder of your own."
             )
         if Path(source).resolve().is_relative_to(Path(path).resolve()):
             raise ValueError(
-                f"`{name}` must not be a folder that contains {source}, which the other party made "
-                "and may have sent along with other files; use a folder of your own."
+                f"`{name}` must not be a folder that contains {source}, which the other party "
+                "made; use a folder of your own."
             )
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:
@@ -190,10 +215,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: Path) -> set[str]:
-    """Compare a folder with its manifest; the error names the first file that differs.
-
-    Return the names of all files and folders except the manifest, for `check_content`.
-    """
+    """Compare a folder with its manifest; return the names in it, for `check_content`."""
     if not folder.is_dir():
         raise VerificationError(f"The folder {folder} does not exist.")
     manifest = read_json(folder / MANIFEST)
@@ -238,21 +260,21 @@ def check_content(names: Iterable[str], expected: set[str]) -> None:
 
 
 def integer(value: Any) -> int:
-    """Return a JSON integer; raise TypeError for any other value, such as 13.7, "13" or true."""
+    """A JSON integer; TypeError for any other value, such as 13.7, "13" or true."""
     if type(value) is not int:
         raise TypeError(f"expected an integer, got {value!r}")
     return value
 
 
 def number(value: Any) -> float:
-    """Return a JSON number with a decimal point or exponent; raise TypeError for other values."""
+    """A JSON number with a decimal point or exponent; TypeError for any other value."""
     if type(value) is not float:
         raise TypeError(f"expected a number such as 1.0, got {value!r}")
     return value
 
 
 def array(value: Any) -> list[Any]:
-    """Return a JSON array; raise TypeError for any other value, such as a string or an object."""
+    """A JSON array; TypeError for any other value."""
     if type(value) is not list:
         raise TypeError(f"expected a list, got {value!r}")
     return value
@@ -264,7 +286,7 @@ def is_digest(value: Any) -> bool:
 
 
 def decoded(text: str) -> bytes:
-    """Decode base64; raise ValueError unless the text is the canonical encoding of its bytes."""
+    """Decode base64; ValueError unless the text is the canonical encoding of its bytes."""
     data = base64.b64decode(text, validate=True)
     if base64.b64encode(data).decode() != text:
         raise ValueError("not canonical")

@@ -1,8 +1,7 @@
-"""Validation of class and column names: no two may look alike on a screen.
+"""Names of classes and columns, and classes without labels.
 
 With two classes that look alike, a provider could split one answer into two and so choose whether
-the model is right and how confident it is. The documentation of the format states the same rules,
-so every verifier rejects the same names. The rules cannot detect all lookalikes ("O" and "0").
+the model is right and how confident it is. No rule for names detects all lookalikes ("O" and "0").
 Therefore `check_present` rejects every class without a label in the auditor's data.
 """
 
@@ -19,70 +18,19 @@ from skuq.base import IntArray
 from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
 
 MAX_NAME = 200  # maximum number of characters
-# Invisible code points: those with the property Default_Ignorable_Code_Point in the Unicode
-# Character Database (DerivedCoreProperties.txt, unchanged since version 6). The standard library
-# does not contain this property.
-IGNORABLE = (
-    (0x00AD, 0x00AD),
-    (0x034F, 0x034F),
-    (0x061C, 0x061C),
-    (0x115F, 0x1160),
-    (0x17B4, 0x17B5),
-    (0x180B, 0x180F),
-    (0x200B, 0x200F),
-    (0x202A, 0x202E),
-    (0x2060, 0x206F),
-    (0x3164, 0x3164),
-    (0xFE00, 0xFE0F),
-    (0xFEFF, 0xFEFF),
-    (0xFFA0, 0xFFA0),
-    (0xFFF0, 0xFFF8),
-    (0x1BCA0, 0x1BCA3),
-    (0x1D173, 0x1D17A),
-    (0xE0000, 0xE0FFF),
-)
-# Further invisible code points, without the property Default_Ignorable_Code_Point: the blanks of
-# Braille, of musical notation, of Egyptian hieroglyphs and of the Khitan script.
-BLANK = (
-    (0x2800, 0x2800),
-    (0x1D159, 0x1D159),
-    (0x13441, 0x13446),
-    (0x16FE4, 0x16FE4),
-)
-# Characters of these scripts may be mixed in one text. A script is identified by the first word of
-# the Unicode names of its characters.
-EAST_ASIAN = (
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "KATAKANA-HIRAGANA",
-    "IDEOGRAPHIC",
-    "HANGUL",
-    "BOPOMOFO",
-)
-UNITS = "\u03bc\u03a9"  # micro and ohm, which occur in units next to other scripts
-# DOTTED contains two kinds of letters. The first kind loses its dot under a combining mark, and
-# DOT, a combining dot above, restores it (Soft_Dotted of PropList.txt, in NFKC). The second kind
-# has no dot, and DOT turns it into a letter with a dot.
-DOT, DOTTED = "\u0307", "ij\u0249\u0268\u029d\u03f3\u0456\u0458\u1d96\U0001df1a\u0131\u0237"
-# Characters that look like an ASCII character: dashes and minus, quotes, a click letter, script g.
-ALIKE = {
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-    **dict.fromkeys("\u2018\u2019\u02bc", "'"),
-    "\u01c3": "!",
-    "\u0261": "g",
-}
-# Greek and Cyrillic letters that look like Latin letters.
-LETTERS = str.maketrans(
-    "\u0391\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7\u03a5\u0396\u03bf\u03bd"
-    "\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423"
-    "\u0430\u0441\u0435\u0456\u0458\u043e\u0440\u0455\u0445\u0443",
-    "ABEHIKMNOPTXYZovABCEHIJKMOPSTXYaceijopsxy",
-)
+# Characters that `str.isprintable` accepts although they are invisible: those with the property
+# Default_Ignorable_Code_Point of Unicode, and the blank of Braille.
+INVISIBLE = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
+INVISIBLE |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
+# A script is identified by the first word of the Unicode names of its characters. These scripts
+# may be mixed; the letters of the units micro and ohm may stand next to any script.
+EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO"}
+EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
+UNITS = "\u03bc\u03a9"
 
 
 def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
-    """Check that classes have one type and cannot be mistaken for each other; return them."""
+    """Check that classes have one type and differ; return them."""
     kinds = {type(label) for label in labels}
     if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
         raise ValueError(
@@ -113,32 +61,59 @@ def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
 
 
 def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that all characters are visible and that texts differ by more than case and spaces."""
-    seen: dict[tuple[int, str], str] = {}
+    """Check that names are visible, of one script, and differ by more than case and spaces."""
+    seen: dict[str, str] = {}
     for text in texts:
-        if not 0 < len(text) <= MAX_NAME:
-            raise ValueError(f"the names of {what} must have 1 to {MAX_NAME} characters")
-        found = _hidden(text) or _loose_mark(text) or _mixture(text)
-        if found:
+        fault = _fault(text)
+        if fault:
             raise ValueError(
-                f"the names of {what} must have visible characters of a single script, but {found}"
+                f"the names of {what} must have visible characters of a single script, but "
+                f"{text!a} {fault}"
             )
-        forms = {*enumerate(_folded(text))}
-        others = [seen[form] for form in forms if form in seen]
-        if others or (0, "") in forms:
+        folded = " ".join(unicodedata.normalize("NFKC", text.casefold()).split())
+        if folded in seen:
             raise ValueError(
-                f"the names of {what} must differ by more than case, spaces or lookalike "
-                f"characters: {(*others, text)[0]!a}, {text!a}"
+                f"the names of {what} must differ by more than case and spaces: "
+                f"{seen[folded]!a}, {text!a}"
             )
-        seen |= dict.fromkeys(forms, text)
+        seen[folded] = text
+
+
+def _fault(text: str) -> str:
+    """What makes a name unacceptable; empty if nothing does."""
+    if not text.strip() or len(text) > MAX_NAME:
+        return f"does not have 1 to {MAX_NAME} characters"
+    before = ""
+    for c in text:
+        kind = unicodedata.category(c)[0]
+        if not c.isprintable() or ord(c) in INVISIBLE:
+            return f"has {_code(c)}, which is invisible"
+        if kind == "M" and before not in ("L", "M"):
+            return f"has the mark {_code(c)} without a letter"
+        before = kind
+    normal = unicodedata.normalize("NFKC", text)
+    if text != normal:
+        return f"is not in the normal form NFKC, which is {normal!a}"
+    first = {_script(c): c for c in reversed(text) if _script(c)}
+    if len(first) > 1:
+        return f"mixes the scripts of {' and '.join(map(_code, first.values()))}"
+    return ""
+
+
+def _script(c: str) -> str:
+    """Script of a letter or mark; empty for characters that may stand next to any script."""
+    if unicodedata.category(c)[0] not in "LM" or c in UNITS:
+        return ""
+    word = unicodedata.name(c, "UNKNOWN").split()[0]
+    return "" if word == "COMBINING" else "EAST ASIAN" if word in EAST_ASIAN else word
+
+
+def _code(c: str) -> str:
+    return f"U+{ord(c):04X} ({unicodedata.name(c, 'without a name')})"
 
 
 def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any]) -> list[Any]:
-    """Raise if a class that is not in `absent` has no label; return the absent classes in order.
-
-    A class that only the model knows might be a lookalike of another class: the model could split
-    one answer into two, each with half the confidence.
-    """
+    """Raise if a class that is not in `absent` has no label; return the absent classes in order."""
     committed, expected = classes.tolist(), list(absent)
     unknown = [label for label in expected if label not in committed]
     if unknown or len(set(expected)) < len(expected):
@@ -166,92 +141,8 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
 
 
 def shown_classes(classes: Sequence[Any]) -> str:
-    r"""List classes as unambiguous text.
-
-    Parameters
-    ----------
-    classes : sequence
-        Classes of a `VerifiedAudit` or an `Attestation`.
-
-    Returns
-    -------
-    str
-        One line of at most 500 characters. Names with non-ASCII letters, which may look like
-        other letters, are followed by their escape codes.
-
-    Examples
-    --------
-    >>> from skuq.zk import shown_classes
-    >>> print(shown_classes(["tea", "café"]))
-    'tea', 'café' ('caf\xe9')
-    """
+    """List classes in one line; names that are not ASCII are followed by their escape codes."""
     parts = [
         repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
     ]
     return printable(", ".join(parts), MAX_MESSAGE)
-
-
-def _hidden(text: str) -> str:
-    """Describe the first invisible character; empty if there is none."""
-    for c in text:
-        ranges = (*IGNORABLE, *BLANK)
-        if not c.isprintable() or any(first <= ord(c) <= last for first, last in ranges):
-            return f"{text!a} has {_code(c)}, which is invisible"
-    return ""
-
-
-def _loose_mark(text: str) -> str:
-    """Describe the first combining mark that has no letter, or is invisible on its letter."""
-    letter = before = ""
-    for c in unicodedata.normalize("NFD", text):
-        mark = unicodedata.category(c)[0] == "M"
-        if mark and not letter:
-            return f"{text!a} has the mark {_code(c)} without a letter"
-        if mark and before == c:
-            return f"{text!a} has the mark {_code(c)} twice on one letter"
-        if c == DOT and unicodedata.normalize("NFKC", letter) in DOTTED:
-            return f"{text!a} has the mark {_code(c)} on {_code(letter)}, where it is invisible"
-        if not mark:
-            letter = c if unicodedata.category(c)[0] == "L" else ""
-        before = c
-    return ""
-
-
-def _mixture(text: str) -> str:
-    """Describe the first character whose script differs from that of the preceding letters."""
-    first, script = "", ""
-    for c in unicodedata.normalize("NFKC", text):
-        found = _script(c)
-        if found and script and found != script:
-            return f"{text!a} mixes the scripts of {_code(first)} and {_code(c)}"
-        first, script = (c, found) if found and not script else (first, script)
-    return ""
-
-
-def _script(c: str) -> str:
-    """Script of a letter or mark: the first word of its name; empty for other characters."""
-    if unicodedata.category(c)[0] not in "LM" or c in UNITS:
-        return ""
-    word = unicodedata.name(c, "UNKNOWN").split()[0]
-    if word == "COMBINING":
-        return ""
-    return "EAST ASIAN" if word in EAST_ASIAN else word
-
-
-def _code(c: str) -> str:
-    return f"U+{ord(c):04X} ({unicodedata.name(c, 'without a name')})"
-
-
-def _folded(text: str) -> list[str]:
-    """Normalised forms for comparing names: with original letters, and with Latin lookalikes."""
-    plain, forms = unicodedata.normalize("NFKD", text), []
-    for written in (plain, plain.translate(LETTERS)):
-        once = unicodedata.normalize("NFKC", written.casefold())
-        forms.append(" ".join("".join(map(_lookalike, once)).split()))
-    return forms
-
-
-def _lookalike(c: str) -> str:
-    """ASCII character that looks like `c` or has the same digit value; else `c` itself."""
-    digit = unicodedata.decimal(c, None)
-    return ALIKE.get(c, c) if digit is None else str(digit)

@@ -1,29 +1,28 @@
 """Private side of a commitment: weights, keys, and a ledger of the proofs and pads used.
 
-Each proof reveals something about the weights, and a pad that is used twice reveals sums. Restoring
-the private folder from a backup would reset the ledger unnoticed. Therefore a second copy of the
-ledger is kept outside the private folder, and the two copies are compared.
+Each proof reveals something about the weights, and a pad that is used twice reveals sums. The
+provider must never restore the private folder from a backup, which would reset the ledger.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from joblib import cpu_count, effective_n_jobs
 
 from skuq.extras import import_optional
-from skuq.validation import warn_user
+from skuq.memory import available_memory
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import VerificationError, read_json, write_json
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._simultaneous import simultaneous_proofs, threads_of_each
 from skuq.zk._statements import (
     ATTESTATION,
     AttestationStatement,
@@ -34,27 +33,16 @@ from skuq.zk._statements import (
     public_inputs,
 )
 
+Result = TypeVar("Result")
 Kind = Literal["audits", "attestations", "pads"]
-LEDGER = "ledger.json"  # file in the private folder
-KINDS: tuple[Kind, ...] = ("audits", "attestations", "pads")
-NAMES: dict[Kind, str] = {
-    "audits": "proofs of audits",
-    "attestations": "attestations",
-    "pads": "pads",
+LEDGER, CONSTANTS = "ledger.json", "constants.npz"  # files in the private folder
+# What each kind is called in messages, and the parameter of `commit` that sets its budget.
+KINDS: dict[Kind, tuple[str, str]] = {
+    "audits": ("proofs of audits", "n_proofs"),
+    "attestations": ("attestations", "n_attestations"),
+    "pads": ("pads", "verdict_samples"),
 }
-PARAMETERS: dict[Kind, str] = {
-    "audits": "n_proofs",
-    "attestations": "n_attestations",
-    "pads": "verdict_samples",
-}
-LONGEST_WAIT = 10.0  # maximum time, in seconds, to wait until another process releases the lock
-STATE_HOME = "XDG_STATE_HOME"  # environment variable with the folder of the second copy
-ROLLED_BACK = (
-    "More proofs or pads of this commitment were used than its ledger states: the private folder "
-    "is an older copy. Proofs from it would disclose weights. Restore the newest copy, or commit "
-    "again."
-)
-CONSTANTS = "constants.npz"  # file in the private folder
+LONGEST_WAIT = 10.0  # seconds until another process must have released the lock
 
 
 class Prover:
@@ -67,16 +55,19 @@ class Prover:
         n_jobs: int | None = None,
     ):
         self.committed = committed
-        self.private = _private_folder(committed)
+        self.private = committed.folder.parent / "private"
+        if not (self.private / CONSTANTS).exists():
+            raise FileNotFoundError(
+                f"{self.private} does not hold the provider's keys; proofs can only be created "
+                "where the commitment was made."
+            )
         memory = max(map(backend.memory_of_a_proof, self.private.glob("*.pk")))
         self.n_jobs = simultaneous_proofs(n_jobs, memory)
-        record = committed.record
         self.ledger = Ledger(
             self.private,
-            committed.digest,
             {
-                "audits": record["n_proofs"],
-                "attestations": record["n_attestations"],
+                "audits": committed.record["n_proofs"],
+                "attestations": committed.record["n_attestations"],
                 "pads": committed.shape.n_pads,
             },
         )
@@ -102,12 +93,8 @@ class Prover:
         """Prove one part of an audit statement; return proof and outputs as JSON."""
         return self._proven(statement, circuit, values, part, "audits")
 
-    def next_attestation(self) -> int:
-        """Reserve the next attestation number, starting at 1."""
-        return self.ledger.take("attestations") + 1
-
     def attest(self, statement: AttestationStatement, values: dict[str, Any]) -> dict[str, Any]:
-        """Prove an attestation whose number was reserved."""
+        """Prove an attestation whose number was taken from the ledger."""
         record = self._proven(statement, ATTESTATION, values, ATTESTATION, None)
         return {"statement": statement.record(), "proof": record["proof"]}
 
@@ -126,8 +113,7 @@ class Prover:
         compiled, key, proving_key = (
             self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
         )
-        # Each call has its own folder, because simultaneous calls would overwrite each other's
-        # witness in a common folder.
+        # In a common folder, simultaneous calls would overwrite each other's witness.
         with tempfile.TemporaryDirectory(dir=self.private) as temporary:
             witness = Path(temporary) / "witness"
             outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
@@ -148,20 +134,38 @@ class Prover:
             "proof": base64.b64encode(proof).decode(),
         }
 
-    def take_pads(self, n: int) -> list[int]:
-        """Reserve one-time pads for a single statement."""
-        first = self.ledger.take("pads", n)
-        return list(range(first, first + n))
+
+def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
+    """Number of parallel proofs of `memory` GiB: `n_jobs`, or as many as fit into free memory."""
+    wanted = int(effective_n_jobs(n_jobs))
+    free = available_memory() / 2**30
+    return 1 if wanted == 1 else max(1, min(wanted, int(free / memory)))
 
 
-def _private_folder(commitment: Commitment) -> Path:
-    folder = commitment.folder.parent / "private"
-    if not (folder / CONSTANTS).exists():
-        raise FileNotFoundError(
-            f"{folder} does not hold the provider's keys; proofs can only be created where the "
-            "commitment was made."
-        )
-    return folder
+def threads_of_each(n_jobs: int) -> int | None:
+    """Number of threads per proof; None means that the proof system decides."""
+    return None if n_jobs == 1 else max(1, cpu_count() // n_jobs)
+
+
+def results_of(
+    calls: Sequence[Callable[[], Result]], n_threads: int, bar: Callable[[Iterable[Any]], Any]
+) -> list[Result]:
+    """Results of the calls, in order; after an error, no further calls are started.
+
+    Running calls are completed, because their proofs are recorded in the ledger and can be reused
+    when the audit is repeated.
+    """
+    if n_threads == 1:
+        return [call() for call in bar(calls)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        futures = [pool.submit(call) for call in calls]
+        try:
+            for future in bar(as_completed(futures)):
+                future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+    return [future.result() for future in futures]
 
 
 def start_ledger(private: Path) -> None:
@@ -170,63 +174,48 @@ def start_ledger(private: Path) -> None:
 
 
 class Ledger:
-    """Ledger of a commitment in its private folder, with a second copy in the state folder.
+    """Numbers of proofs and pads that were used, in the private folder of a commitment."""
 
-    The second copy is named by the digest of the commitment.
-    """
-
-    def __init__(self, private: Path, commitment_digest: str, budgets: dict[Kind, int]):
+    def __init__(self, private: Path, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets
-        self._second = _state_folder() / f"{commitment_digest}.json"
 
     def take(self, kind: Kind, n: int = 1) -> int:
         """Record `n` more proofs or pads before they are used; return the number used before."""
         with self._locked():
-            counts = _counts(self._private / LEDGER)
-            self._check_against(counts)
+            counts = self._counts()
             used = counts[kind]
             self._check_budget(kind, used, n)
             counts[kind] = used + n
             write_json(self._private / LEDGER, counts)
-            self._write_second(counts)
         return used
 
     def demand(self, kind: Kind, n: int) -> None:
         """Raise if fewer than `n` proofs or pads of a kind are left, without using any."""
-        self._check_budget(kind, _counts(self._private / LEDGER)[kind], n)
+        self._check_budget(kind, self._counts()[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:
         """Raise if the number in an existing file exceeds the number recorded here."""
-        if seen > _counts(self._private / LEDGER)[kind]:
-            raise RuntimeError(ROLLED_BACK)
+        if seen > self._counts()[kind]:
+            raise RuntimeError(
+                "More proofs of this commitment were used than its ledger states: the private "
+                "folder is an older copy. Proofs from it would disclose weights. Restore the "
+                "newest copy, or commit again."
+            )
 
     def _check_budget(self, kind: Kind, used: int, n: int) -> None:
-        most = self._budgets[kind]
+        most, (name, parameter) = self._budgets[kind], KINDS[kind]
         if used + n > most:
             raise RuntimeError(
-                f"This call needs {n} of the {most} {NAMES[kind]} of the commitment, but only "
+                f"This call needs {n} of the {most} {name} of the commitment, but only "
                 f"{most - used} are left; more of them would disclose weights or sums. Commit "
-                f"again, with a larger `{PARAMETERS[kind]}`."
+                f"again, with a larger `{parameter}`."
             )
 
-    def _check_against(self, counts: dict[Kind, int]) -> None:
-        try:
-            second = _counts(self._second)
-        except VerificationError:  # before the first use on a machine, there is no second ledger
-            return
-        if any(second[kind] > counts[kind] for kind in KINDS):
-            raise RuntimeError(ROLLED_BACK)
-
-    def _write_second(self, counts: dict[Kind, int]) -> None:
-        try:
-            self._second.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_json(self._second, counts)
-        except OSError as error:
-            warn_user(
-                f"The second copy of the proof ledger cannot be written ({error}), so a private "
-                f"folder restored from a backup would not be detected; set {STATE_HOME} to a "
-                "persistent folder."
-            )
+    def _counts(self) -> dict[Kind, int]:
+        record = read_json(self._private / LEDGER)
+        if not isinstance(record, dict) or not all(type(record.get(kind)) is int for kind in KINDS):
+            raise VerificationError(f"{LEDGER} is damaged.")
+        return {kind: record[kind] for kind in KINDS}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -235,26 +224,10 @@ class Ledger:
         The operating system releases the lock when the process ends, even if it crashes.
         """
         filelock = import_optional("filelock", extra="zk")
-        lock = filelock.FileLock(self._private / "ledger.lock", timeout=LONGEST_WAIT)
         try:
-            lock.acquire()
+            with filelock.FileLock(self._private / "ledger.lock", timeout=LONGEST_WAIT):
+                yield
         except filelock.Timeout as error:
             raise RuntimeError(
                 f"The proof ledger of {self._private} is locked by another process; retry."
             ) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def _counts(path: Path) -> dict[Kind, int]:
-    record = read_json(path)
-    if not isinstance(record, dict) or not all(type(record.get(kind)) is int for kind in KINDS):
-        raise VerificationError(f"{path.name} is damaged.")
-    return {kind: record[kind] for kind in KINDS}
-
-
-def _state_folder() -> Path:
-    home = os.environ.get(STATE_HOME)
-    return (Path(home) if home else Path.home() / ".local" / "state") / "skuq"

@@ -1,8 +1,10 @@
-"""Proofs of audits, created by the provider of the committed model."""
+"""Proofs of audits and of single predictions, created by the provider of the committed model."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from skuq.base import IntArray
-from skuq.files import check_unlinked, write_atomically
+from skuq.files import write_atomically
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     CHUNKS,
@@ -23,7 +25,10 @@ from skuq.zk._files import (
     REPORTED,
     STATEMENT,
     VERDICTS,
+    VerificationError,
+    check_unlinked,
     digest,
+    field,
     read_bytes,
     read_json,
     write_json,
@@ -31,13 +36,15 @@ from skuq.zk._files import (
     write_within,
 )
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
-from skuq.zk._private_commitment import Prover
+from skuq.zk._private_commitment import Prover, results_of
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._regions import load_regions
-from skuq.zk._simultaneous import results_of
-from skuq.zk._spot_check import chosen_rows, read_challenge, sample_size
+from skuq.zk._spot_check import CHANGED, DRAWN, chosen_rows, read_challenge
 from skuq.zk._statements import (
+    ATTESTATION,
     LEVELS,
+    VERDICT_PART,
+    AttestationStatement,
     AuditStatement,
     Level,
     ReferenceData,
@@ -46,9 +53,6 @@ from skuq.zk._statements import (
     encoded,
     prediction_inputs,
     reference_chunks,
-)
-from skuq.zk._verdicts import (
-    VERDICT_PART,
     too_few_to_fail,
     verdict_chunks,
     verdict_file,
@@ -59,22 +63,11 @@ AUDITS = "audits"  # subfolder of the private folder, with the state of each aud
 
 
 class Bundle(NamedTuple):
-    """Files of an audit that `prove` writes for the auditor.
-
-    Attributes
-    ----------
-    folder : Path
-        Folder to send to the auditor.
-    n_proofs : int
-        Number of proofs in the folder.
-    complete : bool
-        False if only the reported confidences are written, and the auditor's challenge is still
-        needed.
-    """
+    """Files of an audit that `prove` writes for the auditor."""
 
     folder: Path
     n_proofs: int
-    complete: bool
+    complete: bool  # False if the auditor's challenge is still needed
 
 
 def prove(
@@ -88,8 +81,6 @@ def prove(
     confidence_level: float | None = 0.95,
     level: Level = "bins",
     challenge: str | Path | None = None,
-    false_share: float = 0.02,
-    error: float = 0.01,
     regions: str | Path | None = None,
     timeout: float = 600.0,
     n_jobs: int | None = None,
@@ -123,9 +114,6 @@ def prove(
     challenge : str or Path, default=None
         At level "predictions": the auditor's challenge for the reported confidences (see
         `skuq.zk.challenge`). Without a challenge, only the confidences are written, without proofs.
-    false_share, error : float, default=0.02 and 0.01
-        At level "predictions": if a fraction `false_share` of the reports is false, this is
-        detected with probability 1 - `error`.
     regions : str or Path, default=None
         The auditor's file of regions (see `skuq.zk.choose_regions`). Each region receives a
         verdict, in addition to the verdict on all samples together. At levels "bins" and
@@ -142,6 +130,9 @@ def prove(
     Returns
     -------
     Bundle
+        Named tuple: `folder` to send to the auditor; `n_proofs`, the number of proofs in it; and
+        `complete`, False if it contains only the reported confidences, and the auditor's challenge
+        is still needed.
 
     Raises
     ------
@@ -160,7 +151,11 @@ def prove(
     prover = Prover(committed, timeout, n_jobs)
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
-    _check_parameters(committed, alpha, n_bins, confidence_level, len(data.rows))
+    if len(data.rows) < max(2, n_bins):
+        raise ValueError(
+            f"n_bins={n_bins} needs at least {max(2, n_bins)} reference samples, got "
+            f"{len(data.rows)}."
+        )
     statement = AuditStatement(
         format=FORMAT,
         versions=backend.versions(),
@@ -173,11 +168,14 @@ def prove(
         reference_digest=data.digest,
         regions=None if chosen is None else tuple(chosen.tree),
     )
+    impossible = statement.impossible(committed)
+    if impossible is not None:
+        raise ValueError(f"The audit cannot be proven: {impossible} is impossible.")
     if level == "verdict":
         _check_verdict(committed, statement)
     run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
-        return _prove_predictions(run, data, challenge, false_share, error)
+        return _prove_predictions(run, data, challenge)
     return _prove_sums(run, data)
 
 
@@ -342,23 +340,17 @@ def _prove_predictions(
     run: _AuditRun,
     data: ReferenceData,
     challenge: str | Path | None,
-    false_share: float,
-    error: float,
 ) -> Bundle:
     """Report all confidences, then prove the rows selected by the challenge."""
     if challenge is None:
         return run.await_challenge(data.rows)
     reported = run.reported(data.rows)
-    record = read_challenge(Path(challenge))
-    n_proven = min(data.largest_region, sample_size(false_share, error))
+    record = read_challenge(challenge)
+    n_proven = min(data.largest_region, record["n_proven"])
     entries = {"reported_digest": digest(reported), "nonce": record["nonce"], "n_proven": n_proven}
     statement = SpotCheckStatement.of({**run.statement.record(), **entries})
-    for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if record[name] != getattr(statement, name):
-            raise ValueError(
-                "The challenge was drawn for a different commitment, different reference data or "
-                "different reported confidences; ask the auditor for a challenge for this audit."
-            )
+    if any(record[name] != getattr(statement, name) for name in DRAWN):
+        raise ValueError(CHANGED)
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")
     chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
@@ -369,27 +361,6 @@ def _prove_predictions(
         for start in range(0, len(chosen), size)
     ]
     return run.finish(len(run.chunks("predictions", values)))
-
-
-def _check_parameters(
-    committed: Commitment,
-    alpha: float,
-    n_bins: int,
-    confidence_level: float | None,
-    n_samples: int,
-) -> None:
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be in [0, 1], got {alpha}.")
-    if not 1 <= n_bins <= committed.shape.n_bins:
-        raise ValueError(
-            f"`n_bins` must be between 1 and the committed {committed.shape.n_bins}, got {n_bins}."
-        )
-    if confidence_level is not None and not 0 < confidence_level < 1:
-        raise ValueError(f"`confidence_level` must be in (0, 1) or None, got {confidence_level}.")
-    if n_samples < max(2, n_bins):
-        raise ValueError(
-            f"n_bins={n_bins} needs at least {max(2, n_bins)} reference samples, got {n_samples}."
-        )
 
 
 def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
@@ -411,3 +382,74 @@ def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
     )
     if reason:
         raise ValueError(reason)
+
+
+def attest(
+    commitment: str | Path,
+    x: ArrayLike,
+    out: str | Path,
+    *,
+    nonce: str,
+    timeout: float = 600.0,
+) -> Path:
+    """Prove a single prediction of the committed model and its confidence.
+
+    Parameters
+    ----------
+    commitment : str or Path
+        The provider's folder ``public``, which must be next to ``private``.
+    x : array-like of shape (n_features,)
+        The client's input.
+    out : str or Path
+        JSON file to write.
+    nonce : str
+        Text chosen by the client, which prevents the replay of an older attestation.
+    timeout : float, default=600.0
+        Time limit of the proof, in seconds.
+
+    Returns
+    -------
+    Path
+        Path of the written file.
+
+    Raises
+    ------
+    ValueError
+        If the input has the wrong shape or is outside the committed range, or the nonce is empty.
+    OSError
+        If `out` cannot be written, or is a link. No attestation is used up in this case.
+    RuntimeError
+        If all attestations of this commitment are used up, or the proof system fails.
+    """
+    if not nonce:
+        raise ValueError("`nonce` must be the text that the client chose, got an empty string.")
+    out = Path(out)
+    check_unlinked(out)
+    committed = load_commitment(commitment)
+    values = np.asarray(x, dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"`x` must have shape (n_features,), got {values.shape}.")
+    rows = committed.encoding.encode(values[None])
+    prover = Prover(committed, timeout)
+    with suppress(VerificationError):
+        stated = field(read_json(out), "statement", dict, out.name)
+        if stated.get("commitment_digest") == committed.digest:
+            prover.ledger.check("attestations", field(stated, "number", int, out.name))
+    if out.is_dir():
+        raise IsADirectoryError(f"{out} is a folder; pass the path of a file.")
+    with tempfile.TemporaryFile(dir=out.parent):  # raises if the folder cannot be written
+        pass
+    found = integer_predictions(prover.network(), rows)
+    statement = AttestationStatement(
+        format=FORMAT,
+        versions=backend.versions(),
+        commitment_digest=committed.digest,
+        level=ATTESTATION,
+        x=tuple(values.tolist()),
+        label=int(found.label[0]),
+        confidence=int(found.confidence[0]),
+        nonce=str(nonce),
+        number=prover.ledger.take("attestations") + 1,
+    )
+    write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows, ATTESTATION)))
+    return out

@@ -22,14 +22,11 @@ Tree = Sequence[Any] | None  # [column, threshold, tree below, tree above], or N
 
 
 class Regions(NamedTuple):
-    """Regions of the inputs: leaves of a decision tree, numbered from the left.
+    """Leaves of a decision tree, numbered from the left.
 
-    Attributes
-    ----------
-    tree : list or None
-        ``[column, threshold, below, above]``: rows whose value in that column (counted from 0) is
-        at most the threshold belong to the tree ``below``, other rows to ``above``. In place of a
-        tree, None stands for a region.
+    In a tree ``[column, threshold, below, above]``, rows whose value in that column (counted from
+    0) is at most the threshold belong to the tree ``below``, other rows to ``above``. In place of a
+    tree, None stands for a region.
     """
 
     tree: Any
@@ -40,17 +37,7 @@ class Regions(NamedTuple):
         return list(_paths(self.tree, ()))
 
     def assign(self, X: ArrayLike) -> IntArray:
-        """Return the number of the region of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Finite values.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), int64
-        """
+        """Number of the region of each row, shape (n_samples,)."""
         values = np.asarray(X, dtype=np.float64)
         region = np.zeros(len(values), np.int64)
         for k, path in enumerate(self.paths):
@@ -62,17 +49,7 @@ class Regions(NamedTuple):
         return region
 
     def rules(self, names: Sequence[str] | None = None) -> list[str]:
-        """Describe each region in words, such as "age <= 30 and income > 2".
-
-        Parameters
-        ----------
-        names : sequence of str, default=None
-            Names of the columns. Default: ``x0``, ``x1`` and so on.
-
-        Returns
-        -------
-        list of str
-        """
+        """Each region in words, such as "age <= 30 and income > 2" (default names: x0, x1, ...)."""
         return [
             " and ".join(
                 f"{f'x{column}' if names is None else names[column]} {sign} {threshold:.15g}"
@@ -115,6 +92,8 @@ def choose_regions(
     Returns
     -------
     Regions
+        ``regions.rules(names)`` describes each region in words, and ``regions.assign(X)`` returns
+        the number of the region of each row.
 
     Raises
     ------
@@ -136,8 +115,6 @@ def choose_regions(
     """
     if not 2 <= max_regions <= MAX_REGIONS:
         raise ValueError(f"`max_regions` must be from 2 to {MAX_REGIONS}, got {max_regions}.")
-    if min_samples < 1:
-        raise ValueError(f"`min_samples` must be at least 1, got {min_samples}.")
     out = Path(out)
     if out.exists():
         raise FileExistsError(
@@ -206,33 +183,11 @@ def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
 
 
 def group_confidence_level(confidence_level: float, n_groups: int) -> float:
-    """Compute the confidence level of a single audit from the joint level of several audits.
+    """Confidence level of each of several audits, given their joint level.
 
     The probability that any of the audits wrongly fails a model within alpha is at most the sum of
     the error probabilities of the single audits (Bonferroni), even if the groups overlap.
-
-    Parameters
-    ----------
-    confidence_level : float
-        Minimum probability, in (0, 1), that a model within alpha in every group passes all audits.
-    n_groups : int
-        Number of audits.
-
-    Returns
-    -------
-    float
-        The `confidence_level` with which to prove and verify each audit.
-
-    Examples
-    --------
-    >>> from skuq.zk import group_confidence_level
-    >>> group_confidence_level(0.95, 4)
-    0.9875
     """
-    if not 0 < confidence_level < 1:
-        raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
-    if int(n_groups) != n_groups or n_groups < 1:
-        raise ValueError(f"`n_groups` must be an integer of at least 1, got {n_groups}.")
     # Round the level, so that prover and verifier obtain the same number.
     return round(1 - (1 - confidence_level) / n_groups, 12)
 

@@ -1,8 +1,7 @@
-"""Results of verification: an audit, the joint verdict on several groups, or a prediction."""
+"""Results of verification: an audit, with its verdict and notes, or a prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._names import shown_classes
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
-from skuq.zk._regions import Regions, group_confidence_level
+from skuq.zk._regions import Regions
 from skuq.zk._statements import AuditStatement
 
 POWER = 0.8  # probability with which a reported detectable gap is detected, as in `BinAudit`
@@ -27,7 +26,6 @@ NO_REGIONS = (
     "overconfident one."
 )
 ADDED = ("count", "correct", "confidence")  # entries that are summed over the regions
-SAME = ("commitment_digest", "level", "alpha", "n_bins", "confidence_level", "regions")
 
 
 class RegionAudit(NamedTuple):
@@ -40,8 +38,7 @@ class RegionAudit(NamedTuple):
     n_samples : int
         Number of reference samples in the region.
     passed, robust : bool
-        Verdict, and whether it is the same at alpha minus the tolerance and at alpha plus the
-        tolerance.
+        Verdict, and whether it is the same at alpha minus and at alpha plus the tolerance.
     could_fail : bool
         Whether the region has enough samples to fail for some labels. If not, "passed" is not
         informative.
@@ -61,7 +58,7 @@ class RegionAudit(NamedTuple):
     result: AuditResult | None
 
     def as_record(self) -> dict[str, Any]:
-        """Convert the verdict to JSON."""
+        """Verdict as JSON."""
         record: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("rule", "n_samples", "passed", "robust", "could_fail")
@@ -75,13 +72,10 @@ class VerifiedAudit(NamedTuple):
     Attributes
     ----------
     passed : bool
-        Verdict at alpha. If the auditor set a tolerance, the audit must also pass at alpha minus
-        the tolerance and at alpha plus the tolerance. If there are regions, all samples together
-        and each region must pass.
+        Verdict at alpha. If there are regions, all samples together and each region must pass.
     robust : bool
-        Whether the verdict is the same at alpha minus the tolerance and at alpha plus the
-        tolerance. The tolerance is the auditor's if there is one, otherwise the commitment's. It
-        bounds the differences between proven confidences and confidences of the model.
+        Whether the verdict is the same at alpha minus and at alpha plus the tolerance of the
+        commitment, which bounds the differences between proven confidences and the model's.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
     statement : dict
@@ -101,10 +95,9 @@ class VerifiedAudit(NamedTuple):
         The committed classes, in their order.
     absent_classes : list
         Classes for which the auditor expected no labels and found none.
-    tolerance : float or None
-        The auditor's tolerance.
     regions : list of RegionAudit or None
-        Verdict on each region; None if only all samples together were audited.
+        Verdict on each region (`rule`, `n_samples`, `passed`, `robust`, `could_fail`, `sums`,
+        `result`); None if only all samples together were audited.
     """
 
     passed: bool
@@ -118,18 +111,16 @@ class VerifiedAudit(NamedTuple):
     reference_string: Trust
     classes: list[Any]
     absent_classes: list[Any]
-    tolerance: float | None
     regions: list[RegionAudit] | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """Convert the result to JSON."""
+        """Result as JSON, for an auditor to sign: the same audit gives the same record."""
         record: dict[str, Any] = {
             **_trusted(self.reference_string),
             "classes": self.classes,
             "absent_classes": self.absent_classes,
             "passed": self.passed,
             "robust": self.robust,
-            "tolerance": self.tolerance,
             "level": self.level,
             "statement": self.statement,
             "n_proofs": self.n_proofs,
@@ -164,8 +155,6 @@ class Attestation(NamedTuple):
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
-    certificate : dict or None
-        Contents of the auditor's certificate for the commitment, if one was passed.
     """
 
     label: Any
@@ -174,10 +163,9 @@ class Attestation(NamedTuple):
     statement: dict[str, Any]
     reference_string: Trust
     classes: list[Any]
-    certificate: dict[str, Any] | None
 
     def as_record(self) -> dict[str, Any]:
-        """Convert the result to JSON."""
+        """Result as JSON."""
         return {**self._asdict(), **_trusted(self.reference_string)}
 
 
@@ -197,8 +185,9 @@ class _Judgement(NamedTuple):
     def robust(self) -> bool:
         return len(set(self.verdicts)) == 1
 
-    def passed(self, tolerance: float | None) -> bool:
-        return self.verdicts[1] if tolerance is None else all(self.verdicts)
+    @property
+    def passed(self) -> bool:
+        return self.verdicts[1]
 
 
 def judged(
@@ -209,25 +198,23 @@ def judged(
     extra: list[str],
     absent: list[Any],
     trust: Trust,
-    tolerance: float | None,
 ) -> VerifiedAudit:
     """Compute the verdicts on the sums of each region and of all regions together."""
     sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in ADDED})
     if int(sums.count.sum()) != statement.n_samples:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    allowed = committed.tolerance if tolerance is None else tolerance
-    together = _judge(sums, statement, allowed)
+    together = _judge(sums, statement, committed.tolerance)
     if not together.could_fail:
         raise VerificationError(COULD_NOT_FAIL)
     judgements, regions = [together], None
     if statement.regions is not None:
         rules = Regions(statement.regions).rules(committed.encoding.names)
-        judgements += [_judge(part, statement, allowed) for part in parts]
+        judgements += [_judge(part, statement, committed.tolerance) for part in parts]
         regions = [
             RegionAudit(
                 rule,
                 int(part.count.sum()),
-                each.passed(tolerance),
+                each.passed,
                 each.robust,
                 each.could_fail,
                 part,
@@ -239,7 +226,7 @@ def judged(
     notes = [*region_notes(regions), *extra]
     notes += _power_notes(together.result)
     return VerifiedAudit(
-        passed=all(each.passed(tolerance) for each in judgements),
+        passed=all(each.passed for each in judgements),
         robust=robust,
         level=statement.level,
         statement=statement.record(),
@@ -247,11 +234,10 @@ def judged(
         result=together.result,
         regions=regions,
         n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, absent, tolerance, trust),
+        notes=notes_of(committed, statement, robust, notes, absent, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         absent_classes=absent,
-        tolerance=tolerance,
     )
 
 
@@ -262,9 +248,9 @@ def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgeme
         for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
     ]
     result = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
-    could_fail = not verdicts[1] or not all(
-        _passes(extreme, alpha, level) for extreme in _extremes(sums)
-    )
+    # The same confidences, once with all predictions correct, once with all wrong.
+    extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
+    could_fail = not verdicts[1] or not all(_passes(each, alpha, level) for each in extremes)
     return _Judgement(verdicts, result, could_fail)
 
 
@@ -294,11 +280,6 @@ def _bins_record(sums: BinSums) -> dict[str, Any]:
     }
 
 
-def _extremes(sums: BinSums) -> list[BinSums]:
-    """Sums with the same confidences, once with all predictions correct, once with all wrong."""
-    return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
-
-
 def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
     if confidence_level is not None:
         return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
@@ -307,20 +288,18 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
 
 def _power_notes(result: AuditResult | None) -> list[str]:
     """State the gaps that the audit detects in each bin with a probability of 0.8."""
-    return [] if result is None else [_power_note(result, name) for name in DETECTABLE]
-
-
-def _power_note(result: AuditResult, name: str) -> str:
-    sums, gaps = result.sums, getattr(result.bins, name)
-    parts = []
-    for b in np.flatnonzero(sums.count):
-        edges = sums.edges[b : b + 2] / sums.scale
-        gap = "none" if np.isnan(gaps[b]) else f"{gaps[b]:.2f}"
-        parts.append(f"{edges[0]:.2g} to {edges[1]:.2g}: {gap}")
-    return (
-        f"Smallest {name.removeprefix('detectable_')} of a single bin that this audit finds with "
-        f"probability {POWER:g}: {'; '.join(parts)}."
-    )
+    notes = []
+    for name in () if result is None else DETECTABLE:
+        sums, gaps, parts = result.sums, getattr(result.bins, name), []
+        for b in np.flatnonzero(sums.count):
+            low, high = sums.edges[b : b + 2] / sums.scale
+            gap = "none" if np.isnan(gaps[b]) else f"{gaps[b]:.2f}"
+            parts.append(f"{low:.2g} to {high:.2g}: {gap}")
+        notes.append(
+            f"Smallest {name.removeprefix('detectable_')} of a single bin that this audit finds "
+            f"with probability {POWER:g}: {'; '.join(parts)}."
+        )
+    return notes
 
 
 def notes_of(
@@ -329,7 +308,6 @@ def notes_of(
     robust: bool,
     extra: list[str],
     absent: list[Any],
-    tolerance: float | None,
     trust: Trust,
 ) -> list[str]:
     """Describe what was tested and the limits of the verdict, without text from the provider."""
@@ -356,68 +334,9 @@ def notes_of(
         f"provider states without proof (tolerance {committed.tolerance:g}).",
     ]
     if not robust:
-        named = f"the tolerance of {committed.tolerance if tolerance is None else tolerance:g}"
-        notes.append(f"The verdict would change at alpha minus or plus {named}.")
+        notes.append(
+            "The verdict would change at alpha minus or plus the tolerance of "
+            f"{committed.tolerance:g}."
+        )
     notes.append("An audit does not cover inputs that the reference data do not cover.")
     return notes
-
-
-def joint_verdict(
-    audits: Sequence[VerifiedAudit], *, confidence_level: float, absent_classes: Sequence[Any] = ()
-) -> bool:
-    """Combine the audits of several groups into a verdict at one joint confidence level.
-
-    Parameters
-    ----------
-    audits : sequence of VerifiedAudit
-        Return values of `verify` for each group, all with the `confidence_level` that
-        `group_confidence_level` returns for the number of groups.
-    confidence_level : float
-        Minimum probability that a model within alpha in every group passes.
-    absent_classes : sequence, default=()
-        Classes for which the auditor expects no labels in any group. A single group may also lack
-        labels of other classes; these must have been passed to `verify` for this group.
-
-    Returns
-    -------
-    bool
-        Whether every group passed.
-
-    Raises
-    ------
-    VerificationError
-        If the audits differ in commitment or settings, if two audits used the same reference data,
-        if a class is unexpectedly absent in all groups, or if the confidence level of the audits
-        does not match `confidence_level`.
-    ValueError
-        If `audits` is empty, or `absent_classes` contains a class for which a group has labels.
-    """
-    if not audits:
-        raise ValueError("`audits` must contain the audit of at least one group, got none.")
-    each = group_confidence_level(confidence_level, len(audits))
-    for name in SAME:
-        if any(audit.statement[name] != audits[0].statement[name] for audit in audits):
-            raise VerificationError(f"The audits of the groups differ in {name}.")
-    if len({audit.tolerance for audit in audits}) > 1:
-        raise VerificationError("The audits of the groups differ in tolerance.")
-    if len({audit.statement["reference_digest"] for audit in audits}) < len(audits):
-        raise VerificationError("Two of the audits used the same reference data.")
-    if audits[0].statement["confidence_level"] != each:
-        raise VerificationError(
-            f"For a joint confidence level of {confidence_level:g}, each of {len(audits)} audits "
-            f"needs a confidence level of {each:g}, but they have "
-            f"{audits[0].statement['confidence_level']}."
-        )
-    absent = [c for c in audits[0].classes if all(c in audit.absent_classes for audit in audits)]
-    if any(label not in absent for label in absent_classes):
-        raise ValueError(
-            "`absent_classes` must be classes without labels in any group, which are "
-            f"{shown_classes(absent) or 'none'}; got {shown_classes(absent_classes)}."
-        )
-    unexpected = [label for label in absent if label not in absent_classes]
-    if unexpected:
-        raise VerificationError(
-            f"No group has labels of the classes {shown_classes(unexpected)}. If you expect this, "
-            "name these classes (`absent_classes`)."
-        )
-    return all(audit.passed for audit in audits)

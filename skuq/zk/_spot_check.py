@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
-from skuq.files import check_unlinked
 from skuq.zk._files import (
     MAX_BYTES,
     REPORTED,
@@ -21,6 +20,7 @@ from skuq.zk._files import (
     canonical,
     check_entries,
     check_outside,
+    check_unlinked,
     digest_file,
     field,
     integer,
@@ -31,7 +31,12 @@ from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._statements import SpotCheckStatement, encoded
 
-CHALLENGE = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
+DRAWN = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
+CHALLENGE: dict[str, type] = {**dict.fromkeys(DRAWN, str), "n_proven": int}
+CHANGED = (
+    "The challenge was drawn for a different commitment, different reference data or different "
+    "reported confidences; none of these may change after the challenge."
+)
 
 
 def challenge(
@@ -40,6 +45,9 @@ def challenge(
     X_ref: ArrayLike,
     y_ref: ArrayLike,
     out: str | Path,
+    *,
+    false_share: float = 0.02,
+    error: float = 0.01,
 ) -> Path:
     """Create a challenge for reported confidences: a nonce that selects the rows to be proven.
 
@@ -53,6 +61,10 @@ def challenge(
         The auditor's own reference data. The challenge is valid only for these data.
     out : str or Path
         JSON file to write. The auditor keeps it for `verify`, which accepts no other challenge.
+    false_share, error : float, default=0.02 and 0.01
+        If a fraction `false_share` of the reports is false, the spot check detects this with
+        probability 1 - `error`. The smallest sufficient k, with ``(1 - false_share) ** k <=
+        error``, is the number of predictions to prove, in each region if there are regions.
 
     Returns
     -------
@@ -67,8 +79,9 @@ def challenge(
     OSError
         If `out` is a link.
     ValueError
-        If `out` is inside a folder of the provider.
+        If `out` is inside a folder of the provider, or an argument is out of range.
     """
+    out = Path(out)
     check_outside(out, "out", bundle, commitment)
     check_unlinked(out)
     committed = load_commitment(commitment)
@@ -78,37 +91,19 @@ def challenge(
         "reference_digest": data.digest,
         "reported_digest": digest_file(Path(bundle) / REPORTED),
         "nonce": secrets.token_hex(16),
+        "n_proven": sample_size(false_share, error),
     }
-    if Path(out).exists():
+    if out.exists():
         raise FileExistsError(
             f"{out} exists already, and each audit is challenged only once; for another audit, "
             "choose a new file."
         )
-    write_json(Path(out), record)
-    return Path(out)
+    write_json(out, record)
+    return out
 
 
 def sample_size(false_share: float, error: float) -> int:
-    """Return the number of predictions to prove, given the probability of missing false reports.
-
-    Parameters
-    ----------
-    false_share : float
-        Fraction of false reports to detect, in (0, 1).
-    error : float
-        Maximum probability of missing all false reports, in (0, 1).
-
-    Returns
-    -------
-    int
-        Smallest k with ``(1 - false_share) ** k <= error``.
-
-    Examples
-    --------
-    >>> from skuq.zk import sample_size
-    >>> sample_size(0.02, 0.01)
-    228
-    """
+    """Smallest k with ``(1 - false_share) ** k <= error``."""
     for name, value in (("false_share", false_share), ("error", error)):
         if not 0 < value < 1:
             raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
@@ -116,11 +111,11 @@ def sample_size(false_share: float, error: float) -> int:
     return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
 
 
-def read_challenge(path: Path) -> dict[str, str]:
+def read_challenge(path: str | Path) -> dict[str, Any]:
     """Read an auditor's challenge."""
-    record: dict[str, str] = read_json(path)
-    for name in CHALLENGE:
-        field(record, name, str, "The challenge")
+    record: dict[str, Any] = read_json(Path(path))
+    for name, kind in CHALLENGE.items():
+        field(record, name, kind, "The challenge")
     check_entries(record, CHALLENGE, "The challenge")
     return record
 
@@ -132,7 +127,7 @@ def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntA
     nonce. If they depended on anything else, such as alpha, a provider could try values until no
     false report is selected.
     """
-    seed = canonical({name: getattr(statement, name) for name in CHALLENGE})
+    seed = canonical({name: getattr(statement, name) for name in DRAWN})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(len(region))]
     chosen: list[int] = []
     for number in np.unique(region):
@@ -141,28 +136,28 @@ def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntA
 
 
 def check_challenge(
-    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
+    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None, largest_region: int
 ) -> None:
     """Check that the audit answers the auditor's own challenge for the reported confidences."""
     if challenge is None:
         raise VerificationError(
             "An audit of reported confidences needs the auditor's own challenge (`challenge`)."
         )
-    record = read_challenge(Path(challenge))
+    record = read_challenge(challenge)
     reported = digest_file(bundle / REPORTED)
-    for name in ("commitment_digest", "reference_digest"):
-        if record[name] != getattr(statement, name):
-            raise VerificationError(
-                "The challenge was drawn for a different commitment or different reference data; "
-                "neither may change after the challenge."
-            )
-    if statement.reported_digest != reported or record["reported_digest"] != reported:
-        raise VerificationError(
-            "The reported confidences differ from those for which the challenge was drawn."
-        )
+    stated = (statement.commitment_digest, statement.reference_digest, statement.reported_digest)
+    if stated != tuple(record[name] for name in DRAWN[:3]) or reported != stated[2]:
+        raise VerificationError(CHANGED)
     if statement.nonce != record["nonce"]:
         raise VerificationError(
             "The audit answers a different challenge from yours; it may be an older audit."
+        )
+    needed = min(largest_region, record["n_proven"])
+    if statement.n_proven < needed:
+        where = "" if statement.regions is None else " in each region"
+        raise VerificationError(
+            f"Only {statement.n_proven} of {statement.n_samples} predictions were proven{where}, "
+            f"but {needed} are needed."
         )
 
 
@@ -185,7 +180,6 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
 
 
 def _numbers(record: Any, name: str) -> list[int]:
-    """Integers of all rows; because there are many, they are stored as numbers, not as strings."""
     try:
         numbers = [integer(value) for value in field(record, name, list, REPORTED)]
     except TypeError as error:
@@ -196,10 +190,7 @@ def _numbers(record: Any, name: str) -> list[int]:
 
 
 def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[str]:
-    """Describe the power of a spot check that proves `n_proven` of `n` predictions.
-
-    In each region, at least `k` predictions are proven, or all if the region is smaller.
-    """
+    """Power of a spot check that proves `n_proven` of `n` predictions, at least `k` per region."""
     if n_proven == n:
         return ["Every reported prediction was proven."]
     missed = ", ".join(

@@ -1,14 +1,14 @@
 """Statements that are proven at each level, and the public inputs of each proof.
 
-Statements are stored as JSON objects. Both parties share one validator and one encoding. Proofs
-are bound to a statement's canonical text, and hence to all its entries, by `context`.
+Both parties share one validator and one encoding of statements, which are JSON objects. `context`
+binds a proof to the canonical text of a statement, and hence to all its entries.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Self
 
@@ -22,6 +22,8 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges, fixed_inputs, input_names
 from skuq.zk._files import (
     FORMAT,
+    VERDICT,
+    VERDICTS,
     VerificationError,
     canonical,
     check_entries,
@@ -33,6 +35,7 @@ from skuq.zk._fixed_point import (
     CONTEXT_BITS,
     N_ALPHAS,
     ONE,
+    ROUNDING,
     Architecture,
     IntegerPredictions,
 )
@@ -42,6 +45,7 @@ from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, va
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # levels of disclosure
 ATTESTATION = "attestation"  # level of a single prediction
+VERDICT_PART = "verdict"  # part on all samples; a region's number is appended to it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ class Statement:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Create a statement from a record with its entries."""
+        """Statement with the entries of a record."""
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in record.items()
@@ -63,7 +67,7 @@ class Statement:
         return cls(**values)
 
     def record(self) -> dict[str, Any]:
-        """Convert all entries to JSON."""
+        """Entries as JSON."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
@@ -83,7 +87,7 @@ class AuditStatement(Statement):
     alpha: float
     n_bins: int
     confidence_level: float | None
-    n_samples: int  # number of reference samples
+    n_samples: int
     reference_digest: str  # SHA-256 of the encoded reference data
     regions: tuple[Any, ...] | None  # tree of regions with separate verdicts
 
@@ -100,11 +104,10 @@ class AuditStatement(Statement):
         return group_confidence_level(self.confidence_level, self.n_audits)
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Description of the first impossible value; None if all values are possible."""
         if not 0 <= self.alpha <= 1:
             return f"alpha={self.alpha}"
         if not 1 <= self.n_bins <= committed.shape.n_bins:
-            return f"n_bins={self.n_bins}"
+            return f"n_bins={self.n_bins}, which must be from 1 to {committed.shape.n_bins},"
         if self.confidence_level is not None and not 0 < self.confidence_level < 1:
             return f"confidence_level={self.confidence_level}"
         if self.n_samples < 1:
@@ -124,7 +127,6 @@ class VerdictStatement(AuditStatement):
     pads: tuple[int, ...]  # index of the one-time pad of each chunk of reference data
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Description of the first impossible value; None if all values are possible."""
         found = super().impossible(committed)
         if found is not None:
             return found
@@ -149,7 +151,6 @@ class SpotCheckStatement(AuditStatement):
     n_proven: int
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Description of the first impossible value; None if all values are possible."""
         found = super().impossible(committed)
         if found is None and not 1 <= self.n_proven <= self.n_samples:
             return f"n_proven={self.n_proven}"
@@ -167,15 +168,14 @@ class AttestationStatement(Statement):
     number: int  # number of this attestation, starting at 1
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Description of the first impossible value; None if all values are possible."""
         if not all(isinstance(value, float) and math.isfinite(value) for value in self.x):
             return "the input"
         if not 0 <= self.label < len(committed.classes):
             return "the label"
         if not 0 < self.confidence <= ONE:
             return "the confidence"
-        if not 1 <= self.number <= committed.record["n_attestations"]:
-            allowed = committed.record["n_attestations"]
+        allowed = committed.record["n_attestations"]
+        if not 1 <= self.number <= allowed:
             return f"the number {self.number}, which must be from 1 to {allowed},"
         return None
 
@@ -332,6 +332,88 @@ class ReferenceData(NamedTuple):
         return np.array([self.region[rows[0]] for rows in rows_of_chunks(size, self.region)])
 
 
+def verdict_inputs(
+    shape: Architecture,
+    tolerance: float,
+    statement: VerdictStatement,
+    outputs: list[list[int]],
+    chunks: Sequence[int],
+) -> dict[str, Any]:
+    """Inputs of the final proof of a verdict, computed from the outputs of its chunks."""
+    used = np.zeros(shape.n_pads, np.int64)
+    used[[statement.pads[k] for k in chunks]] = 1
+    return {
+        "sums": np.array([outputs[k] for k in chunks], dtype=object).sum(axis=0),
+        "chunks": used,
+        "alphas": thresholds(statement.alpha, tolerance),
+        "chance": [chance_allowance(statement.n_bins, statement.single_level)],
+    }
+
+
+def verdict_chunks(
+    shape: Architecture, statement: AuditStatement, data: ReferenceData
+) -> dict[str, list[int]]:
+    """Chunks of each verdict, by part of the statement: all samples, then each region."""
+    where = data.region_of_chunks(shape.rows_of("padded_bins"))
+    found = {VERDICT_PART: list(range(len(where)))}
+    if statement.regions is not None:
+        for k in np.unique(where):  # regions without samples have no verdict
+            found[f"{VERDICT_PART} {k}"] = np.flatnonzero(where == k).tolist()
+    return found
+
+
+def verdict_file(part: str) -> str:
+    """File name of the proof of a verdict."""
+    number = part.removeprefix(VERDICT_PART)
+    return f"{VERDICTS}/{int(number):05d}.json" if number else VERDICT
+
+
+def thresholds(alpha: float, tolerance: float) -> list[int]:
+    """Thresholds of a verdict in thousandths: alpha - tolerance, alpha, alpha + tolerance."""
+    middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
+    return [max(0, middle - step), middle, min(1000, middle + step)]
+
+
+def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
+    """Margin for sampling error in a bin, in quarters of millionths (Hoeffding, union bound).
+
+    Suppose that in each of B bins, the mean confidence of independent predictions is within alpha
+    of their mean probability of being correct. Then, with probability at least 1 - delta,
+    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` holds in all bins.
+    Here, n is the size of the bin, and 1 - delta is the confidence level. Without a confidence
+    level, the margin is 0, as in Algorithm 1.
+    """
+    if confidence_level is None:
+        return 0
+    return math.ceil(4e6 * math.log(2 * n_bins / (1 - confidence_level)) / 2)
+
+
+def too_few_to_fail(
+    n_samples: int, n_classes: int, n_bins: int, alpha: float, confidence_level: float | None
+) -> str:
+    """Reason why a verdict might pass for all possible labels; empty if it could fail.
+
+    The sums are secret, so this function assumes the worst case: each possible bin contains as many
+    samples as possible, while the bin still passes both if all of its predictions are correct and
+    if none of them is. With one more sample, the verdict can fail.
+    """
+    lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
+    reached = upper > 1 / n_classes - ROUNDING
+    # For each bin, the larger of the two gaps if all predictions are correct and if none is. The
+    # mean confidence within the bin is chosen such that this larger gap is smallest.
+    gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
+    if (gap <= 0).any():
+        return "This audit might pass whatever the true labels are: use a smaller alpha."
+    allowance = chance_allowance(n_bins, confidence_level) / 4e6
+    needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
+    if n_samples >= needed:
+        return ""
+    return (
+        "This audit might pass whatever the true labels are: use a smaller alpha, fewer bins, or "
+        f"at least {needed} reference samples instead of {n_samples}."
+    )
+
+
 def reference_chunks(
     shape: Architecture, circuit: str, data: ReferenceData, statement: AuditStatement
 ) -> list[dict[str, Any]]:
@@ -370,7 +452,7 @@ def prediction_outputs(
 
 
 def read_predictions(shape: Architecture, outputs: list[int], n: int) -> IntegerPredictions:
-    """Convert the outputs of a chunk to labels and confidences."""
+    """Labels and confidences in the outputs of a chunk."""
     confidence, label = np.array(outputs, np.int64).reshape(-1, 2)[:n].T
     n_classes = shape.widths[-1]
     return IntegerPredictions((label + n_classes * (n_classes - 1) // 2) // 2, confidence)
@@ -379,7 +461,7 @@ def read_predictions(shape: Architecture, outputs: list[int], n: int) -> Integer
 def signed_sums(
     found: IntegerPredictions, codes: IntArray, n_bins: int, max_bins: int
 ) -> list[int]:
-    """Compute the outputs of the circuit "bins" from known predictions."""
+    """Outputs of the circuit "bins" for known predictions."""
     reaches = np.where(2 * found.confidence[:, None] > edges(n_bins, max_bins), 1, -1)
     correct = np.where(found.label == codes, 1, -1)
     parts = np.stack([np.ones_like(correct), found.confidence, correct])
@@ -387,23 +469,18 @@ def signed_sums(
 
 
 def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
-    """Convert the outputs, summed over all chunks, to sums per bin."""
+    """Sums per bin in the outputs, summed over all chunks."""
     parts = np.array(outputs, dtype=object).reshape(3, max_bins)
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]
     count, confidence, correct = twice[0] // 2, twice[1] // 2, (twice[0] + twice[2]) // 4
     limits = -(-np.arange(n_bins + 1) * ONE // n_bins)
-    return BinSums(
-        limits,
-        count.astype(np.int64),
-        correct.astype(np.int64),
-        confidence.astype(np.int64),
-        scale=ONE,
-    )
+    sums = (part.astype(np.int64) for part in (count, correct, confidence))
+    return BinSums(limits, *sums, scale=ONE)
 
 
 def reference_digest(rows: IntArray, codes: IntArray) -> str:
-    """Compute the SHA-256 of encoded reference data."""
+    """SHA-256 of encoded reference data."""
     data = rows.astype("<i8").tobytes() + codes.astype("<i8").tobytes()
     return digest(b"%d,%d\n" % rows.shape + data)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
     BUNDLES,
     STATEMENT,
@@ -25,8 +24,9 @@ from skuq.zk._files import (
     read_json,
 )
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
+from skuq.zk._keys import ProofChecker, read_proof
 from skuq.zk._names import check_present, shown_classes
-from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._public_commitment import load_commitment
 from skuq.zk._reference_string import Trust, trust_in
 from skuq.zk._regions import Regions, load_regions
 from skuq.zk._results import (
@@ -41,11 +41,11 @@ from skuq.zk._spot_check import (
     check_challenge,
     chosen_rows,
     read_reports,
-    sample_size,
     spot_check_notes,
 )
 from skuq.zk._statements import (
     ATTESTATION,
+    VERDICT_PART,
     ReferenceData,
     SpotCheckStatement,
     VerdictStatement,
@@ -57,15 +57,11 @@ from skuq.zk._statements import (
     read_predictions,
     read_sums,
     signed_sums,
-)
-from skuq.zk._verdicts import (
-    VERDICT_PART,
     too_few_to_fail,
     verdict_chunks,
     verdict_file,
     verdict_inputs,
 )
-from skuq.zk._verifier import Verifier, read_proof
 
 
 def verify(
@@ -81,10 +77,7 @@ def verify(
     classes: Sequence[Any],
     absent_classes: Sequence[Any] = (),
     challenge: str | Path | None = None,
-    false_share: float = 0.02,
-    error: float = 0.01,
     regions: str | Path | None = None,
-    tolerance: float | None = None,
     srs: str | Path | None = None,
     allow_test_string: bool = False,
     keys: str | Path | None = None,
@@ -114,18 +107,10 @@ def verify(
         The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
         `keys`, it must not come from the provider; files inside `bundle` or `commitment` are
         rejected.
-    false_share, error : float, default=0.02 and 0.01
-        At level "predictions": required power of the spot check, as in `prove`. Verification fails
-        if too few predictions were proven.
     regions : str or Path, default=None
         The auditor's own file of regions, which the provider also received (see `choose_regions`).
         The audit passes if all samples together and each region pass, at one joint confidence
         level. Default: only all samples together.
-    tolerance : float, default=None
-        Largest difference between a proven confidence and the model's confidence for which the
-        verdict must stay the same: the audit passes only if it also passes at alpha minus this
-        number and at alpha plus this number. At level "verdict" it must not exceed the tolerance of
-        the commitment. Default: only alpha counts.
     srs : str or Path, default=None
         A copy of the structured reference string that the verifier generated or received from a
         trusted source, never from the provider. Default: require the string of the public ceremony.
@@ -181,37 +166,33 @@ def verify(
             )
     check_content(names, BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
-    stated = statement.record()["regions"]
-    if canonical(stated) != canonical(None if chosen is None else chosen.tree):
+    tree = None if chosen is None else chosen.tree
+    if canonical(statement.record()["regions"]) != canonical(tree):
         raise VerificationError("The audit is based on different regions from yours.")
-    _check_tolerance(tolerance, committed, level)
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     if statement.reference_digest != data.digest:
         raise VerificationError("The audit is based on different reference data from yours.")
     if statement.n_samples != len(data.rows):
         raise VerificationError("The audit states a wrong number of reference samples.")
     absent = check_present(data.codes, committed.classes, absent_classes)
-    verifier = Verifier(committed, statement, keys)
+    checker = ProofChecker(committed, statement, keys)
     if isinstance(statement, VerdictStatement):
-        return _verify_verdict(verifier, statement, bundle, data, absent, trust, tolerance)
+        return _verify_verdict(checker, statement, bundle, data, absent, trust)
     extra: list[str] = []
     shape = committed.shape
     numbers = range(max(1, statement.n_audits - 1))
     if isinstance(statement, SpotCheckStatement):
-        needed = min(data.largest_region, sample_size(false_share, error))
-        found, n_proofs, extra = _verify_predictions(
-            verifier, statement, bundle, data, challenge, needed
-        )
+        found, n_proofs, extra = _verify_predictions(checker, statement, bundle, data, challenge)
         totals = [
             signed_sums(found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins)
             for inside in (data.region == k for k in numbers)
         ]
     else:
-        outputs = np.array(verifier.sums(bundle, "bins", data), dtype=object)
+        outputs = np.array(checker.sums(bundle, "bins", data), dtype=object)
         n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
         totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
     sums = [read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
-    return judged(committed, statement, sums, n_proofs, extra, absent, trust, tolerance)
+    return judged(committed, statement, sums, n_proofs, extra, absent, trust)
 
 
 def check(
@@ -223,10 +204,6 @@ def check(
     srs: str | Path | None = None,
     allow_test_string: bool = False,
     keys: str | Path | None = None,
-    certificate: str | Path | None = None,
-    auditor: str | Path | None = None,
-    revoked: str | Path | None = None,
-    allow_supplied_string: bool = False,
 ) -> Attestation:
     """Verify that a prediction comes from the committed model.
 
@@ -248,13 +225,6 @@ def check(
         Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
         The client's folder for verifying keys.
-    certificate, auditor, revoked : str or Path, default=None
-        The auditor's certificate, the auditor's public key, and a list of revoked certificates:
-        the prediction is accepted only if `check_certificate` accepts them for this commitment.
-        Default: do not check whether the commitment was audited.
-    allow_supplied_string : bool, default=False
-        Accept a certificate whose auditor trusted a reference string other than that of the public
-        ceremony. This parameter does not affect which string is accepted for the proof.
 
     Returns
     -------
@@ -266,27 +236,14 @@ def check(
         If any check fails; the message names the check.
     ValueError
         If a file of the client is inside the provider's folder, the provider's folder is inside
-        `keys`, or arguments are inconsistent.
+        `keys`, or the nonce is empty.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty string.")
-    if (certificate is None) != (auditor is None):
-        raise ValueError(
-            "Pass both `certificate` and `auditor` (the public key of the auditor who signed the "
-            "certificate), or neither."
-        )
-    if certificate is None and (revoked is not None or allow_supplied_string):
-        raise ValueError("`revoked` and `allow_supplied_string` need a `certificate`.")
-    own = {"srs": srs, "keys": keys, "auditor": auditor, "revoked": revoked}
-    for name, given in own.items():
-        check_outside(given, name, commitment, attestation, certificate)
+    for name, given in {"srs": srs, "keys": keys}.items():
+        check_outside(given, name, commitment, attestation)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
-    certified = None
-    if certificate is not None and auditor is not None:
-        allowed: dict[Trust, bool] = {"supplied": allow_supplied_string, "test": allow_test_string}
-        found = checked_certificate(certificate, committed, auditor, revoked, allowed)
-        certified = found.record
     path = Path(attestation)
     record = read_json(path)
     stated = field(record, "statement", dict, path.name)
@@ -306,7 +263,7 @@ def check(
     except ValueError as error:
         raise VerificationError(str(error)) from error
     claimed = IntegerPredictions(np.array([label]), np.array([confidence]))
-    Verifier(committed, statement, keys).verify(
+    ProofChecker(committed, statement, keys).check(
         ATTESTATION,
         ATTESTATION,
         prediction_inputs(committed.shape, rows, ATTESTATION),
@@ -320,51 +277,40 @@ def check(
         statement.record(),
         trust,
         committed.classes.tolist(),
-        certified,
     )
 
 
-def _check_tolerance(tolerance: float | None, committed: Commitment, level: str) -> None:
-    if tolerance is None:
-        return
-    if not 0 <= tolerance < 1:
-        raise ValueError(f"`tolerance` must be in [0, 1), got {tolerance}.")
-    if level == "verdict" and tolerance > committed.tolerance:
-        raise VerificationError(
-            f"The verdict is proven for a tolerance of {committed.tolerance:g}, but you asked for "
-            f"a tolerance of {tolerance:g}."
-        )
-
-
 def _verify_verdict(
-    verifier: Verifier,
+    checker: ProofChecker,
     statement: VerdictStatement,
     bundle: Path,
     data: ReferenceData,
     absent: list[Any],
     trust: Trust,
-    tolerance: float | None,
 ) -> VerifiedAudit:
     """Verify the padded sums and the verdicts on them; the sums remain secret."""
-    committed = verifier.committed
+    committed = checker.committed
     shape, n_classes = committed.shape, len(committed.classes)
     settings = n_classes, statement.n_bins, statement.alpha, statement.single_level
     reason = too_few_to_fail(len(data.rows), *settings)
     if reason:
         raise VerificationError(reason)
-    outputs = verifier.sums(bundle, "padded_bins", data)
+    outputs = checker.sums(bundle, "padded_bins", data)
     verdicts = verdict_chunks(shape, statement, data)
-    _check_names(bundle, verdicts)
+    folder = bundle / VERDICTS
+    names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
+    if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
+        raise VerificationError(
+            f"The audit must contain one verdict for each of {len(verdicts)} parts."
+        )
     verified: dict[str, tuple[bool, bool]] = {}
     for part, chunks in verdicts.items():
         flags, proof = read_proof(bundle / verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
             raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
         values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
-        verifier.verify("verdict", part, values, flags, proof)
-        # The flags use the tolerance of the commitment, which is at least as large as `tolerance`.
-        passed = flags[1] == 1 if tolerance is None else set(flags) == {1}
-        verified[part] = passed, len(set(flags)) == 1
+        checker.check("verdict", part, values, flags, proof)
+        verified[part] = flags[1] == 1, len(set(flags)) == 1
     passed, robust = (all(each) for each in zip(*verified.values(), strict=True))
     regions = None
     if statement.regions is not None:
@@ -374,7 +320,6 @@ def _verify_verdict(
             found = verified.get(f"{VERDICT_PART} {k}", (True, True))
             could_fail = not found[0] or not too_few_to_fail(n, *settings)
             regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
-    extra = region_notes(regions)
     return VerifiedAudit(
         passed=passed,
         robust=robust,
@@ -384,47 +329,29 @@ def _verify_verdict(
         result=None,
         regions=regions,
         n_proofs=len(outputs) + len(verdicts),
-        notes=notes_of(committed, statement, robust, extra, absent, tolerance, trust),
+        notes=notes_of(committed, statement, robust, region_notes(regions), absent, trust),
         reference_string=trust,
         classes=committed.classes.tolist(),
         absent_classes=absent,
-        tolerance=tolerance,
     )
 
 
-def _check_names(bundle: Path, verdicts: dict[str, list[int]]) -> None:
-    """Check that there is exactly one verdict for each region."""
-    folder = bundle / VERDICTS
-    names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
-    if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
-        raise VerificationError(
-            f"The audit must contain one verdict for each of {len(verdicts)} parts."
-        )
-
-
 def _verify_predictions(
-    verifier: Verifier,
+    checker: ProofChecker,
     statement: SpotCheckStatement,
     bundle: Path,
     data: ReferenceData,
     challenge: str | Path | None,
-    needed: int,
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and notes on its power."""
-    shape = verifier.committed.shape
-    check_challenge(bundle, statement, challenge)
-    n, k = len(data.rows), statement.n_proven
-    if k < needed:
-        where = "" if statement.regions is None else " in each region"
-        raise VerificationError(
-            f"Only {k} of {n} predictions were proven{where}, but {needed} are needed."
-        )
+    shape, n, k = checker.committed.shape, len(data.rows), statement.n_proven
+    check_challenge(bundle, statement, challenge, data.largest_region)
     found = read_reports(bundle, statement, shape.widths[-1])
     chosen = chosen_rows(statement, data.region, k)
     size = shape.rows_of("predictions")
     parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
     inputs = [prediction_inputs(shape, data.rows[part]) for part in parts]
-    outputs = verifier.chunks(bundle, "predictions", inputs)
+    outputs = checker.chunks(bundle, "predictions", inputs)
     for part, proven in zip(parts, outputs, strict=True):
         truth = read_predictions(shape, proven, len(part))
         same = (truth.label == found.label[part]) & (truth.confidence == found.confidence[part])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from skuq.cli._files import InputError
-from skuq.cli._proof_options import (
+from skuq.cli._proofs import (
     VerificationFailed,
     classes_of,
     errors_in_one_line,

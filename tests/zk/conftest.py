@@ -13,8 +13,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
 from skuq.zk._files import read_json
 from skuq.zk._private_commitment import Prover
-from skuq.zk._statements import VerdictStatement
-from skuq.zk._verdicts import verdict_inputs
+from skuq.zk._statements import VerdictStatement, verdict_inputs
 from tests.zk.exchange import Exchange, quick_commitments, reuse_keys
 from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, VERDICT_LEVEL, N
 
@@ -60,9 +59,9 @@ def run(tmp_path_factory):
     made.other_verdict = verdict_at_another_alpha(made)
 
     made.predictions, made.challenge = folder / "predictions", folder / "challenge.json"
-    arguments = {"level": "predictions", **asked, **SAMPLE}
+    arguments = {"level": "predictions", **asked}
     made.waiting = prove(made.honest, *data, made.predictions, **arguments)
-    challenge(made.predictions, made.honest, *data, made.challenge)
+    challenge(made.predictions, made.honest, *data, made.challenge, **SAMPLE)
     prove(made.honest, *data, made.predictions, challenge=made.challenge, **arguments)
 
     made.attestation = attest(made.honest, made.X_ref[0], folder / "attestation.json", nonce="mine")
@@ -72,7 +71,7 @@ def run(tmp_path_factory):
     made.settings = {
         "bins": {},
         "verdict": {"confidence_level": VERDICT_LEVEL},
-        "predictions": {"challenge": made.challenge, **SAMPLE},
+        "predictions": {"challenge": made.challenge},
     }
     return made
 

@@ -77,7 +77,6 @@ class Exchange:
                 tolerance=0.02,
             ).folder
         self.ledger = folder / "private" / "ledger.json"
-        self.first_ledger = self.ledger.read_bytes()
         self.challenge = folder / "challenge.json"
 
     @cached_property
@@ -90,15 +89,13 @@ class Exchange:
         if level == "bins" and not bundle.exists():
             prove(self.public, *data, bundle, level=level, **ASKED)
         if level == "predictions" and not bundle.exists():
-            prove(self.public, *data, bundle, level=level, **ASKED, **SAMPLE)
-            challenge(bundle, self.public, *data, self.challenge)
-            prove(
-                self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED, **SAMPLE
-            )
+            prove(self.public, *data, bundle, level=level, **ASKED)
+            challenge(bundle, self.public, *data, self.challenge, **SAMPLE)
+            prove(self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED)
         return bundle
 
     def verify(self, level, bundle=None, y=None, public=None, **settings):
-        own = {} if level == "bins" else {"challenge": self.challenge, **SAMPLE}
+        own = {} if level == "bins" else {"challenge": self.challenge}
         return verify(
             self.audit(level) if bundle is None else bundle,
             self.X,

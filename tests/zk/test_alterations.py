@@ -124,7 +124,7 @@ class Setting:
             self.bundle = shutil.copytree(source, folder / "bundle")
         if kind == "predictions":
             self.challenge = Path(shutil.copy(made.challenge, folder / "challenge.json"))
-            self.question |= {"challenge": self.challenge, **small.SAMPLE}
+            self.question |= {"challenge": self.challenge}
 
     def _question(self, made):
         if self.kind == "verdict":

@@ -35,14 +35,15 @@ from skuq.zk._public_commitment import Column, Encoding
 from skuq.zk._quantisation import DenseNetwork, integer_network
 from skuq.zk._statements import (
     bins_inputs,
+    chance_allowance,
     known_outputs,
     prediction_inputs,
     prediction_outputs,
     public_inputs,
     read_predictions,
     signed_sums,
+    thresholds,
 )
-from skuq.zk._verdicts import chance_allowance, thresholds
 
 ONE = 1 << CONFIDENCE_BITS
 CONTEXT = 2**247 + 12345

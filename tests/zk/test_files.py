@@ -192,7 +192,7 @@ def test_a_file_of_the_verifiers_own_is_none_of_the_other_partys(tmp_path):
         own / "folder" / "below" / "srs",
         own / "hard",
     ):
-        with pytest.raises(ValueError, match=r"`srs` must not be in .*theirs, which the other"):
+        with pytest.raises(ValueError, match=r"`srs` must not be in .*theirs: the other"):
             check_outside(path, "srs", own / "below", theirs)
     for folder in (tmp_path, own / ".." / "own" / ".."):
         with pytest.raises(ValueError, match=r"`keys` must not be a folder that contains .*theirs"):

@@ -1,21 +1,19 @@
-"""Counts of proofs and pads: budgets of their own, kept in two places."""
+"""Counts of proofs and pads, with budgets of their own."""
 
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from skuq.zk._files import read_json, write_json
-from skuq.zk._private_commitment import STATE_HOME, Ledger, start_ledger
+from skuq.zk._files import read_json
+from skuq.zk._private_commitment import Ledger, start_ledger
 
 BUDGETS = {"audits": 2, "attestations": 1, "pads": 5}
 
 
 @pytest.fixture
-def private(tmp_path, monkeypatch):
-    monkeypatch.setenv(STATE_HOME, str(tmp_path / "state"))
+def private(tmp_path):
     folder = tmp_path / "private"
     folder.mkdir()
     start_ledger(folder)
@@ -23,7 +21,7 @@ def private(tmp_path, monkeypatch):
 
 
 def ledger_of(private):
-    return Ledger(private, "0" * 64, BUDGETS)
+    return Ledger(private, BUDGETS)
 
 
 def test_each_kind_has_a_budget_of_its_own(private):
@@ -38,23 +36,10 @@ def test_each_kind_has_a_budget_of_its_own(private):
     assert read_json(private / "ledger.json") == BUDGETS
 
 
-def test_a_folder_restored_from_a_backup_counts_nothing_more(private, tmp_path):
-    backup = shutil.copytree(private, tmp_path / "backup")
-    ledger_of(private).take("audits")
-    with pytest.raises(RuntimeError, match="is an older copy"):
-        ledger_of(backup).take("attestations")
-    ledger_of(private).take("attestations")
-
-
-def test_a_count_that_was_interrupted_before_the_second_place_goes_on(private):
-    write_json(private / "ledger.json", {"audits": 1, "attestations": 0, "pads": 0})
-    assert ledger_of(private).take("audits") == 1
-
-
 def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(private):
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom skuq.zk._private_commitment import Ledger\n"
-        f"with Ledger(Path(sys.argv[1]), 'x', {BUDGETS})._locked():\n    os._exit(9)"
+        f"with Ledger(Path(sys.argv[1]), {BUDGETS})._locked():\n    os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(private)], check=False)
     assert done.returncode == 9
@@ -80,13 +65,6 @@ def test_what_was_seen_elsewhere_is_compared(private):
     ledger.check("attestations", 1)
     with pytest.raises(RuntimeError, match="is an older copy"):
         ledger.check("attestations", 2)
-
-
-def test_a_second_place_that_cannot_be_written_to_is_said(private, tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(STATE_HOME, str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="second copy of the proof ledger cannot be written"):
-        assert ledger_of(private).take("audits") == 0
 
 
 def test_an_error_leaves_no_lock(private):

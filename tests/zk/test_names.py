@@ -20,7 +20,7 @@ WORDS = [
     *("größe", "café", "tiếng Việt", "Ångström", "русский", "й", "Ελληνικά", "ქართული", "հայերեն"),
     *("हिन्दी", "नमस्ते", "বাংলা", "தமிழ்", "ภาษาไทย", "မြန်မာ", "ខ្មែរ", "བོད་ཡིག", "አማርኛ"),
     *("العربية", "עברית", "日本語テスト", "カタカナー", "がぎ", "中文 123", "한국어"),
-    *("µm", "R (kΩ)", "m²", "℃", "½", "don\u00b4t", "no/yes", "1.5", "👍", "Ⅳ", "ﬁn"),
+    *("\u03bcm", "R (k\u03a9)", "don't", "no/yes", "1.5", "👍", "a\u2013b"),
 ]
 
 
@@ -28,10 +28,9 @@ def code(c):
     return f"U\\+{ord(c):04X}"
 
 
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("word", WORDS)
-def test_words_of_all_scripts_are_names(word, form):
-    name = unicodedata.normalize(form, word)
+def test_words_of_all_scripts_are_names(word):
+    name = unicodedata.normalize("NFKC", word)
     assert check_classes([name, "!"]).tolist() == [name, "!"]
     second_verifier().check_names([name, "!"])
 
@@ -47,15 +46,14 @@ def test_words_of_all_scripts_are_names(word, form):
         ("0\u0338", code("\u0338")),
         ("\u0301a", code("\u0301")),
         ("a \u0301", code("\u0301")),
-        ("a\u0301\u0301", code("\u0301")),
-        ("no\u1039", code("\u1039")),
-        ("caf\u00e9\u0301", code("\u0301")),  # one mark is part of its letter
-        *((f"{c}\u0307", code("\u0307")) for c in "ij\u012f\u0131\u0456\U0001d422"),
-        ("i\u0323\u0307", code("\u0307")),
-        ("\u2260", code("\u0338")),
+        ("cafe\u0301", "normal form NFKC"),
+        ("\ufb01n", "normal form NFKC, which is 'fin'"),
+        ("m\u00b2", "normal form NFKC, which is 'm2'"),
+        (" ", "1 to 200 characters"),
+        ("x" * 201, "1 to 200 characters"),
     ],
 )
-def test_names_that_look_like_others_are_refused_by_the_code_of_a_character(name, named):
+def test_names_that_are_not_what_they_look_like_are_refused(name, named):
     for check in (lambda: check_classes(["x", name]), lambda: check_columns(["x", name], 2)):
         with pytest.raises(
             ValueError, match=f"of (classes|columns) must have visible characters .*{named}"
@@ -69,44 +67,24 @@ def test_names_that_look_like_others_are_refused_by_the_code_of_a_character(name
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("a", "a"),
-        ("a-b", "a\u2013b"),
-        ("a-b", "a\u2212b"),
-        ("a-b", "a\u2011b"),
-        ("don't", "don\u2019t"),
-        ("5'", "5\u02bc"),
-        ("no!", "no\u01c3"),
-        ("go", "\u0261o"),
-        ("x1", "x\u0661"),
-        ("1", "\u0967"),
-        ("PEACE", "\u0420\u0415\u0410\u0421\u0415"),  # Cyrillic
-        ("Peace", "\u0420\u0435\u0430\u0441\u0435"),
-        ("TAX", "\u03a4\u0391\u03a7"),  # Greek
-        ("\u0422\u0410\u0425", "\u03a4\u0391\u03a7"),
-        ("\u00eb", "\u0451"),
+        ("Yes", "yes"),
+        ("x y", " x  y"),
         ("\u0391\u03b2", "\u03b1\u03b2"),
+        ("\u0420\u0415\u0410\u0421\u0415", "\u0420\u0435\u0430\u0441\u0435"),
+        ("Stra\u00dfe", "STRASSE"),
     ],
 )
-def test_names_that_differ_by_characters_that_look_alike_are_refused(one, other):
+def test_names_that_differ_by_case_and_spaces_are_refused(one, other):
     second = second_verifier()
-    for names in ([one, other], ["x y", other, one]):
-        with pytest.raises(ValueError, match="differ by more than case, spaces or lookalike"):
+    for names in ([one, other], ["z", other, one]):
+        with pytest.raises(ValueError, match="differ by more than case and spaces"):
             check_columns(names, len(names))
         with pytest.raises(second.Refused, match="looks like another"):
             second.check_names(names)
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        ("a", "\u03b1"),
-        ("m", "\u03bc"),
-        ("B", "\u03b2"),
-        ("\u0130", "i", "\u0131"),
-        ("o\u0307", "o"),
-        ("TAX", "\u03a4\u0391\u03a7\u0393"),
-        ("1", "2", "10"),
-    ],
+    "names", [("a", "\u03b1"), ("m", "\u03bc"), ("B", "\u03b2"), ("1", "2", "10")]
 )
 def test_names_whose_letters_look_different_are_accepted(names):
     assert check_columns(names, len(names)) == names
@@ -130,22 +108,6 @@ def test_both_verifiers_have_the_same_rule_for_every_character():
             else:
                 answers.append(True)
         assert answers[0] == answers[1], hex(number)
-
-
-def test_both_verifiers_hold_the_same_characters_for_alike():
-    second, known = second_verifier(), ["x y", *"0123456789-'!abcdefghijklmnopqrstuvwxyz"]
-    alike = []
-    for number in (*range(0x100, 0x600), *range(0x2010, 0x2213)):
-        names = [*known, chr(number)]
-        try:
-            rules.check_texts(names, "classes")
-        except ValueError as error:
-            alike += [number] * ("lookalike" in str(error))
-            with pytest.raises(second.Refused):
-                second.check_names(names)
-        else:
-            second.check_names(names)
-    assert len(alike) >= 60
 
 
 def test_a_provider_cannot_commit_to_such_names(tmp_path):

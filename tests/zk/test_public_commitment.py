@@ -13,7 +13,7 @@ from skuq.zk import (
     verify,
 )
 from skuq.zk import _ezkl as backend
-from skuq.zk import _verifier as verifier
+from skuq.zk import _keys as verifier
 from skuq.zk._files import (
     digest,
     read_json,

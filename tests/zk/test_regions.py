@@ -88,7 +88,6 @@ def test_chosen_regions_have_short_thresholds_and_enough_samples(tmp_path, offse
     [
         ({"max_regions": 1}, "`max_regions` must be from 2 to 64"),
         ({"max_regions": 65}, "`max_regions` must be from 2 to 64"),
-        ({"min_samples": 0}, "`min_samples` must be at least 1"),
         ({"min_samples": 30}, "Fewer than two regions"),
         ({"gap": np.zeros(40)}, "confidence is the same everywhere"),
         ({"gap": np.zeros(39)}, "one row per sample"),
@@ -190,10 +189,10 @@ def bundle_of(balanced, level, regions):
     if not bundle.exists():
         given = balanced.public, balanced.X, balanced.y
         asked = {"level": level, "confidence_level": LEVELS[level], "regions": regions, **ASKED}
-        made = prove(*given, bundle, **asked, **SAMPLE)
+        made = prove(*given, bundle, **asked)
         if level == "predictions":
             draw_challenge(bundle, *given, challenge)
-            made = prove(*given, bundle, challenge=challenge, **asked, **SAMPLE)
+            made = prove(*given, bundle, challenge=challenge, **asked)
         assert made.complete
     return bundle, challenge if level == "predictions" else None
 
@@ -201,7 +200,7 @@ def bundle_of(balanced, level, regions):
 def verified(balanced, level, regions, bundle=None):
     """Verify the bundle that was made with these regions, or a copy of the one with regions."""
     made, challenge = bundle_of(balanced, level, regions if bundle is None else balanced.regions)
-    asked = {"level": level, "confidence_level": LEVELS[level], **ASKED, **SAMPLE}
+    asked = {"level": level, "confidence_level": LEVELS[level], **ASKED}
     return verify(
         made if bundle is None else bundle,
         balanced.X,
@@ -232,7 +231,6 @@ def verified_by_the_second(balanced, level, regions, bundle=None):
         regions=regions,
         challenge=challenge,
         **ASKED,
-        **SAMPLE,
     )
 
 
@@ -355,9 +353,7 @@ def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
         BinSums(np.array([0, ONE]), *(np.array([v]) for v in (n, n // 2, n * ONE // 2)), ONE)
         for n in (2, 38)
     )
-    found = judged(
-        committed, read_audit(statement, committed, "s"), [few, many], 2, [], [], "test", 0
-    )
+    found = judged(committed, read_audit(statement, committed, "s"), [few, many], 2, [], [], "test")
     assert found.passed
     assert [region.could_fail for region in found.regions] == [False, True]
     assert "could not have failed, so their verdicts are not informative: income <= 0.5 (2)." in (

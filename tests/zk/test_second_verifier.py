@@ -19,7 +19,7 @@ from skuq.calibration import BinSums
 from skuq.zk import REFERENCE_STRINGS, check
 from skuq.zk._files import read_json, write_json, write_manifest
 from skuq.zk._results import _judge
-from skuq.zk._verdicts import too_few_to_fail
+from skuq.zk._statements import too_few_to_fail
 from tests.zk import exchange as small
 from tests.zk.tampering import LEVELS, changed, verified
 from tests.zk.test_attest import ATTESTATIONS, asked
@@ -133,8 +133,9 @@ def test_it_refuses_another_challenge(second, run, tmp_path):
     write_json(tmp_path / "c.json", own)
     with pytest.raises(second.Refused, match="another challenge"):
         audit(second, run, "predictions", challenge=tmp_path / "c.json")
+    write_json(tmp_path / "c.json", {**read_json(run.challenge), "n_proven": 228})
     with pytest.raises(second.Refused, match="Too few"):
-        audit(second, run, "predictions", false_share=0.02, error=0.01)
+        audit(second, run, "predictions", challenge=tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("tampering", COMMITMENTS)

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from joblib import cpu_count
 
-from skuq.zk import _simultaneous as simultaneous
+from skuq.zk import _private_commitment as simultaneous
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,6 @@ def test_as_many_proofs_are_made_at_once_as_memory_holds(
 ):
     monkeypatch.setattr(simultaneous, "available_memory", lambda: int(proofs_in_memory * 2**31))
     assert simultaneous.simultaneous_proofs(n_jobs, 2.0) == expected
-
-
-def test_no_processes_are_refused():
-    with pytest.raises(ValueError, match=r"`n_jobs` must be .* -1 for all cores; got 0"):
-        simultaneous.simultaneous_proofs(0, 2.0)
 
 
 @pytest.mark.parametrize(("cores", "n_jobs", "share"), [(8, 1, None), (8, 3, 2), (2, 4, 1)])

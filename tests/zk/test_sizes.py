@@ -10,7 +10,7 @@ from skuq.zk import _commit as sizes
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import VerificationError, read_json
 from skuq.zk._fixed_point import MAX_BLOCKS, Architecture
-from skuq.zk._verifier import make_keys
+from skuq.zk._keys import make_keys
 from tests.zk.test_circuits import drawn_network
 
 N_BINS, N_PROOFS = 4, 20

@@ -15,6 +15,7 @@ from skuq.zk._public_commitment import Column, Encoding
 from skuq.zk._spot_check import chosen_rows, sample_size
 from skuq.zk._statements import (
     CONTEXT_BITS,
+    chance_allowance,
     context,
     encoded,
     n_outputs,
@@ -24,8 +25,9 @@ from skuq.zk._statements import (
     read_sums,
     reference_digest,
     signed_sums,
+    thresholds,
+    too_few_to_fail,
 )
-from skuq.zk._verdicts import chance_allowance, thresholds, too_few_to_fail
 
 ONE = 1 << CONFIDENCE_BITS
 

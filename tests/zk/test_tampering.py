@@ -381,15 +381,15 @@ def report_raw(bundle, text):
 
 REPORTS = {
     "changed": (
-        "differ from those for which the challenge was drawn",
+        "or different reported confidences; none of these may change",
         lambda w, b: report(b, 0, confidence=9000, stated=False),
     ),
     "changed and stated": (
-        "differ from those for which the challenge was drawn",
+        "or different reported confidences; none of these may change",
         lambda w, b: report(b, 0, confidence=9000),
     ),
     "other label": (
-        "differ from those for which the challenge was drawn",
+        "or different reported confidences; none of these may change",
         lambda w, b: report(b, 0, label=(read_json(b / REPORTED)["label"][0] + 1) % 3),
     ),
     "nonce": (

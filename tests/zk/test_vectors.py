@@ -16,7 +16,7 @@ pytest.importorskip("onnx")
 from skuq.zk import _ezkl as backend
 from skuq.zk import _spot_check as spot_check
 from skuq.zk import _statements as statements
-from skuq.zk import _verdicts as verdicts
+from skuq.zk import _statements as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
@@ -109,7 +109,6 @@ def by_the_package():
         "context": str(bound),
         "edges": edges(N_BINS, shape.n_bins).tolist(),
         "chosen_rows": spot_check.chosen_rows(challenged, np.zeros(12, np.int64), 5).tolist(),
-        "n_proven": spot_check.sample_size(0.02, 0.01),
         "regions": (region := Regions(TREE).assign(ROWS)).tolist(),
         "chosen_rows_of_regions": spot_check.chosen_rows(
             challenged, np.array([0, 1, 1] * 4), 3
@@ -171,7 +170,6 @@ def by_the_second_verifier():
         "context": str(bound),
         "edges": second.edges_of(N_BINS, commitment.n_bins),
         "chosen_rows": second.chosen_rows(CHALLENGE, [0] * 12, 5),
-        "n_proven": second.needed_proofs(1000, 0.02, 0.01),
         "regions": region,
         "chosen_rows_of_regions": second.chosen_rows(CHALLENGE, [0, 1, 1] * 4, 3),
         "rows_of_chunks": [counted for _, counted in chunks],

@@ -26,8 +26,8 @@ from skuq.zk._files import (
     write_json,
     write_manifest,
 )
+from skuq.zk._keys import verifying_key
 from skuq.zk._statements import ReferenceData, VerdictStatement, encoded, reference_digest
-from skuq.zk._verifier import verifying_key
 from skuq.zk._verify import _verify_verdict
 from tests.zk.tampering import (
     ALPHA,
@@ -222,8 +222,9 @@ def test_a_challenge_is_not_replaced(run):
     assert run.challenge.read_bytes() == before
 
 
-def test_fewer_proofs_of_predictions_than_needed_fail(run):
+def test_fewer_proofs_of_predictions_than_needed_fail(run, tmp_path):
+    write_json(tmp_path / "c.json", {**read_json(run.challenge), "n_proven": 228})
     with pytest.raises(
         VerificationError, match=f"Only {PROVEN} of {N} predictions were proven, but {N} are needed"
     ):
-        verified(run, "predictions", false_share=0.02, error=0.01)
+        verified(run, "predictions", challenge=tmp_path / "c.json")

@@ -1,4 +1,4 @@
-"""Circuit keys, which both parties generate with the same code, and verification of proofs."""
+"""Keys of circuits, which both parties generate with the same code, and checks of single proofs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def make_keys(
 ) -> None:
     """Write a circuit, its settings and both keys to a folder.
 
-    Raises an error if the circuit does not use the committed numbers, or if its commitment differs
-    from the commitment that `commitment_point` computes. Proofs of different circuits are about the
-    same weights only if the weights have the same order in all circuits.
+    Proofs of different circuits are about the same weights only if each circuit uses the committed
+    numbers, in the same order; both are checked.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
@@ -72,7 +71,7 @@ def make_keys(
     key = folder / f"{circuit}.vk"
     proving = folder / f"{circuit}.pk"
     backend.setup(compiled, key, proving, srs)
-    backend.check_ties(proving, circuit, shape)
+    backend.check_copy_constraints(proving, circuit, shape)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         target = Path(temporary) / "witness"
         _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)
@@ -89,8 +88,8 @@ def verifying_key(
 ) -> Iterator[tuple[Path, Path]]:
     """Settings and verifying key of a circuit, built from the public architecture alone.
 
-    The provider's key is never used, since it could belong to a different circuit. Keys are stored
-    in `keys`, a folder of the verifier, or in a temporary folder if `keys` is None.
+    The provider's key is never used, since it could belong to a different circuit. `keys` is the
+    verifier's own folder of keys; None for a temporary folder.
     """
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
@@ -130,21 +129,20 @@ def verifying_key(
         yield settings, key
 
 
-class Verifier:
-    """Verifies all proofs of one statement under one commitment, with public data alone."""
+class ProofChecker:
+    """Checks all proofs of one statement under one commitment, with public data alone."""
 
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
-        # If this folder is None, keys are built in temporary folders.
         self._keys = None if keys is None else Path(keys)
         self._lengths: dict[str, int] = {}  # size of the proofs of each circuit, in bytes
 
-    def verify(
+    def check(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
     ) -> None:
         """Verify a single base64-encoded proof of these outputs."""
         with self._tools(circuit) as tools:
-            self._verify(tools, circuit, part, values, outputs, proof)
+            self._check(tools, circuit, part, values, outputs, proof)
 
     def chunks(self, bundle: Path, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Verify the proofs of all chunks; return their outputs."""
@@ -160,7 +158,7 @@ class Verifier:
             for k, (name, value) in enumerate(zip(expected, values, strict=True)):
                 part = f"{circuit} {k}"
                 outputs, proof = read_proof(folder / name, part)
-                self._verify(tools, circuit, part, value, outputs, proof)
+                self._check(tools, circuit, part, value, outputs, proof)
                 found.append(outputs)
         return found
 
@@ -179,7 +177,7 @@ class Verifier:
         ):
             yield settings, key, Path(temporary)
 
-    def _verify(
+    def _check(
         self,
         tools: tuple[Path, Path, Path],
         circuit: str,
@@ -217,8 +215,7 @@ class Verifier:
     ) -> None:
         """Raise, before a proof is verified, if it is longer than its key allows.
 
-        All proofs of a circuit have the same length. The proof system would ignore additional
-        bytes, so many different files would count as the same proof.
+        The proof system would ignore additional bytes, so many files would count as one proof.
         """
         settings, key, work = tools
         if circuit not in self._lengths:
@@ -248,10 +245,7 @@ def read_proof(path: Path, part: str) -> tuple[list[int], str]:
 
 
 def integers(record: Any, where: str) -> list[int]:
-    """Return the outputs of a proof; raise unless they are integers written as strings.
-
-    Each integer has only one valid string, so equal outputs have equal files.
-    """
+    """Outputs of a proof: integers, each written as the one string that is valid for it."""
     values = field(record, "outputs", list, where)
     try:
         if not all(type(value) is str and INTEGER.fullmatch(value) for value in values):
