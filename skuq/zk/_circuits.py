@@ -37,11 +37,7 @@ from skuq.zk._fixed_point import (
 
 
 def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> bytes:
-    """Build a circuit as an ONNX model.
-
-    Constants are weights and biases of each layer, salt, and pads if there are any, in the shapes
-    of ``shape.shapes``. The verifying key does not depend on their values.
-    """
+    """Build a circuit as an ONNX model; the constants have the shapes of ``shape.shapes``."""
     graph, output, size = _graph(circuit, shape, constants)
     return graph.serialise(output, [1, size])
 
@@ -133,12 +129,11 @@ def _committed(
 ) -> list[str]:
     """Committed numbers that a circuit uses, one array per part.
 
-    The proof system binds a constant to its commitment only if the constant has at least two uses:
-    a constant with a single use can be chosen freely by the prover, and a constant without uses is
-    not committed to. Therefore, all numbers form a single constant, which is concatenated with
-    itself: these are the two uses. The parts are slices of the result, and slices add no
-    constraints. A public number is appended, and the row is reshaped to a column, because the proof
-    system could otherwise simplify the concatenation.
+    The proof system binds a constant to its commitment only if the constant has at least two uses;
+    the prover could choose a constant with a single use freely. Therefore, all numbers form a
+    single constant, which is concatenated with itself. The parts are slices of the result, which
+    add no constraints. A public number is appended, and the row is reshaped to a column, because
+    the proof system could otherwise simplify the concatenation.
     """
     numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
     doubled = graph.op("Concat", numbers, numbers, one, axis=1)
@@ -199,11 +194,7 @@ def _labels(
     one: str,
     n: int,
 ) -> str:
-    """Confidence and label of each row, concatenated to one row.
-
-    The label is encoded as the number of the predicted class minus the numbers of all other
-    classes. This equals twice the label minus the sum of all class numbers.
-    """
+    """Confidence of each row, and twice its label minus the sum of all class numbers."""
     n_classes = shape.widths[-1]
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
     weights = graph.reshape(order, n_classes, 1)
@@ -213,13 +204,7 @@ def _labels(
 
 
 def _sums(
-    graph: Graph,
-    shape: Architecture,
-    ordered: str,
-    largest: str,
-    confidence: str,
-    one: str,
-    n: int,
+    graph: Graph, shape: Architecture, ordered: str, largest: str, confidence: str, one: str, n: int
 ) -> str:
     """For each edge, signed sums of 1, confidence and correctness over all rows.
 
@@ -314,10 +299,7 @@ class Graph:
         return self._constant(np.asarray(values, np.float32))
 
     def operator_parameter(self, value: float) -> str:
-        """Add a public number that the proof system uses as an operator parameter.
-
-        The number becomes part of the verifying key, and is not committed to.
-        """
+        """Add a public number that becomes part of the verifying key, and is not committed to."""
         return self._constant(np.array([value], np.float32))
 
     def op(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:

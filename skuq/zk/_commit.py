@@ -41,19 +41,13 @@ from skuq.zk._fixed_point import (
 from skuq.zk._keys import make_keys
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._private_commitment import start_ledger
-from skuq.zk._public_commitment import (
-    Commitment,
-    Encoding,
-    load_commitment,
-    record_of,
-)
+from skuq.zk._public_commitment import Commitment, Encoding, load_commitment, record_of
 from skuq.zk._reference_string import check_form, commitment_point, needed_string
 
 SALT_BITS = 24  # integers of this size are exact in single precision
 REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial
-# If a proof covers fewer data rows than this number, further blocks of columns are added. The
-# blocks of a proof share its tables, its quotient and its opening. A proof of a single prediction
-# has only one block.
+# Blocks of columns are added until a proof of an audit covers this number of data rows. The blocks
+# of a proof share its tables, its quotient and its opening.
 MANY_ROWS = 16
 AUDIT_COLUMNS = MAX_COLUMNS  # with this number, audits prove the most data rows per second
 SINGLE = 2  # rows in the circuit of an attestation; the layout of one row would need more room
@@ -141,7 +135,16 @@ def commit(
     from skuq.zk._quantisation import check_folded, dense_network, fit_fixed_point
 
     backend.version()
-    _check_parameters(tolerance, n_bins, n_proofs, n_attestations, verdict_samples)
+    if not 0 < tolerance < 1:
+        raise ValueError(f"`tolerance` must be in (0, 1), got {tolerance}.")
+    counts = {"n_bins": n_bins, "n_proofs": n_proofs, "n_attestations": n_attestations}
+    for name, value in {**counts, "verdict_samples": verdict_samples}.items():
+        if int(value) != value or value < (name in counts):
+            raise ValueError(
+                f"`{name}` must be an integer of at least {int(name in counts)}, got {value}."
+            )
+    if n_bins > MAX_BINS:
+        raise ValueError(f"`n_bins` must be at most {MAX_BINS}, got {n_bins}.")
     out = Path(out)
     check_unlinked(out)
     public, private = out / "public", out / "private"
@@ -156,23 +159,16 @@ def commit(
     encoding = encoding._replace(names=names)
     all_proofs = n_proofs + n_attestations
     shape = fit_shape(encoding, integers, n_bins, all_proofs, verdict_samples, max_memory)
+    about = {
+        "encoding": record_of(encoding),
+        "classes": network.classes.tolist(),
+        "tolerance": float(tolerance),
+        "agreement": agreed._asdict(),
+        "n_proofs": int(n_proofs),
+        "n_attestations": int(n_attestations),
+    }
     try:
-        _write(
-            public,
-            private,
-            shape,
-            integers,
-            srs,
-            bool(verbose),
-            {
-                "encoding": record_of(encoding),
-                "classes": network.classes.tolist(),
-                "tolerance": float(tolerance),
-                "agreement": agreed._asdict(),
-                "n_proofs": int(n_proofs),
-                "n_attestations": int(n_attestations),
-            },
-        )
+        _write(public, private, shape, integers, srs, bool(verbose), about)
     except BaseException:
         # Remove an incomplete commitment, which would block the next call.
         for folder in (public, private):
@@ -193,12 +189,13 @@ def _write(
     """Generate keys and write both folders."""
     public.mkdir(parents=True, exist_ok=True)
     private.mkdir(mode=0o700)
-    _reference_string(public / REFERENCE_STRING, shape.log_rows, srs)
+    string = public / REFERENCE_STRING
+    _reference_string(string, shape.log_rows, srs)
     constants = _constants(shape, integers)
     np.savez(private / "constants.npz", *constants)
-    point, keys = commitment_point(shape, constants, public / REFERENCE_STRING), {}
+    point, keys = commitment_point(shape, constants, string), {}
     for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
-        make_keys(private, circuit, shape, constants, public / REFERENCE_STRING, point)
+        make_keys(private, circuit, shape, constants, string, point)
         keys[circuit] = digest_file(private / f"{circuit}.vk")
     record = {
         "format": FORMAT,
@@ -206,7 +203,7 @@ def _write(
         "architecture": {**shape._asdict(), "widths": list(shape.widths)},
         "commitment_point": point,
         "keys": keys,
-        "reference_string": {"sha256": digest_file(public / REFERENCE_STRING)},
+        "reference_string": {"sha256": digest_file(string)},
         **about,
     }
     start_ledger(private)
@@ -256,23 +253,6 @@ def _columns(estimator: Any, X: ArrayLike) -> tuple[str, ...] | None:
             )
         names = expected
     return None if names is None else check_columns(names, len(names))
-
-
-def _check_parameters(
-    tolerance: float, n_bins: int, n_proofs: int, n_attestations: int, verdict_samples: int
-) -> None:
-    if not 0 < tolerance < 1:
-        raise ValueError(f"`tolerance` must be in (0, 1), got {tolerance}.")
-    for name, value, least in (
-        ("n_bins", n_bins, 1),
-        ("n_proofs", n_proofs, 1),
-        ("n_attestations", n_attestations, 1),
-        ("verdict_samples", verdict_samples, 0),
-    ):
-        if int(value) != value or value < least:
-            raise ValueError(f"`{name}` must be an integer of at least {least}, got {value}.")
-    if n_bins > MAX_BINS:
-        raise ValueError(f"`n_bins` must be at most {MAX_BINS}, got {n_bins}.")
 
 
 def fit_shape(
@@ -333,10 +313,7 @@ def _room(shape: Architecture) -> int:
 
 
 def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
-    """Number of data rows in a proof of each audit circuit; 0 if two rows do not fit into a block.
-
-    Uses as many blocks as `MANY_ROWS` rows need, but at most `most_blocks`.
-    """
+    """Number of data rows in a proof of each audit circuit; 0 if not even two rows fit."""
     fitting = {}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in shape.circuits:

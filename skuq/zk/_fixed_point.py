@@ -49,8 +49,7 @@ EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 class Architecture(NamedTuple):
     """Public architecture, which determines the verifying keys."""
 
-    # sizes of the layers: integers of an input row, neurons of each hidden layer, classes
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # integers of an input row, neurons of each hidden layer, classes
     logit_bits: int  # number of binary digits of the logits after the point
     digits: int  # number of digits that represent every number in the circuit
     n_salts: int  # committed random numbers besides the weights
@@ -117,7 +116,7 @@ class IntegerNetwork(NamedTuple):
     def logit_bits(self) -> int:
         """Binary digits of the logits after the point.
 
-        Every hidden layer adds one digit, because the circuit computes ``h + |h|``, twice the ReLU.
+        Each hidden layer adds one, because the circuit computes ``h + |h|``, twice the ReLU.
         """
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
@@ -141,14 +140,9 @@ class IntegerPredictions(NamedTuple):
 def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
     """Largest absolute value that the circuit splits into digits, over all accepted inputs.
 
-    The sign is not included. The values that are split are:
-
-    - the sums of each layer;
-    - ``2 x + 1`` for differences x <= 0 of ordered logits;
-    - the divisor and the quotient in the division of logits before exp;
-    - errors of the reciprocal of a sum of at most C powers, each power at most `ONE`;
-    - differences of these errors;
-    - the difference of twice a confidence and an edge.
+    These values are the sums of each layer; ``2 x + 1`` for differences x <= 0 of ordered logits;
+    divisor and quotient of the logits before exp; errors of the reciprocal of a sum of at most C
+    powers, each at most `ONE`, and their differences; and twice a confidence minus an edge.
     """
     low, high = -limits.astype(object), limits.astype(object)
     largest = 0
@@ -166,10 +160,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Base of the digits into which numbers are split to determine their sign.
-
-    Each digit is looked up in a table, which fills one column of the circuit except the last rows.
-    """
+    """Base of the digits that determine signs; their table fills a column except the last rows."""
     return (1 << log_rows) - 16
 
 

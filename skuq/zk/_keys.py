@@ -15,31 +15,13 @@ from numpy.typing import NDArray
 from skuq import __version__
 from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
+from skuq.zk import _files as files
+from skuq.zk import _statements as statements
 from skuq.zk._circuits import build, zeros
-from skuq.zk._files import (
-    CHUNKS,
-    COMMITMENT,
-    VerificationError,
-    check_entries,
-    decoded,
-    digest,
-    digest_file,
-    field,
-    read_json,
-)
+from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import MAX_BLOCKS, Architecture
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
-from skuq.zk._statements import (
-    AuditStatement,
-    ReferenceData,
-    Statement,
-    context,
-    known_outputs,
-    n_outputs,
-    public_inputs,
-    reference_chunks,
-)
 
 INTEGER = re.compile("0|-?[1-9][0-9]*")
 OUTPUT_BITS = 128  # maximum number of bits of an output
@@ -96,9 +78,9 @@ def verifying_key(
     shape, constants = commitment.shape, sample_constants(commitment.shape)
     # The key's name in the cache is a hash of everything on which the key depends. This includes
     # the version of skuq, because a different version may have built a key for a different circuit.
-    name = digest(
+    name = files.digest(
         {
-            "circuit": digest(build(circuit, shape, constants)),
+            "circuit": files.digest(build(circuit, shape, constants)),
             "options": backend.options(circuit, shape),
             "srs": commitment.srs_digest,
             "ezkl": backend.version(),
@@ -118,10 +100,13 @@ def verifying_key(
                 with atomic_paths(settings, key) as partials:
                     for made, partial in zip(("settings", "vk"), partials, strict=True):
                         shutil.copyfile(work / f"{circuit}.{made}", partial)
-        published = field(
-            field(commitment.record, "keys", dict, COMMITMENT), circuit, str, COMMITMENT
+        published = files.field(
+            files.field(commitment.record, "keys", dict, files.COMMITMENT),
+            circuit,
+            str,
+            files.COMMITMENT,
         )
-        if digest_file(key) != published:
+        if files.digest_file(key) != published:
             raise VerificationError(
                 f"The verifying key of {circuit!r} does not follow from the public architecture: "
                 "the provider uses a different circuit."
@@ -132,7 +117,9 @@ def verifying_key(
 class ProofChecker:
     """Checks all proofs of one statement under one commitment, with public data alone."""
 
-    def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
+    def __init__(
+        self, committed: Commitment, statement: statements.Statement, keys: str | Path | None
+    ):
         self.committed, self.statement = committed, statement
         self._keys = None if keys is None else Path(keys)
         self._lengths: dict[str, int] = {}  # size of the proofs of each circuit, in bytes
@@ -146,7 +133,7 @@ class ProofChecker:
 
     def chunks(self, bundle: Path, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Verify the proofs of all chunks; return their outputs."""
-        folder = bundle / CHUNKS
+        folder = bundle / files.CHUNKS
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         expected = [f"{k:05d}.json" for k in range(len(values))]
         if names != set(expected):
@@ -162,10 +149,10 @@ class ProofChecker:
                 found.append(outputs)
         return found
 
-    def sums(self, bundle: Path, circuit: str, data: ReferenceData) -> list[list[int]]:
+    def sums(self, bundle: Path, circuit: str, data: statements.ReferenceData) -> list[list[int]]:
         """Verify the sums of all chunks of reference data; return the sums."""
-        assert isinstance(self.statement, AuditStatement)
-        values = reference_chunks(self.committed.shape, circuit, data, self.statement)
+        assert isinstance(self.statement, statements.AuditStatement)
+        values = statements.reference_chunks(self.committed.shape, circuit, data, self.statement)
         return self.chunks(bundle, circuit, values)
 
     @contextmanager
@@ -188,7 +175,7 @@ class ProofChecker:
     ) -> None:
         committed = self.committed
         try:
-            proof = decoded(text)
+            proof = files.decoded(text)
         except ValueError as error:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
         if backend.commitment_point(proof) != committed.point:
@@ -197,11 +184,11 @@ class ProofChecker:
                 "published one."
             )
         self._check_proof_length(tools, circuit, part, len(proof))
-        if len(outputs) != n_outputs(circuit, committed.shape):
+        if len(outputs) != statements.n_outputs(circuit, committed.shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")
-        hashed = context(self.statement.canonical(), part)
-        inputs = public_inputs(circuit, committed.shape, values, hashed)
-        known = known_outputs(circuit, values)
+        hashed = statements.context(self.statement.canonical(), part)
+        inputs = statements.public_inputs(circuit, committed.shape, values, hashed)
+        known = statements.known_outputs(circuit, values)
         instances = [v for numbers in inputs for v in numbers] + [*outputs, *known, hashed]
         settings, key, work = tools
         if not backend.verify(proof, instances, settings, key, committed.srs, work):
@@ -235,18 +222,18 @@ class ProofChecker:
 
 def read_proof(path: Path, part: str) -> tuple[list[int], str]:
     """Read the file with the proof of a part of a statement; return outputs and proof."""
-    record = read_json(path)
+    record = files.read_json(path)
     outputs = integers(record, path.name)
-    proof = field(record, "proof", str, path.name)
-    if field(record, "part", str, path.name) != part:
+    proof = files.field(record, "proof", str, path.name)
+    if files.field(record, "part", str, path.name) != part:
         raise VerificationError(f"{path.name} is not about the part {part!r}.")
-    check_entries(record, ("part", "outputs", "proof"), path.name)
+    files.check_entries(record, ("part", "outputs", "proof"), path.name)
     return outputs, proof
 
 
 def integers(record: Any, where: str) -> list[int]:
     """Outputs of a proof: integers, each written as the one string that is valid for it."""
-    values = field(record, "outputs", list, where)
+    values = files.field(record, "outputs", list, where)
     try:
         if not all(type(value) is str and INTEGER.fullmatch(value) for value in values):
             raise TypeError

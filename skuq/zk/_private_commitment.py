@@ -20,18 +20,10 @@ from joblib import cpu_count, effective_n_jobs
 from skuq.extras import import_optional
 from skuq.memory import available_memory
 from skuq.zk import _ezkl as backend
+from skuq.zk import _statements as statements
 from skuq.zk._files import VerificationError, read_json, write_json
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._statements import (
-    ATTESTATION,
-    AttestationStatement,
-    Statement,
-    check_statement,
-    context,
-    n_outputs,
-    public_inputs,
-)
 
 Result = TypeVar("Result")
 Kind = Literal["audits", "attestations", "pads"]
@@ -88,28 +80,32 @@ class Prover:
         )
 
     def prove(
-        self, statement: Statement, circuit: str, values: dict[str, Any], part: str
+        self, statement: statements.Statement, circuit: str, values: dict[str, Any], part: str
     ) -> dict[str, Any]:
         """Prove one part of an audit statement; return proof and outputs as JSON."""
         return self._proven(statement, circuit, values, part, "audits")
 
-    def attest(self, statement: AttestationStatement, values: dict[str, Any]) -> dict[str, Any]:
+    def attest(
+        self, statement: statements.AttestationStatement, values: dict[str, Any]
+    ) -> dict[str, Any]:
         """Prove an attestation whose number was taken from the ledger."""
-        record = self._proven(statement, ATTESTATION, values, ATTESTATION, None)
+        record = self._proven(
+            statement, statements.ATTESTATION, values, statements.ATTESTATION, None
+        )
         return {"statement": statement.record(), "proof": record["proof"]}
 
     def _proven(
         self,
-        statement: Statement,
+        statement: statements.Statement,
         circuit: str,
         values: dict[str, Any],
         part: str,
         counted: Kind | None,
     ) -> dict[str, Any]:
         committed = self.committed
-        check_statement(statement, committed)
-        bound = context(statement.canonical(), part)
-        inputs = public_inputs(circuit, committed.shape, values, bound)
+        statements.check_statement(statement, committed)
+        bound = statements.context(statement.canonical(), part)
+        inputs = statements.public_inputs(circuit, committed.shape, values, bound)
         compiled, key, proving_key = (
             self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
         )
@@ -117,7 +113,7 @@ class Prover:
         with tempfile.TemporaryDirectory(dir=self.private) as temporary:
             witness = Path(temporary) / "witness"
             outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
-            outputs = outputs[: n_outputs(circuit, committed.shape)]
+            outputs = outputs[: statements.n_outputs(circuit, committed.shape)]
             if counted is not None:
                 self.ledger.take(counted)
             proof = backend.prove(

@@ -16,48 +16,14 @@ from tqdm import tqdm
 from skuq.base import IntArray
 from skuq.files import write_atomically
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import (
-    CHUNKS,
-    FORMAT,
-    MANIFEST,
-    MAX_BYTES,
-    MAX_CHUNKS,
-    REPORTED,
-    STATEMENT,
-    VERDICTS,
-    VerificationError,
-    check_unlinked,
-    digest,
-    field,
-    read_bytes,
-    read_json,
-    write_json,
-    write_manifest,
-    write_within,
-)
+from skuq.zk import _files as files
+from skuq.zk import _statements as statements
+from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover, results_of
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._regions import load_regions
 from skuq.zk._spot_check import CHANGED, DRAWN, chosen_rows, read_challenge
-from skuq.zk._statements import (
-    ATTESTATION,
-    LEVELS,
-    VERDICT_PART,
-    AttestationStatement,
-    AuditStatement,
-    Level,
-    ReferenceData,
-    SpotCheckStatement,
-    VerdictStatement,
-    encoded,
-    prediction_inputs,
-    reference_chunks,
-    too_few_to_fail,
-    verdict_chunks,
-    verdict_file,
-    verdict_inputs,
-)
 
 AUDITS = "audits"  # subfolder of the private folder, with the state of each audit
 
@@ -79,7 +45,7 @@ def prove(
     alpha: float = 0.05,
     n_bins: int = 10,
     confidence_level: float | None = 0.95,
-    level: Level = "bins",
+    level: statements.Level = "bins",
     challenge: str | Path | None = None,
     regions: str | Path | None = None,
     timeout: float = 600.0,
@@ -144,20 +110,20 @@ def prove(
     RuntimeError
         If all proofs or pads of this commitment are used up, or the proof system fails.
     """
-    if level not in LEVELS:
-        raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
-    check_unlinked(out)
+    if level not in statements.LEVELS:
+        raise ValueError(f"`level` must be one of {', '.join(statements.LEVELS)}, got {level!r}.")
+    files.check_unlinked(out)
     committed = load_commitment(commitment)
     prover = Prover(committed, timeout, n_jobs)
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
-    data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
+    data = statements.encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     if len(data.rows) < max(2, n_bins):
         raise ValueError(
             f"n_bins={n_bins} needs at least {max(2, n_bins)} reference samples, got "
             f"{len(data.rows)}."
         )
-    statement = AuditStatement(
-        format=FORMAT,
+    statement = statements.AuditStatement(
+        format=files.FORMAT,
         versions=backend.versions(),
         commitment_digest=committed.digest,
         level=level,
@@ -209,30 +175,32 @@ class _AuditRun:
     written but never used as input: a statement planted there could cause pads to be used twice.
     """
 
-    def __init__(self, prover: Prover, out: Path, statement: AuditStatement, verbose: bool):
+    def __init__(
+        self, prover: Prover, out: Path, statement: statements.AuditStatement, verbose: bool
+    ):
         self.committed, self.statement = prover.committed, statement
         self._prover, self._out, self._verbose = prover, out, verbose
-        self._state = prover.private / AUDITS / digest(statement.canonical())
+        self._state = prover.private / AUDITS / files.digest(statement.canonical())
 
-    def answering(self, reported: bytes, statement: SpotCheckStatement) -> _AuditRun:
+    def answering(self, reported: bytes, statement: statements.SpotCheckStatement) -> _AuditRun:
         """Return the run that answers a challenge for the same reports."""
         run = _AuditRun(self._prover, self._out, statement, self._verbose)
         run._state.mkdir(parents=True, exist_ok=True)
-        write_atomically(run._state / REPORTED, reported)
+        write_atomically(run._state / files.REPORTED, reported)
         return run
 
     def check_out(self) -> None:
         """Raise if the auditor's folder contains files that do not belong to this audit."""
-        check_unlinked(self._out)
+        files.check_unlinked(self._out)
         for path in self._out.rglob("*"):
             name = path.relative_to(self._out)
-            if name in (Path(CHUNKS), Path(VERDICTS), Path(MANIFEST)):
+            if name in (Path(files.CHUNKS), Path(files.VERDICTS), Path(files.MANIFEST)):
                 continue
             made = self._state / name
             if (
                 path.is_dir()
                 or not made.is_file()
-                or read_bytes(path, MAX_BYTES) != made.read_bytes()
+                or files.read_bytes(path, files.MAX_BYTES) != made.read_bytes()
             ):
                 raise ValueError(
                     f"{self._out} holds another audit; choose a different folder, or repeat the "
@@ -246,16 +214,16 @@ class _AuditRun:
         used up.
         """
         self.check_out()
-        if n_chunks > MAX_CHUNKS:
+        if n_chunks > files.MAX_CHUNKS:
             raise ValueError(
-                f"An audit has at most {MAX_CHUNKS} proofs, but this one would need {n_chunks}; "
-                "use fewer rows, or a spot check (level='predictions')."
+                f"An audit has at most {files.MAX_CHUNKS} proofs, but this one would need "
+                f"{n_chunks}; use fewer rows, or a spot check (level='predictions')."
             )
-        names = [*map(_chunk, range(n_chunks)), *map(verdict_file, verdicts)]
+        names = [*map(_chunk, range(n_chunks)), *map(statements.verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)
         self._prover.ledger.demand("audits", missing)
-        record = self.file(STATEMENT, partial(self._complete_statement, n_chunks))
-        kind = VerdictStatement if "pads" in record else type(self.statement)
+        record = self.file(files.STATEMENT, partial(self._complete_statement, n_chunks))
+        kind = statements.VerdictStatement if "pads" in record else type(self.statement)
         self.statement = kind.of(record)
 
     def file(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -263,9 +231,9 @@ class _AuditRun:
         made = self._state / name
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
-            write_json(made, make())
-        write_within(self._out, name, made.read_bytes())
-        record: dict[str, Any] = read_json(made, MAX_BYTES)
+            files.write_json(made, make())
+        files.write_within(self._out, name, made.read_bytes())
+        record: dict[str, Any] = files.read_json(made, files.MAX_BYTES)
         return record
 
     def prove(self, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
@@ -284,22 +252,22 @@ class _AuditRun:
 
     def finish(self, n_proofs: int) -> Bundle:
         """Write the manifest of the auditor's folder."""
-        write_manifest(self._out)
+        files.write_manifest(self._out)
         return Bundle(self._out, n_proofs, True)
 
     def reported(self, rows: IntArray) -> bytes:
         """JSON text of the reported labels and confidences of all rows."""
-        made = self._state / REPORTED
+        made = self._state / files.REPORTED
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
-            write_json(made, self._predictions(rows), MAX_BYTES)
+            files.write_json(made, self._predictions(rows), files.MAX_BYTES)
         return made.read_bytes()
 
     def await_challenge(self, rows: IntArray) -> Bundle:
         """Write only the reports to the auditor's folder."""
         reported = self.reported(rows)
         self.check_out()
-        write_within(self._out, REPORTED, reported)
+        files.write_within(self._out, files.REPORTED, reported)
         return Bundle(self._out, 0, False)
 
     def _complete_statement(self, n_chunks: int) -> dict[str, Any]:
@@ -315,31 +283,33 @@ class _AuditRun:
 
 
 def _chunk(k: int) -> str:
-    return f"{CHUNKS}/{k:05d}.json"
+    return f"{files.CHUNKS}/{k:05d}.json"
 
 
-def _prove_sums(run: _AuditRun, data: ReferenceData) -> Bundle:
+def _prove_sums(run: _AuditRun, data: statements.ReferenceData) -> Bundle:
     """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
     shape = run.committed.shape
     if run.statement.level == "bins":
-        values = reference_chunks(shape, "bins", data, run.statement)
+        values = statements.reference_chunks(shape, "bins", data, run.statement)
         run.begin(len(values))
         return run.finish(len(run.chunks("bins", values)))
-    verdicts = verdict_chunks(shape, run.statement, data)
-    run.begin(len(verdicts[VERDICT_PART]), list(verdicts))
+    verdicts = statements.verdict_chunks(shape, run.statement, data)
+    run.begin(len(verdicts[statements.VERDICT_PART]), list(verdicts))
     statement = run.statement
-    assert isinstance(statement, VerdictStatement)
-    outputs = run.chunks("padded_bins", reference_chunks(shape, "padded_bins", data, statement))
+    assert isinstance(statement, statements.VerdictStatement)
+    outputs = run.chunks(
+        "padded_bins", statements.reference_chunks(shape, "padded_bins", data, statement)
+    )
     for part, chunks in verdicts.items():
-        padded = verdict_inputs(shape, run.committed.tolerance, statement, outputs, chunks)
-        run.file(verdict_file(part), partial(run.prove, "verdict", padded, part))
+        padded = statements.verdict_inputs(
+            shape, run.committed.tolerance, statement, outputs, chunks
+        )
+        run.file(statements.verdict_file(part), partial(run.prove, "verdict", padded, part))
     return run.finish(len(outputs) + len(verdicts))
 
 
 def _prove_predictions(
-    run: _AuditRun,
-    data: ReferenceData,
-    challenge: str | Path | None,
+    run: _AuditRun, data: statements.ReferenceData, challenge: str | Path | None
 ) -> Bundle:
     """Report all confidences, then prove the rows selected by the challenge."""
     if challenge is None:
@@ -347,23 +317,27 @@ def _prove_predictions(
     reported = run.reported(data.rows)
     record = read_challenge(challenge)
     n_proven = min(data.largest_region, record["n_proven"])
-    entries = {"reported_digest": digest(reported), "nonce": record["nonce"], "n_proven": n_proven}
-    statement = SpotCheckStatement.of({**run.statement.record(), **entries})
+    entries = {
+        "reported_digest": files.digest(reported),
+        "nonce": record["nonce"],
+        "n_proven": n_proven,
+    }
+    statement = statements.SpotCheckStatement.of({**run.statement.record(), **entries})
     if any(record[name] != getattr(statement, name) for name in DRAWN):
         raise ValueError(CHANGED)
     run = run.answering(reported, statement)
     size = run.committed.shape.rows_of("predictions")
     chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
     run.begin(-(-len(chosen) // size))
-    run.file(REPORTED, dict)  # the file exists already; it is only copied
+    run.file(files.REPORTED, dict)  # the file exists already; it is only copied
     values = [
-        prediction_inputs(run.committed.shape, chosen[start : start + size])
+        statements.prediction_inputs(run.committed.shape, chosen[start : start + size])
         for start in range(0, len(chosen), size)
     ]
     return run.finish(len(run.chunks("predictions", values)))
 
 
-def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
+def _check_verdict(committed: Commitment, statement: statements.AuditStatement) -> None:
     """Raise if the audit cannot be proven at level "verdict"."""
     if not committed.shape.n_pads:
         raise ValueError(
@@ -373,7 +347,7 @@ def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
         raise ValueError(
             f'At level="verdict" alpha must be a multiple of 0.001, got {statement.alpha}.'
         )
-    reason = too_few_to_fail(
+    reason = statements.too_few_to_fail(
         statement.n_samples,
         len(committed.classes),
         statement.n_bins,
@@ -385,12 +359,7 @@ def _check_verdict(committed: Commitment, statement: AuditStatement) -> None:
 
 
 def attest(
-    commitment: str | Path,
-    x: ArrayLike,
-    out: str | Path,
-    *,
-    nonce: str,
-    timeout: float = 600.0,
+    commitment: str | Path, x: ArrayLike, out: str | Path, *, nonce: str, timeout: float = 600.0
 ) -> Path:
     """Prove a single prediction of the committed model and its confidence.
 
@@ -424,7 +393,7 @@ def attest(
     if not nonce:
         raise ValueError("`nonce` must be the text that the client chose, got an empty string.")
     out = Path(out)
-    check_unlinked(out)
+    files.check_unlinked(out)
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1:
@@ -432,24 +401,29 @@ def attest(
     rows = committed.encoding.encode(values[None])
     prover = Prover(committed, timeout)
     with suppress(VerificationError):
-        stated = field(read_json(out), "statement", dict, out.name)
+        stated = files.field(files.read_json(out), "statement", dict, out.name)
         if stated.get("commitment_digest") == committed.digest:
-            prover.ledger.check("attestations", field(stated, "number", int, out.name))
+            prover.ledger.check("attestations", files.field(stated, "number", int, out.name))
     if out.is_dir():
         raise IsADirectoryError(f"{out} is a folder; pass the path of a file.")
     with tempfile.TemporaryFile(dir=out.parent):  # raises if the folder cannot be written
         pass
     found = integer_predictions(prover.network(), rows)
-    statement = AttestationStatement(
-        format=FORMAT,
+    statement = statements.AttestationStatement(
+        format=files.FORMAT,
         versions=backend.versions(),
         commitment_digest=committed.digest,
-        level=ATTESTATION,
+        level=statements.ATTESTATION,
         x=tuple(values.tolist()),
         label=int(found.label[0]),
         confidence=int(found.confidence[0]),
         nonce=str(nonce),
         number=prover.ledger.take("attestations") + 1,
     )
-    write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows, ATTESTATION)))
+    files.write_json(
+        out,
+        prover.attest(
+            statement, statements.prediction_inputs(committed.shape, rows, statements.ATTESTATION)
+        ),
+    )
     return out

@@ -33,6 +33,10 @@ SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
     "skuq._networks.MLP and skuq._networks.TabularNet"
 )
+PROVABLE = (
+    "Audits can be proven for a LogisticRegression, an MLPClassifier with activation='relu', and "
+    "networks of linear layers and ReLU, on numeric columns without missing values."
+)
 # A feature may differ from its mean by this many standard deviations or, if this is more, by twice
 # the largest difference in the calibration data.
 SATURATION = 8.0
@@ -45,8 +49,7 @@ def fit_fixed_point(
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
     """Choose the lowest precision at which every confidence on `X` is within the tolerance.
 
-    The tolerance includes `ROUNDING`, which the prover can exploit. Raises ValueError, with
-    the smallest difference that was reached, if every number of bits is too small.
+    The tolerance includes `ROUNDING`, which the prover can exploit.
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
@@ -133,9 +136,8 @@ class Agreement(NamedTuple):
 def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
-    # Compare the probabilities that both models assign to the class predicted by the integer model.
-    # If two classes are equally probable, rounding may change the predicted class, but this does
-    # not count as an error of the confidence.
+    # Probabilities of the class that the integer model predicts: if two classes are equally
+    # probable, rounding may change the predicted class, which is not an error of the confidence.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
     return Agreement(
@@ -170,12 +172,6 @@ def _single(values: FloatArray) -> IntArray:
     return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
 
 
-PROVABLE = (
-    "Audits can be proven for a LogisticRegression, an MLPClassifier with activation='relu', and "
-    "networks of linear layers and ReLU, on numeric columns without missing values."
-)
-
-
 class DenseNetwork(NamedTuple):
     """Affine layers with ReLU between them, from numeric and one-hot inputs to logits."""
 
@@ -192,8 +188,7 @@ def dense_network(estimator: Any) -> DenseNetwork:
     """Fold a fitted classifier into affine layers with ReLU between them.
 
     Batch normalisation, feature scaling and temperature are folded into the neighbouring
-    layer, dropout is omitted, and embeddings become rows of the first layer. Raises TypeError for a
-    layer, or a pipeline step, that a circuit does not support.
+    layer, dropout is omitted, and embeddings become rows of the first layer.
     """
     try:
         adopted = adopt(estimator)

@@ -60,12 +60,7 @@ class Regions(NamedTuple):
 
 
 def choose_regions(
-    X: ArrayLike,
-    gap: ArrayLike,
-    out: str | Path,
-    *,
-    max_regions: int = 8,
-    min_samples: int = 100,
+    X: ArrayLike, gap: ArrayLike, out: str | Path, *, max_regions: int = 8, min_samples: int = 100
 ) -> Regions:
     """Choose the regions that an audit with proofs will test, and write them to a file.
 

@@ -29,33 +29,15 @@ ADDED = ("count", "correct", "confidence")  # entries that are summed over the r
 
 
 class RegionAudit(NamedTuple):
-    """Verdict on a single region of an audit.
+    """Verdict on a single region of an audit."""
 
-    Attributes
-    ----------
-    rule : str
-        Description of the region, such as "age <= 30 and income > 2".
-    n_samples : int
-        Number of reference samples in the region.
-    passed, robust : bool
-        Verdict, and whether it is the same at alpha minus and at alpha plus the tolerance.
-    could_fail : bool
-        Whether the region has enough samples to fail for some labels. If not, "passed" is not
-        informative.
-    sums : BinSums or None
-        Sums per bin; None at level "verdict".
-    result : AuditResult or None
-        Findings per bin at the confidence level of a single region; None at level "verdict" or
-        without a confidence level.
-    """
-
-    rule: str
-    n_samples: int
+    rule: str  # such as "age <= 30 and income > 2"
+    n_samples: int  # number of reference samples in the region
     passed: bool
     robust: bool
-    could_fail: bool
-    sums: BinSums | None
-    result: AuditResult | None
+    could_fail: bool  # whether the region has enough samples to fail for some labels
+    sums: BinSums | None  # None at level "verdict"
+    result: AuditResult | None  # at the confidence level of a single region
 
     def as_record(self) -> dict[str, Any]:
         """Verdict as JSON."""
@@ -97,7 +79,8 @@ class VerifiedAudit(NamedTuple):
         Classes for which the auditor expected no labels and found none.
     regions : list of RegionAudit or None
         Verdict on each region (`rule`, `n_samples`, `passed`, `robust`, `could_fail`, `sums`,
-        `result`); None if only all samples together were audited.
+        `result`); None if only all samples together were audited. `could_fail` is False if the
+        region has so few samples that it would have passed whatever the labels were.
     """
 
     passed: bool

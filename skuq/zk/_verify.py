@@ -9,59 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.zk._files import (
-    BUNDLES,
-    STATEMENT,
-    VERDICT,
-    VERDICTS,
-    VerificationError,
-    canonical,
-    check_content,
-    check_entries,
-    check_manifest,
-    check_outside,
-    field,
-    read_json,
-)
+from skuq.zk import _files as files
+from skuq.zk import _statements as statements
+from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
 from skuq.zk._keys import ProofChecker, read_proof
 from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._reference_string import Trust, trust_in
 from skuq.zk._regions import Regions, load_regions
-from skuq.zk._results import (
-    Attestation,
-    RegionAudit,
-    VerifiedAudit,
-    judged,
-    notes_of,
-    region_notes,
-)
-from skuq.zk._spot_check import (
-    check_challenge,
-    chosen_rows,
-    read_reports,
-    spot_check_notes,
-)
-from skuq.zk._statements import (
-    ATTESTATION,
-    VERDICT_PART,
-    ReferenceData,
-    SpotCheckStatement,
-    VerdictStatement,
-    encoded,
-    prediction_inputs,
-    prediction_outputs,
-    read_attestation,
-    read_audit,
-    read_predictions,
-    read_sums,
-    signed_sums,
-    too_few_to_fail,
-    verdict_chunks,
-    verdict_file,
-    verdict_inputs,
-)
+from skuq.zk._results import Attestation, RegionAudit, VerifiedAudit, judged, notes_of, region_notes
+from skuq.zk._spot_check import check_challenge, chosen_rows, read_reports, spot_check_notes
 
 
 def verify(
@@ -142,7 +100,7 @@ def verify(
     bundle = Path(bundle)
     own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
     for name, path in own.items():
-        check_outside(path, name, bundle, commitment)
+        files.check_outside(path, name, bundle, commitment)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if list(classes) != committed.classes.tolist():
@@ -150,8 +108,10 @@ def verify(
             "`classes` must be the classes of the commitment, in the same order: "
             f"{shown_classes(committed.classes.tolist())}; got {shown_classes(list(classes))}."
         )
-    names = check_manifest(bundle)
-    statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
+    names = files.check_manifest(bundle)
+    statement = statements.read_audit(
+        files.read_json(bundle / files.STATEMENT), committed, files.STATEMENT
+    )
     requested = {
         "confidence_level": confidence_level,
         "alpha": alpha,
@@ -164,34 +124,36 @@ def verify(
             raise VerificationError(
                 f"The audit was made with {name}={stated}, but you asked for {value}."
             )
-    check_content(names, BUNDLES[level])
+    files.check_content(names, files.BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     tree = None if chosen is None else chosen.tree
-    if canonical(statement.record()["regions"]) != canonical(tree):
+    if files.canonical(statement.record()["regions"]) != files.canonical(tree):
         raise VerificationError("The audit is based on different regions from yours.")
-    data = encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
+    data = statements.encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     if statement.reference_digest != data.digest:
         raise VerificationError("The audit is based on different reference data from yours.")
     if statement.n_samples != len(data.rows):
         raise VerificationError("The audit states a wrong number of reference samples.")
     absent = check_present(data.codes, committed.classes, absent_classes)
     checker = ProofChecker(committed, statement, keys)
-    if isinstance(statement, VerdictStatement):
+    if isinstance(statement, statements.VerdictStatement):
         return _verify_verdict(checker, statement, bundle, data, absent, trust)
     extra: list[str] = []
     shape = committed.shape
     numbers = range(max(1, statement.n_audits - 1))
-    if isinstance(statement, SpotCheckStatement):
+    if isinstance(statement, statements.SpotCheckStatement):
         found, n_proofs, extra = _verify_predictions(checker, statement, bundle, data, challenge)
         totals = [
-            signed_sums(found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins)
+            statements.signed_sums(
+                found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins
+            )
             for inside in (data.region == k for k in numbers)
         ]
     else:
         outputs = np.array(checker.sums(bundle, "bins", data), dtype=object)
         n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
         totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
-    sums = [read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
+    sums = [statements.read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
     return judged(committed, statement, sums, n_proofs, extra, absent, trust)
 
 
@@ -241,15 +203,15 @@ def check(
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty string.")
     for name, given in {"srs": srs, "keys": keys}.items():
-        check_outside(given, name, commitment, attestation)
+        files.check_outside(given, name, commitment, attestation)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     path = Path(attestation)
-    record = read_json(path)
-    stated = field(record, "statement", dict, path.name)
-    statement = read_attestation(stated, committed, path.name)
-    proof = field(record, "proof", str, path.name)
-    check_entries(record, ("statement", "proof"), path.name)
+    record = files.read_json(path)
+    stated = files.field(record, "statement", dict, path.name)
+    statement = statements.read_attestation(stated, committed, path.name)
+    proof = files.field(record, "proof", str, path.name)
+    files.check_entries(record, ("statement", "proof"), path.name)
     values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is for a different input.")
@@ -264,10 +226,10 @@ def check(
         raise VerificationError(str(error)) from error
     claimed = IntegerPredictions(np.array([label]), np.array([confidence]))
     ProofChecker(committed, statement, keys).check(
-        ATTESTATION,
-        ATTESTATION,
-        prediction_inputs(committed.shape, rows, ATTESTATION),
-        prediction_outputs(committed.shape, claimed, ATTESTATION),
+        statements.ATTESTATION,
+        statements.ATTESTATION,
+        statements.prediction_inputs(committed.shape, rows, statements.ATTESTATION),
+        statements.prediction_outputs(committed.shape, claimed, statements.ATTESTATION),
         proof,
     )
     return Attestation(
@@ -282,9 +244,9 @@ def check(
 
 def _verify_verdict(
     checker: ProofChecker,
-    statement: VerdictStatement,
+    statement: statements.VerdictStatement,
     bundle: Path,
-    data: ReferenceData,
+    data: statements.ReferenceData,
     absent: list[Any],
     trust: Trust,
 ) -> VerifiedAudit:
@@ -292,23 +254,25 @@ def _verify_verdict(
     committed = checker.committed
     shape, n_classes = committed.shape, len(committed.classes)
     settings = n_classes, statement.n_bins, statement.alpha, statement.single_level
-    reason = too_few_to_fail(len(data.rows), *settings)
+    reason = statements.too_few_to_fail(len(data.rows), *settings)
     if reason:
         raise VerificationError(reason)
     outputs = checker.sums(bundle, "padded_bins", data)
-    verdicts = verdict_chunks(shape, statement, data)
-    folder = bundle / VERDICTS
-    names = {f"{VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
-    if names != {verdict_file(part) for part in verdicts} - {VERDICT}:
+    verdicts = statements.verdict_chunks(shape, statement, data)
+    folder = bundle / files.VERDICTS
+    names = (
+        {f"{files.VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
+    )
+    if names != {statements.verdict_file(part) for part in verdicts} - {files.VERDICT}:
         raise VerificationError(
             f"The audit must contain one verdict for each of {len(verdicts)} parts."
         )
     verified: dict[str, tuple[bool, bool]] = {}
     for part, chunks in verdicts.items():
-        flags, proof = read_proof(bundle / verdict_file(part), part)
+        flags, proof = read_proof(bundle / statements.verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
-            raise VerificationError(f"{verdict_file(part)} does not hold a verdict.")
-        values = verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
+            raise VerificationError(f"{statements.verdict_file(part)} does not hold a verdict.")
+        values = statements.verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
         checker.check("verdict", part, values, flags, proof)
         verified[part] = flags[1] == 1, len(set(flags)) == 1
     passed, robust = (all(each) for each in zip(*verified.values(), strict=True))
@@ -317,8 +281,8 @@ def _verify_verdict(
         regions = []
         for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
             n = int((data.region == k).sum())
-            found = verified.get(f"{VERDICT_PART} {k}", (True, True))
-            could_fail = not found[0] or not too_few_to_fail(n, *settings)
+            found = verified.get(f"{statements.VERDICT_PART} {k}", (True, True))
+            could_fail = not found[0] or not statements.too_few_to_fail(n, *settings)
             regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
     return VerifiedAudit(
         passed=passed,
@@ -338,9 +302,9 @@ def _verify_verdict(
 
 def _verify_predictions(
     checker: ProofChecker,
-    statement: SpotCheckStatement,
+    statement: statements.SpotCheckStatement,
     bundle: Path,
-    data: ReferenceData,
+    data: statements.ReferenceData,
     challenge: str | Path | None,
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and notes on its power."""
@@ -350,10 +314,10 @@ def _verify_predictions(
     chosen = chosen_rows(statement, data.region, k)
     size = shape.rows_of("predictions")
     parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
-    inputs = [prediction_inputs(shape, data.rows[part]) for part in parts]
+    inputs = [statements.prediction_inputs(shape, data.rows[part]) for part in parts]
     outputs = checker.chunks(bundle, "predictions", inputs)
     for part, proven in zip(parts, outputs, strict=True):
-        truth = read_predictions(shape, proven, len(part))
+        truth = statements.read_predictions(shape, proven, len(part))
         same = (truth.label == found.label[part]) & (truth.confidence == found.confidence[part])
         if not same.all():
             row = int(part[int((~same).argmax())])
