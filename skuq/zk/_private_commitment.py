@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
 
+from skuq.devices import available_memory
 from skuq.extras import import_optional
-from skuq.memory import available_memory
 from skuq.zk import _ezkl as backend
 from skuq.zk import _statements as statements
 from skuq.zk._files import VerificationError, read_json, write_json
