@@ -31,34 +31,10 @@ _FEWEST_BYTES = 2**20  # smallest limit for a tensor; if memory still runs out, 
 
 
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:
-    """Convert a ``device`` parameter to an available torch device.
+    """Convert a ``device`` parameter to an available torch device; raise ValueError otherwise.
 
-    Parameters
-    ----------
-    device : str or torch.device
-        ``"auto"`` is CUDA if it is available and the network is not small, otherwise the CPU;
-        any other value is a torch device name.
-    network : torch.nn.Module, default=None
-        Network to be evaluated on the device. A network with fewer than 32,768 weights counts as
-        small; most work with it is faster on the CPU. If `network` is None, "auto" does not depend
-        on the size of the network.
-
-    Returns
-    -------
-    torch.device
-        The device.
-
-    Raises
-    ------
-    ValueError
-        If torch does not know the name, or the device is not available.
-
-    Examples
-    --------
-    >>> resolve_device("cpu")
-    device(type='cpu')
-    >>> resolve_device("auto", nn.Linear(3, 2))
-    device(type='cpu')
+    "auto" is CUDA if it is available and the network is not small, otherwise the CPU: most work
+    with a network of fewer than 32,768 weights is faster there.
     """
     if device == "auto":
         small = network is not None and n_weights(network) < SMALL_NETWORK
@@ -146,25 +122,7 @@ def free_memory(device: torch.device | str) -> int | None:
 
 
 def device_with_memory(n_bytes: int, device: torch.device | str) -> torch.device:
-    """Return a device if it has enough free memory, otherwise the CPU.
-
-    Parameters
-    ----------
-    n_bytes : int
-        The memory needed, in bytes.
-    device : torch.device or str
-        The preferred device.
-
-    Returns
-    -------
-    torch.device
-        The preferred device or the CPU.
-
-    Examples
-    --------
-    >>> device_with_memory(1000, "cpu")
-    device(type='cpu')
-    """
+    """Return a device if it has `n_bytes` of free memory, otherwise the CPU."""
     free = free_memory(device)
     return torch.device(device if free is None or n_bytes <= free else "cpu")
 
@@ -172,33 +130,8 @@ def device_with_memory(n_bytes: int, device: torch.device | str) -> torch.device
 def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
     """Run work with tensors that fit into a device's memory; retry with smaller tensors if needed.
 
-    Parameters
-    ----------
-    work : callable
-        Called with the maximum size of a tensor in bytes; each call must restart the work.
-    device : torch.device or str
-        Device of the work. On a GPU, the first size is a fraction of the free memory. On the CPU,
-        tensors of the first size fit into the caches.
-
-    Returns
-    -------
-    object
-        Return value of `work`.
-
-    Raises
-    ------
-    torch.OutOfMemoryError
-        If the work does not fit even with small tensors.
-
-    Warns
-    -----
-    UserWarning
-        If the work is restarted.
-
-    Examples
-    --------
-    >>> within_memory(lambda n_bytes: n_bytes, "cpu")
-    16777216
+    `work` gets the maximum size of a tensor in bytes; each call must restart the work. On a GPU,
+    the first size is a fraction of the free memory; on the CPU, tensors fit into the caches.
     """
     free = free_memory(device)
     n_bytes = _CACHED_BYTES if free is None else max(int(free * _SHARE), _FEWEST_BYTES)
@@ -223,7 +156,7 @@ def too_little_memory(
     error: BaseException,
     advice: str = "search fewer weights or fewer models",
 ) -> torch.OutOfMemoryError:
-    """Create an out-of-memory error that says what to do."""
+    """An out-of-memory error that says what to do."""
     return torch.OutOfMemoryError(
         f"The memory of {device} does not suffice, even for small batches: "
         f"{str(error).splitlines()[0]} Use device='cpu', or {advice}."
@@ -231,7 +164,7 @@ def too_little_memory(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a torch error means that a device ran out of memory."""
+    """Whether a torch error means that a device ran out of memory."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(
         words in text for words in ("out of memory", "_STATUS_ALLOC_FAILED")
@@ -239,7 +172,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_of_device(error: BaseException) -> bool:
-    """Return whether a torch error is caused by a device, not by invalid arguments."""
+    """Whether a torch error is caused by a device, not by invalid arguments."""
     text = str(error)
     return is_out_of_memory(error) or any(
         words in text

@@ -32,29 +32,9 @@ def evaluate(
     device: torch.device | str = "cpu",
     batch_size: int | None = None,
 ) -> Tensor:
-    """Evaluate a module without gradients, in batches to limit memory use.
+    """Evaluate a module without gradients, in batches to limit memory use; outputs are on the CPU.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Module; it is copied if it is on another device.
-    inputs : Tensor of shape (n_samples, ...)
-        Inputs.
-    device : torch.device or str, default="cpu"
-        Device of the evaluation.
-    batch_size : int, default=None
-        Samples per batch. None on the CPU: `rows_at_once`. None on a GPU: as many samples as fit
-        into free memory, and fewer if memory runs out.
-
-    Returns
-    -------
-    Tensor of shape (n_samples, ...)
-        Outputs on the CPU.
-
-    Raises
-    ------
-    TypeError
-        If the module returns anything but one tensor.
+    `batch_size` None: on the CPU `rows_at_once`; on a GPU as many samples as fit into free memory.
     """
     module = moved(module, device)
     if batch_size is not None or torch.device(device).type == "cpu":
@@ -102,20 +82,10 @@ def forward_hooks(
     *,
     before: bool = False,
 ) -> Iterator[None]:
-    """Inside the block, call a function in all forward passes of some layers, in this thread only.
+    """Inside the block, call `hook` in all forward passes of some layers, in this thread only.
 
-    Other threads may use the same layers. The forward passes of these threads do not call the
-    function and are not changed.
-
-    Parameters
-    ----------
-    layers : iterable of torch.nn.Module
-        The layers.
-    hook : callable
-        Called with the layer, its positional arguments, and its output.
-    before : bool, default=False
-        Whether to call `hook` before the layer runs, with the layer's named arguments in place of
-        its output.
+    It gets the layer, its positional arguments, and its output or, `before` the layer runs, its
+    named arguments. Other threads may use the same layers.
     """
     thread = get_ident()
 
@@ -152,39 +122,12 @@ def _checked_output(module: nn.Module, output: Any) -> Tensor:
 
 
 def rows_at_once(module: nn.Module) -> int:
-    """Default batch size of a module, which limits memory use.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Network. An attribute ``rows_at_once`` of any module inside the network limits the batch
-        size.
-
-    Returns
-    -------
-    int
-        Number of inputs per batch.
-    """
+    """Batch size that limits memory: the smallest attribute ``rows_at_once`` of the modules."""
     return min(getattr(each, "rows_at_once", 1024) for each in module.modules())
 
 
 def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> ValueError:
-    """Create an error for inputs that a module cannot process, with the expected shape.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Network.
-    shape : sequence of int
-        Shape of the inputs; the first number is the number of samples.
-    error : Exception
-        Exception raised by the module.
-
-    Returns
-    -------
-    ValueError
-        To be raised from `error`.
-    """
+    """An error for inputs that a module cannot process, with the expected shape."""
     convolutions = (layer for layer in module.modules() if isinstance(layer, tuple(_AXES)))
     first: Any = next(convolutions, None)
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -36,26 +36,7 @@ def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
 
 
 class MLP(nn.Sequential):
-    """Fully connected network with ReLU activations.
-
-    Parameters
-    ----------
-    n_features : int
-        Width of the input.
-    n_outputs : int
-        Number of outputs: classes or targets.
-    hidden_sizes : sequence of int, default=(100,)
-        Width of each hidden layer.
-    dropout : float, default=0.0
-        Probability of dropping a hidden unit while training.
-    batch_norm : bool, default=False
-        Whether each hidden layer is normalised over the batch before its activation.
-
-    Examples
-    --------
-    >>> MLP(4, 3)(torch.zeros(2, 4)).shape
-    torch.Size([2, 3])
-    """
+    """Fully connected network with ReLU activations; options as in other libraries."""
 
     def __init__(
         self,
@@ -81,20 +62,7 @@ class MLP(nn.Sequential):
 class LeNet(nn.Module):
     """LeNet-5 with max-pooling and ReLU, as used for MNIST in the QUAM paper.
 
-    Parameters
-    ----------
-    n_outputs : int, default=10
-        Number of classes.
-    image_shape : tuple of int, default=(1, 28, 28)
-        Channels, height and width; inputs may be flat or have this shape. Height and width must be
-        at least 16.
-    dropout : float, default=0.2
-        Probability of dropping a unit before the last layer while training.
-
-    Examples
-    --------
-    >>> LeNet()(torch.zeros(2, 784)).shape
-    torch.Size([2, 10])
+    Inputs are flat or have `image_shape` (channels, height, width), of at least 16 x 16 pixels.
     """
 
     def __init__(
@@ -136,26 +104,8 @@ class LeNet(nn.Module):
 class TabularNet(nn.Module):
     """Network for tables, with learned embeddings of categorical columns.
 
-    Parameters
-    ----------
-    n_features : int
-        Number of input columns.
-    n_outputs : int
-        Number of outputs: classes or targets.
-    categories : mapping of int to int
-        Number of levels of each categorical column, by column position. The column contains codes
-        0 .. n_levels - 1; all other values, such as -1 for "missing", share one additional
-        embedding.
-    hidden_sizes : sequence of int, default=(64, 32)
-        Width of each hidden layer.
-    dropout, batch_norm
-        As in `MLP`.
-
-    Examples
-    --------
-    >>> net = TabularNet(3, 2, categories={1: 4})
-    >>> net(torch.tensor([[0.5, 3.0, 1.0], [0.1, -1.0, 2.0]])).shape
-    torch.Size([2, 2])
+    `categories` maps the position of a column to its number of levels. The column contains codes
+    0 .. n_levels - 1; all other values, such as -1 for "missing", share one additional embedding.
     """
 
     def __init__(
@@ -268,10 +218,7 @@ class Affine(nn.Module):
 class WeightedLoss(nn.Module):
     """Mean of the losses of a batch, each times its sample's weight (entry "weight" of the batch).
 
-    Parameters
-    ----------
-    loss : torch.nn.Module
-        Loss that maps outputs and targets to one value per sample.
+    `loss` maps outputs and targets to one value per sample.
     """
 
     def __init__(self, loss: nn.Module):

@@ -119,11 +119,9 @@ def _mute(message: str) -> None:
 class BatchLoader:
     """Data loader that indexes whole batches of arrays or tensors, for ``iterator_train``.
 
-    torch's loader fetches and stacks single samples, which takes about as long as a step of a
-    small network.
-
-    If one sample is left over, it joins the last batch. With a `batch_size` of -1 and no shuffling,
-    the batch is the data itself, not a copy. torch's global generator draws the order.
+    torch's loader fetches and stacks single samples, which takes as long as a step of a small
+    network. If one sample is left over, it joins the last batch. torch's global generator draws the
+    order.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):

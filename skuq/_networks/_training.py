@@ -28,31 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings for the training of a network.
+    """Settings for the training of a network, as of skorch.
 
-    Attributes
-    ----------
-    learning_rate : float
-        Initial learning rate of the optimiser.
-    max_epochs : int
-        Largest number of passes over the training data.
-    batch_size : int
-        Samples per step; -1 is all. Samples are shuffled if there are several batches.
-    weight_decay : float
-        L2 penalty of the optimiser.
-    optimizer : callable
-        A `torch.optim` optimiser class.
-    cosine : bool
-        Whether the learning rate decays to 0 along a cosine over `max_epochs`.
-    patience : int or None
-        Number of epochs without a smaller validation loss after which training stops; the weights
-        of the best epoch are kept. Used only with validation data.
-    callbacks : sequence of skorch callbacks
-        Callbacks of the user.
-    device : str or torch.device
-        Device of the training; "auto" as in `resolve_device`.
-    verbose : int
-        Whether skorch prints the losses of each epoch.
+    `batch_size` -1 is all samples. With `cosine`, the learning rate decays to 0 over `max_epochs`.
+    With validation data, training stops after `patience` epochs without a smaller loss, and keeps
+    the best weights. `device` "auto" is as in `resolve_device`.
     """
 
     learning_rate: float
@@ -68,15 +48,7 @@ class TrainingSettings:
 
 
 class Trained(NamedTuple):
-    """A trained network.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        The network, on the CPU, in evaluation mode and without gradients.
-    history : skorch.history.History
-        Losses of each epoch.
-    """
+    """A network on the CPU, in evaluation mode and without gradients; its skorch history."""
 
     module: nn.Module
     history: Any
@@ -98,55 +70,12 @@ def train(
 ) -> Trained:
     """Train a network reproducibly, and restore torch's global random state.
 
-    Parameters
-    ----------
-    module : torch.nn.Module, or callable without arguments that returns a module
-        Network, trained in place. A callable is called after seeding; `seed` then also determines
-        the initial weights.
-    criterion : torch.nn.Module
-        Loss function of the outputs and targets of a batch. If `data` has keys other than "inputs",
-        the third argument is a dict with these entries of the batch.
-    data : mapping of str to ndarray of shape (n_samples, ...)
-        Inputs of the network under "inputs", and other data that the loss needs, such as
-        "weight", which is rescaled to mean 1.
-    targets : ndarray of shape (n_samples, ...)
-        Targets of the training.
-    settings : TrainingSettings
-        Settings of the training.
-    seed : int
-        Seed of shuffling and dropout.
-    validation : tuple of data and targets, default=None
-        Validation data for early stopping with `settings.patience`. None: training runs for all
-        epochs.
-    callbacks : sequence of skorch callbacks, default=()
-        Additional callbacks, which run before the callbacks of the user.
-    loss_changes : bool, default=False
-        Whether a callback changes the loss function between epochs; losses of different epochs then
-        cannot be compared.
-    advice : str, default=None
-        Advice in the error message if the training diverges. None: the advice to use a smaller
-        `learning_rate`, or to scale the features.
-
-    Returns
-    -------
-    Trained
-        The network and the losses of its training.
-
-    Raises
-    ------
-    ValueError
-        If the training diverges.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq._networks import MLP, TrainingSettings, WeightedLoss, train
-    >>> data = {"inputs": np.eye(3, dtype=np.float32), "weight": np.ones(3)}
-    >>> loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
-    >>> settings = TrainingSettings(learning_rate=0.1, max_epochs=50)
-    >>> trained = train(MLP(3, 3), loss, data, np.array([2, 0, 1]), settings=settings, seed=0)
-    >>> trained.module(torch.eye(3)).argmax(dim=1)
-    tensor([2, 0, 1])
+    A callable `module` is called after seeding; `seed` then also determines the initial weights.
+    `data` contains the inputs of the network under "inputs", and what the loss needs beside, such
+    as "weight", which is rescaled to mean 1: the criterion gets outputs, targets and, if there are
+    other keys, a dict of them. Without `validation` data, training runs for all epochs. `callbacks`
+    run before the user's. With `loss_changes`, losses of different epochs cannot be compared.
+    Raises ValueError, with `advice`, if the training diverges.
     """
     # Imported here, because importing skorch can take seconds.
     from skuq._networks._skorch import as_dataset, make_net
@@ -207,16 +136,8 @@ def _of_mean_weight_one(data: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArra
 class TrainingSet(NamedTuple):
     """Training data from which a gradient search computes its penalty, the excess training loss.
 
-    Attributes
-    ----------
-    X : Tensor of shape (n_samples, ...)
-        Inputs of the searched module.
-    y : Tensor of shape (n_samples,)
-        Class codes (int64), or targets of a regression.
-    weight : Tensor of shape (n_samples,), float64
-        Sample weights, all positive.
-    reference_loss : Tensor of shape (n_samples,), float64
-        Loss of the reference model on each sample, in nats.
+    `X` (n_samples, ...) are inputs of the searched module, `y` class codes (int64) or targets;
+    `weight` is positive; `reference_loss` is the reference model's loss on each sample, in nats.
     """
 
     X: Tensor
@@ -228,20 +149,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw a search's mini-batches: from shuffled epochs, or all samples if they fit into a batch.
-
-    Parameters
-    ----------
-    n_samples, batch_size, n_batches : int
-        Size of the training set, batch size, and number of batches.
-    generator : torch.Generator
-        Random number generator.
-
-    Yields
-    ------
-    Tensor of shape (min(batch_size, n_samples),), int64
-        Row indices.
-    """
+    """Draw rows of mini-batches: from shuffled epochs, or all samples if they fit into a batch."""
     if n_samples <= batch_size:
         for _ in range(n_batches):
             yield torch.arange(n_samples, device="cpu")
@@ -284,8 +192,7 @@ def train_default_classifier(
 ) -> nn.Module:
     """Train the default classifier, which returns logits.
 
-    `network` builds the untrained module from the numbers of features and classes. A sample of
-    weight 2 counts as two samples.
+    `network` builds the untrained module from the numbers of features and classes.
     """
     loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     settings = replace(CLASSIFIER, device=device)

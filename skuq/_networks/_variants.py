@@ -40,14 +40,8 @@ SWAPPING = Lock()
 class Cut(NamedTuple):
     """A network split before the first selected weights.
 
-    Attributes
-    ----------
-    body : torch.nn.Module or None
-        The first layers, from inputs to features; None if `module` is the whole network.
-    module : torch.nn.Module
-        The remaining layers, from features to outputs.
-    parameters : tuple of str
-        Names, in `module`, of the selected parameters.
+    `body` maps inputs to features (None: `module` is the whole network), `module` maps features to
+    outputs; `parameters` are the names, in `module`, of the selected parameters.
     """
 
     body: nn.Module | None
@@ -60,48 +54,12 @@ def cut_network(
 ) -> Cut:
     """Select weights of a network, and split the network before the first selected weight.
 
-    Parameters
-    ----------
-    network : torch.nn.Module
-        Network in evaluation mode. The two parts share its parameters, unless a layer must be
-        removed; the layer is then removed from a copy.
-    parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable
-        "linear": all weights from the first executed `torch.nn.Linear` on. Unless the network
-        begins with this linear layer, all layers that run after it must belong to the
-        `nn.Sequential` (or the nested `nn.Sequential`s) that contains it. "last": the last layer.
-        "bias": all biases. "norm": scales and shifts of normalisation layers. A callable
-        ``parameters(name, tensor)`` returns whether to select a parameter. "auto" is "linear" if
-        the network can be split before its first linear layer. If the network begins with a linear
-        layer, and is a chain of layers or has fewer than a million weights, "auto" selects all
-        weights. For all other networks, it is "last".
-    X : Tensor of shape (n_samples, ...)
-        Example inputs on which the split is checked; they should be representative.
-
-    Returns
-    -------
-    Cut
-        ``module(body(X))`` equals ``network(X)``; if `body` is None, ``module(X)`` equals
-        ``network(X)``. For "last", `body` is None if a computation outside of `nn.Sequential`
-        modules follows the last layer, unless this computation is a log-softmax.
-
-    Raises
-    ------
-    ValueError
-        If no parameter is selected, or the network cannot be split before its first linear layer.
-
-    Warns
-    -----
-    UserWarning
-        If "auto" selects the last layer because the network cannot be split.
-
-    Examples
-    --------
-    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
-    >>> cut = cut_network(net, "last", torch.zeros(1, 4))
-    >>> cut.body(torch.zeros(5, 4)).shape, cut.parameters
-    (torch.Size([5, 8]), ('weight', 'bias'))
-    >>> cut_network(net, lambda name, _: name == "2.weight", torch.zeros(1, 4)).parameters
-    ('2.weight',)
+    ``module(body(X))`` equals ``network(X)``, which is checked on the example inputs. The parts
+    share the parameters of `network`, unless a layer must be removed from a copy. `parameters` is
+    explained in `skuq.quam.PoolSearch`. "linear" needs all layers after the first linear one to
+    belong to the `nn.Sequential` (or nested ones) that contains it, unless the network begins with
+    it. "auto" is "linear" where the network can be split, "all" for a chain of layers, or for fewer
+    than a million weights, that begin with a linear layer, else "last", with a warning.
     """
     X = X[: rows_at_once(network)]
     if parameters == "auto":
@@ -207,20 +165,7 @@ def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
 class LayerInput(nn.Module):
     """Module that runs a network up to one of its layers, and returns the input of this layer.
 
-    Parameters
-    ----------
-    network : torch.nn.Module
-        Network in evaluation mode.
-    name : str
-        Name of the layer in `network`. If the layer runs several times, the input of its first run
-        is returned.
-
-    Examples
-    --------
-    >>> net = nn.Sequential(nn.ReLU(), nn.Linear(2, 3))
-    >>> features = LayerInput(net, "1")
-    >>> features(torch.tensor([[-1.0, 2.0]]))
-    tensor([[0., 2.]])
+    If the layer runs several times, the input of its first run is returned.
     """
 
     def __init__(self, network: nn.Module, name: str):
@@ -356,22 +301,7 @@ def _without(network: nn.Module, names: Collection[str]) -> nn.Module:
 def stack_parameters(
     module: nn.Module, n_models: int, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
-    """Copy parameters of a module once per model.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Model from which all variants start.
-    n_models : int
-        Number of variants.
-    names : iterable of str, default=None
-        Parameters to copy; None copies all.
-
-    Returns
-    -------
-    dict of str to Tensor
-        Leaf tensors of shape (n_models, \\*parameter.shape) that require gradients.
-    """
+    r"""Copy parameters once per model: leaf tensors (n_models, \*parameter.shape)."""
     parameters = dict(module.named_parameters())
     chosen = parameters if names is None else {name: parameters[name] for name in names}
     return {
@@ -383,39 +313,11 @@ def stack_parameters(
 def stacked_forward(
     module: nn.Module, parameters: Mapping[str, Tensor], X: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Evaluate all variants of a module: in one batched pass if possible, otherwise in a loop.
+    r"""Evaluate all variants of a module: in one batched pass if possible, otherwise in a loop.
 
-    Recurrent layers (`nn.LSTM`, `nn.GRU`, `nn.RNN`) and networks whose control flow depends on
-    input values cannot be batched; their variants are evaluated one at a time, which takes longer.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Module with the computation, and with all parameters and buffers not in `parameters`.
-    parameters : mapping of str to Tensor of shape (n_models, \\*parameter.shape)
-        Parameters that differ between the variants.
-    X : Tensor of shape (n_samples, ...) or (n_models, n_samples, ...)
-        Inputs, the same for all variants or one batch for each. They are not altered: variants
-        use copies, because a module may alter its input in place.
-    shared_input : bool
-        Whether `X` is the same for all variants.
-
-    Returns
-    -------
-    Tensor of shape (n_models, n_samples, n_outputs)
-        Outputs of each variant.
-
-    Raises
-    ------
-    RuntimeError
-        If the module does not accept the inputs, or memory does not suffice for all variants at
-        once.
-
-    Examples
-    --------
-    >>> net = nn.Linear(2, 3)
-    >>> stacked_forward(net, stack_parameters(net, 5), torch.ones(4, 2), shared_input=True).shape
-    torch.Size([5, 4, 3])
+    Recurrent layers, and networks whose control flow depends on input values, cannot be batched.
+    Shapes: `parameters` (n_models, \*parameter.shape), `X` (n_samples, ...) or, unless
+    `shared_input`, (n_models, n_samples, ...); returns (n_models, n_samples, n_outputs).
     """
 
     def forward(own: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -19,9 +19,13 @@ from sklearn.utils.validation import _num_samples
 
 from skuq.base import Uncertainty, predict_uncertainty
 from skuq.pipelines import make_pipeline
-from skuq.testing._comparisons import (
+from skuq.testing._support import (
+    Data,
+    Fit,
     content,
     equal,
+    fit_clone,
+    fit_on_copies,
     global_streams,
     require,
     require_close,
@@ -29,8 +33,8 @@ from skuq.testing._comparisons import (
     require_raises,
     require_same,
     require_well_formed,
+    unfitted,
 )
-from skuq.testing._data import Data, Fit, fit_clone, fit_on_copies, unfitted
 
 
 def check_parameters(estimator_orig: Any, data: Data) -> None:

@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from skuq.testing import _checks
-from skuq.testing._data import FitOnce, generated_data, given_data
+from skuq.testing._support import FitOnce, generated_data, given_data
 
 
 def check_uncertainty_estimator(
