@@ -11,8 +11,6 @@ from skuq.plotting._calibration import (
     ReliabilityDisplay,
 )
 from skuq.plotting._certified_range import CertifiedRangeDisplay
-from skuq.plotting._description import description
-from skuq.plotting._error_by_uncertainty import ErrorByUncertaintyDisplay
 from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
 from skuq.plotting._ood import OODDisplay
 from skuq.plotting._pit import PITDisplay
@@ -24,7 +22,6 @@ __all__ = [
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
     "CoverageBySizeDisplay",
-    "ErrorByUncertaintyDisplay",
     "IntervalsByWidthDisplay",
     "OODDisplay",
     "PITDisplay",
@@ -32,5 +29,4 @@ __all__ = [
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",
     "UncertaintyMapDisplay",
-    "description",
 ]

@@ -20,7 +20,10 @@ from skuq.plotting._display import (
     bars_over_bins,
     check_groups,
     legend_above,
+    listed,
+    phrased_groups,
     plain_text,
+    points_with_limits,
 )
 from skuq.validation import finite
 
@@ -94,14 +97,8 @@ class ReliabilityDisplay(Display):
             True labels.
         n_bins, strategy
             As in `skuq.metrics.calibration_table`.
-        name : str, optional
-            Title. Default: the class of the estimator.
-        ax : matplotlib Axes, optional
-            Axes to draw on. Default: a new figure.
-
-        Returns
-        -------
-        ReliabilityDisplay
+        name, ax : optional
+            Title (default: the class of the estimator), and axes (default: a new figure).
         """
         return cls.from_predictions(
             y,
@@ -131,19 +128,17 @@ class ReliabilityDisplay(Display):
         ----------
         y_true, proba, classes, n_bins, strategy
             As in `skuq.metrics.calibration_table`.
-        name : str, optional
-            Title.
-        ax : matplotlib Axes, optional
-            Axes to draw on. Default: a new figure.
-
-        Returns
-        -------
-        ReliabilityDisplay
+        name, ax : optional
+            Title, and axes (default: a new figure).
         """
         bins: dict[str, Any] = {"classes": classes, "n_bins": n_bins, "strategy": strategy}
         table = calibration_table(y_true, proba, **bins)
         error = expected_calibration_error(y_true, proba, **bins)
         return super().from_predictions(table, error, name=name, ax=ax)
+
+    def description(self) -> str:
+        bins = listed(self.table.confidence, self.table.accuracy)
+        return f"Accuracy by confidence, with an ECE of {self.error:.3g}: {bins}."
 
     def _draw(self) -> None:
         self._plot_bars(self.ax_, self.table.accuracy, "accuracy", color=COLOURS[4])
@@ -237,16 +232,7 @@ class CalibrationAuditDisplay(Display):
         name : str, optional
             Title. Default: the group.
         ax : matplotlib Axes, optional
-            Axes to draw on. Default: a new figure.
-
-        Returns
-        -------
-        CalibrationAuditDisplay
-
-        Raises
-        ------
-        ValueError
-            If `group` is not an audited group.
+            Default: a new figure.
         """
         check_is_fitted(auditor)
         if group is not None and group not in auditor.group_bins_:
@@ -257,6 +243,12 @@ class CalibrationAuditDisplay(Display):
         bins = auditor.bins_ if group is None else auditor.group_bins_[group]
         name = group if name is None else name
         return cls.from_predictions(bins, auditor.settings_["alpha"], name=name, ax=ax)
+
+    def description(self) -> str:
+        bins, found = self.bins, self.bins.significant
+        values = listed(bins.confidence[~found], bins.accuracy[~found])
+        deviating = listed(bins.confidence[found], bins.accuracy[found]) or "none"
+        return f"Accuracy by reported confidence: {values}. Significant deviation: {deviating}."
 
     def _draw(self) -> None:
         ends = np.array([0.0, 1.0])
@@ -269,8 +261,8 @@ class CalibrationAuditDisplay(Display):
             label=f"tolerance ({100 * self.alpha:.3g} points)",
         )
         self.ax_.plot(ends, ends, "--", color="0.3", linewidth=1, label="accuracy = confidence")
-        filled, significant = self.bins.count > 0, self.bins.significant
-        self._plot_points(filled & ~significant, "bin", COLOURS[0], "o")
+        significant = self.bins.significant
+        self._plot_points((self.bins.count > 0) & ~significant, "bin", COLOURS[0], "o")
         self._plot_points(significant, "significant deviation", COLOURS[1], "D")
         self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
         self.ax_.tick_params(labelbottom=False)
@@ -278,26 +270,10 @@ class CalibrationAuditDisplay(Display):
         self._plot_counts()
 
     def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
-        if not chosen.any():
-            return
         x, y = self.bins.confidence[chosen], self.bins.accuracy[chosen]
         low, high = x + self.bins.gap_low[chosen], x + self.bins.gap_high[chosen]
-        # Clip differences that rounding makes negative, which matplotlib would refuse.
-        reach = np.maximum([y - low, high - y], 0)
-        self.ax_.errorbar(
-            x,
-            y,
-            reach,
-            fmt=marker,
-            color=colour,
-            markersize=6,
-            capsize=3,
-            linewidth=1.5,
-            linestyle="none",
-            zorder=3,
-            clip_on=False,
-            label=label,
-        )
+        style = {"fmt": marker, "color": colour, "label": label}
+        points_with_limits(self.ax_, x, y, low, high, **style)
 
     def _plot_counts(self) -> None:
         bins, most = self.bins, self.bins.count.max()
@@ -362,9 +338,6 @@ class ConfidenceDensityDisplay(Display):
         self.threshold = threshold
         self.marked = marked
         self.weights = weights
-        _check_ranges(threshold, marked)
-        if weights is not None:
-            _check_weights(weights, self.groups)
         self.bin_edges = np.arange(N_BINS + 1) / N_BINS
 
     @classmethod
@@ -388,17 +361,16 @@ class ConfidenceDensityDisplay(Display):
         threshold, marked
             As in the class.
         ax : matplotlib Axes, optional
-            Axes to draw on. Default: a new figure.
-
-        Returns
-        -------
-        ConfidenceDensityDisplay
+            Default: a new figure.
         """
         check_groups(groups)
         values = {
             name: np.asarray(estimator.predict_proba(X)).max(axis=1) for name, X in groups.items()
         }
         return cls.from_predictions(values, threshold=threshold, marked=marked, ax=ax)
+
+    def description(self) -> str:
+        return f"Density by reported confidence: {phrased_groups(self.groups, self.weights or {})}."
 
     def _draw(self) -> None:
         for k, (low, high) in enumerate(self.marked):
@@ -435,29 +407,3 @@ def _confidences(values: ArrayLike, name: str) -> FloatArray:
             f"{bad.argmax()}."
         )
     return checked
-
-
-def _check_ranges(threshold: float | None, marked: Sequence[tuple[float, float]]) -> None:
-    """Refuse a threshold or range outside [0, 1]."""
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise ValueError(f"`threshold` must lie in [0, 1], got {threshold}.")
-    for low, high in marked:
-        if not 0 <= low < high <= 1:
-            raise ValueError(
-                f"`marked` must contain increasing pairs in [0, 1], got ({low}, {high})."
-            )
-
-
-def _check_weights(weights: Mapping[str, ArrayLike], groups: Mapping[str, FloatArray]) -> None:
-    """Refuse weights that do not match the groups."""
-    for name in [*groups, *weights]:
-        if name not in weights:
-            raise ValueError(f"`weights` must have weights for each group, but `{name}` has none.")
-        if name not in groups:
-            raise ValueError(f"`weights` has weights for `{name}`, which is not a group.")
-        weight, count = finite(weights[name], f"weights[{name!r}]"), len(groups[name])
-        if len(weight) != count or (weight < 0).any() or weight.sum() == 0:
-            raise ValueError(
-                f"`weights` of `{name}` must be {count} numbers >= 0 that are not all 0, one for "
-                "each value."
-            )

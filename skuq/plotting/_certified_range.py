@@ -163,13 +163,9 @@ class CertifiedRangeDisplay(Display):
         name : str, optional
             Label of the vertical axis. Default: "probability of class" with the class, or "mean".
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+            Default: a new figure.
         **limits
             `max_time` and `max_regions` of the estimator's methods.
-
-        Returns
-        -------
-        CertifiedRangeDisplay
 
         Raises
         ------
@@ -223,6 +219,11 @@ class CertifiedRangeDisplay(Display):
     def unsafe_radius(self) -> float:
         """Smallest radius with a counterexample; infinite if there is none."""
         return float(self.radii[self.status == "unsafe"].min(initial=np.inf))
+
+    def description(self) -> str:
+        last = f"{self.min_lower[-1]:.3g} to {self.max_upper[-1]:.3g} at {self.radii[-1]:.3g}"
+        status = f"safe up to {self.safe_radius:.3g}, unsafe from {self.unsafe_radius:.3g}"
+        return f"Proven range of {self.name} by radius: {last}; {status}."
 
     def _draw(self) -> None:
         self.ax_.fill_between(self.radii, self.min_lower, self.max_upper, **_BAND)

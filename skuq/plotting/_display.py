@@ -50,6 +50,10 @@ class Display(ABC):
         return self
 
     @abstractmethod
+    def description(self) -> str:
+        """Describe the plot in words and numbers, for readers who cannot see it."""
+
+    @abstractmethod
     def _draw(self) -> None: ...
 
 
@@ -61,19 +65,14 @@ def check_groups(groups: Mapping[str, Any]) -> None:
         raise ValueError("`groups` must have at least one group, got none.")
 
 
-def too_large(names: str, largest: float) -> str:
-    """Error message for values that are too large for an axis."""
-    return (
-        f"The {names} must be at most {LARGEST} in absolute value, got {largest:.3g}; divide them "
-        "by a constant."
-    )
-
-
 def check_drawable(**arrays: FloatArray) -> None:
     """Refuse values that are too large for an axis."""
     for name, values in arrays.items():
         if (largest := np.abs(values).max()) > LARGEST:
-            raise ValueError(too_large(f"values of `{name}`", largest))
+            raise ValueError(
+                f"The values of `{name}` must be at most {LARGEST} in absolute value, got "
+                f"{largest:.3g}; divide them by a constant."
+            )
 
 
 def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
@@ -88,6 +87,32 @@ def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
     group = (middle * n_groups / len(values)).astype(np.int64)
     numbered: IntArray = np.unique(group, return_inverse=True)[1]
     return numbered[block]
+
+
+def points_with_limits(
+    ax: Axes, x: FloatArray, y: FloatArray, low: FloatArray, high: FloatArray, **style: Any
+) -> None:
+    """Draw points with vertical confidence intervals, if there are any."""
+    if len(x):
+        # Clip differences that rounding makes negative, which matplotlib would refuse.
+        reach = np.maximum([y - low, high - y], 0)
+        style = {"markersize": 6, "capsize": 3, "linewidth": 1.5, "linestyle": "none", **style}
+        ax.errorbar(x, y, reach, zorder=3, clip_on=False, **style)
+
+
+def listed(x: FloatArray, y: FloatArray) -> str:
+    """Phrase the points whose values are known."""
+    return ", ".join(f"{b:.3g} at {a:.3g}" for a, b in zip(x, y, strict=True) if np.isfinite(b))
+
+
+def phrased_groups(groups: Mapping[str, FloatArray], weights: Mapping[str, Any]) -> str:
+    """Phrase the range and the mean of each group, weighted if it has weights."""
+    phrases = []
+    for name, values in groups.items():
+        weight = np.asarray(weights.get(name, np.ones(len(values))))
+        held, mean = values[weight > 0], np.average(values, weights=weight)
+        phrases.append(f"{name}: {held.min():.3g} to {held.max():.3g}, mean {mean:.3g}")
+    return "; ".join(phrases)
 
 
 def counted_rows(n: int) -> str:

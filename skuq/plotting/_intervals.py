@@ -16,7 +16,9 @@ from skuq.plotting._display import (
     counted_rows,
     equal_groups,
     legend_above,
+    listed,
     plain_text,
+    points_with_limits,
     short_number,
     with_unit,
 )
@@ -122,20 +124,20 @@ class IntervalsByWidthDisplay(Display):
             True values.
         coverage : float, default=0.9
             Nominal coverage of the predicted intervals, in (0, 1).
-        unit : str, optional
-            Unit of the target.
-        name : str, optional
-            Title. Default: the class of the estimator.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        IntervalsByWidthDisplay
+        unit, name, ax : optional
+            Unit, title (default: the class of the estimator), and axes (default: a new figure).
         """
         limits = predicted_interval(estimator, X, coverage)
         name = type(estimator).__name__ if name is None else name
         return cls.from_predictions(y, *limits, coverage=coverage, unit=unit, name=name, ax=ax)
+
+    def description(self) -> str:
+        width = self.upper / 2 - self.lower / 2
+        return (
+            f"Distance from the middle by width of the interval, {2 * width[0]:.3g} to "
+            f"{2 * width[-1]:.3g}: {self.inside.mean():.1%} of {counted_rows(len(width))} are "
+            f"inside; {self.coverage:.1%} were asked."
+        )
 
     def _draw(self) -> None:
         middle = self.lower / 2 + self.upper / 2
@@ -316,14 +318,8 @@ class CoverageBySizeDisplay(Display):
             Nominal coverage of the predicted intervals, in (0, 1).
         n_groups, unit
             As in the class.
-        name : str, optional
-            Title. Default: the class of the estimator.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        CoverageBySizeDisplay
+        name, ax : optional
+            Title (default: the class of the estimator), and axes (default: a new figure).
         """
         limits = predicted_interval(estimator, X, coverage)
         return cls.from_predictions(
@@ -336,6 +332,10 @@ class CoverageBySizeDisplay(Display):
             name=type(estimator).__name__ if name is None else name,
             ax=ax,
         )
+
+    def description(self) -> str:
+        shares = listed(self.group_edges[:-1], self.covered)
+        return f"Coverage by {self.label}, from the value on: {shares}; {self.coverage:.1%} asked."
 
     def _draw(self) -> None:
         asked = f"{self.coverage:.3%} asked".replace(".000%", "%")
@@ -367,25 +367,10 @@ class CoverageBySizeDisplay(Display):
         return counted_rows(least) if least == most else f"{least} to {most} rows"
 
     def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
-        if not chosen.any():
-            return
-        share = self.covered[chosen]
-        # Clip differences that rounding makes negative, which matplotlib would refuse.
-        reach = np.maximum([share - self.covered_low[chosen], self.covered_high[chosen] - share], 0)
-        self.ax_.errorbar(
-            np.flatnonzero(chosen) + 0.5,
-            share,
-            reach,
-            fmt=marker,
-            color=colour,
-            markersize=6,
-            capsize=3,
-            linewidth=1.5,
-            linestyle="none",
-            zorder=3,
-            clip_on=False,
-            label=label,
-        )
+        x = np.flatnonzero(chosen) + 0.5
+        values = (each[chosen] for each in (self.covered, self.covered_low, self.covered_high))
+        style = {"fmt": marker, "color": colour, "label": label}
+        points_with_limits(self.ax_, x, *values, **style)
 
 
 def _drawable_intervals(

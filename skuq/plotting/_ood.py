@@ -94,22 +94,8 @@ class OODDisplay(Display):
         X_ood : array-like like `X`, or mapping of str to array-like, default=None
             Out-of-distribution inputs, or a mapping from names to several kinds of such inputs.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        OODDisplay
-
-        Raises
-        ------
-        TypeError
-            If the detector does not compute p-values.
+            Default: a new figure.
         """
-        if not hasattr(detector, "p_values"):
-            raise TypeError(
-                f"`detector` must be a fitted skuq.OODDetector, which computes p-values, got "
-                f"{type(detector).__name__}; pass p-values of your own to `from_predictions`."
-            )
         # A DataFrame is one group, although it maps names to columns.
         named = isinstance(X_ood, Mapping)
         others = {} if X_ood is None else X_ood if named else {"OOD": X_ood}
@@ -127,6 +113,10 @@ class OODDisplay(Display):
         # The largest value lies inside the last bin.
         beyond = limit + width * np.arange(1, (longest - limit) // width + 2)
         return np.concatenate([below, beyond])
+
+    def description(self) -> str:
+        shares = "; ".join(f"{name}: {share:.1%}" for name, share in self.flagged.items())
+        return f"Groups by conformal p-value; flagged at {self.false_alarm_rate:g}: {shares}."
 
     def _draw(self) -> None:
         ax, limit = self.ax_, -np.log10(self.false_alarm_rate)

@@ -112,18 +112,12 @@ class PITDisplay(Display):
         y : array-like of shape (n_samples,)
             True values.
         levels : array-like of shape (n_levels,), optional
-        Levels of the quantiles to predict, in (0, 1). Default: use a Gaussian distribution with the
-        predicted mean and standard deviation instead of quantiles.
+            Levels of the quantiles to predict, in (0, 1). Default: use a Gaussian distribution with
+            the predicted mean and standard deviation instead of quantiles.
         n_bins : int, default=10
             Number of bins on [0, 1].
-        name : str, optional
-            Title. Default: the class of the estimator.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        PITDisplay
+        name, ax : optional
+            Title (default: the class of the estimator), and axes (default: a new figure).
         """
         name = type(estimator).__name__ if name is None else name
         settings: dict[str, Any] = {"n_bins": n_bins, "name": name, "ax": ax}
@@ -154,18 +148,12 @@ class PITDisplay(Display):
         y_true : array-like of shape (n_samples,)
             True values.
         mean, std : array-like of shape (n_samples,)
-        Mean and standard deviation (including the noise) of each prediction, in units of the
-        target; ``std > 0``.
+            Mean and standard deviation (including the noise) of each prediction, in units of the
+            target; ``std > 0``.
         n_bins : int, default=10
             Number of bins on [0, 1].
-        name : str, optional
-            Title.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        PITDisplay
+        name, ax : optional
+            Title, and axes (default: a new figure).
         """
         truth, centre, scale = values_and_gaussian(y_true, mean, std)
         below = ndtr((truth - centre) / scale)
@@ -192,19 +180,13 @@ class PITDisplay(Display):
         y_true : array-like of shape (n_samples,)
             True values.
         y_quantiles : array-like of shape (n_samples, n_levels)
-        Predicted quantiles, one column for each level; sorted within each row.
+            Predicted quantiles, one column for each level; sorted within each row.
         levels : array-like of shape (n_levels,)
             Levels of the quantiles, in (0, 1).
         n_bins : int, default=10
             Number of bins on [0, 1]; more bins than levels add no information.
-        name : str, optional
-            Title.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        PITDisplay
+        name, ax : optional
+            Title, and axes (default: a new figure).
         """
         truth, quantiles, asked = values_and_quantiles(y_true, y_quantiles, levels)
         steps = np.concatenate([[0.0], np.sort(asked), [1.0]])
@@ -212,6 +194,11 @@ class PITDisplay(Display):
         not_above = (quantiles <= truth[:, None]).sum(axis=1)
         low, high = steps[below], steps[not_above + 1]
         return super().from_predictions(low, high, n_bins=n_bins, name=name, ax=ax)
+
+    def description(self) -> str:
+        shares = ", ".join(f"{share:.3g}" for share in self.share)
+        band = f"{self.band[0]:.3g} to {self.band[1]:.3g}"
+        return f"Share of the rows by PIT, from 0 to 1: {shares}. Band of chance: {band}."
 
     def _draw(self) -> None:
         edges = np.arange(self.n_bins + 1) / self.n_bins

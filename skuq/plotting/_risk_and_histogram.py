@@ -12,11 +12,11 @@ from skuq.base import FloatArray
 from skuq.metrics import RiskCoverage, area_under_risk_coverage, predicted_part, risk_coverage_curve
 from skuq.plotting._display import (
     COLOURS,
-    LARGEST,
     Display,
+    check_drawable,
     check_groups,
+    phrased_groups,
     plain_text,
-    too_large,
     with_unit,
 )
 from skuq.validation import Loss, finite
@@ -82,13 +82,6 @@ class RiskCoverageDisplay(Display):
         unit: str | None = None,
         name: str | None = None,
     ) -> None:
-        if loss not in RISKS:
-            raise ValueError(f"`loss` must be one of {tuple(RISKS)}, got {loss!r}.")
-        if loss == "zero_one" and unit is not None:
-            raise ValueError(
-                f"unit={unit!r} cannot be used with an error rate; for quantities, pass "
-                "`loss='squared_error'` or `loss='absolute_error'`."
-            )
         self.curve = curve
         self.area = area
         self.loss = loss
@@ -122,14 +115,9 @@ class RiskCoverageDisplay(Display):
             Part of the uncertainty that ranks the samples.
         loss, unit
             As in the class; for quantities, `loss` must be set.
-        name : str, optional
-            Name in the legend. Default: the class of the estimator.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        RiskCoverageDisplay
+        name, ax : optional
+            Name in the legend (default: the class of the estimator), and axes (default: a new
+            figure).
         """
         name = type(estimator).__name__ if name is None else name
         uncertainty = predicted_part(estimator, X, part)
@@ -158,18 +146,18 @@ class RiskCoverageDisplay(Display):
             Finite score, larger for less certain predictions.
         loss, unit
             As in the class; for quantities, `loss` must be set.
-        name : str, optional
-            Name in the legend.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        RiskCoverageDisplay
+        name, ax : optional
+            Name in the legend, and axes (default: a new figure).
         """
         curve = risk_coverage_curve(y_true, y_pred, uncertainty, loss=loss)
         area = area_under_risk_coverage(y_true, y_pred, uncertainty, loss=loss)
         return super().from_predictions(curve, area, loss=loss, unit=unit, name=name, ax=ax)
+
+    def description(self) -> str:
+        return (
+            f"Selective risk ({RISKS[self.loss]}) by coverage: from {self.curve.risk[0]:.3g} to "
+            f"{self.curve.risk[-1]:.3g} if all are answered; area under the curve {self.area:.3g}."
+        )
 
     def _draw(self) -> None:
         reference = f"{RISKS[self.loss]} if all are answered"
@@ -252,8 +240,7 @@ class UncertaintyHistogramDisplay(Display):
         check_groups(groups)
         self.groups = {name: finite(values, name) for name, values in groups.items()}
         together = np.concatenate(list(self.groups.values()))
-        if (largest := np.abs(together).max()) > LARGEST:
-            raise ValueError(too_large("values of `groups`", largest))
+        check_drawable(groups=together)
         self.label = label
         self.unit = unit
         self.bin_edges, self.log = _histogram_bins(together)
@@ -281,15 +268,14 @@ class UncertaintyHistogramDisplay(Display):
         unit : str, optional
             Unit of the estimator's uncertainty.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        UncertaintyHistogramDisplay
+            Default: a new figure.
         """
         check_groups(groups)
         values = {name: predicted_part(estimator, X, part) for name, X in groups.items()}
         return cls.from_predictions(values, label=f"{part} uncertainty", unit=unit, ax=ax)
+
+    def description(self) -> str:
+        return f"Share of the group by {self.label}: {phrased_groups(self.groups, {})}."
 
     def _draw(self) -> None:
         for k, (name, values) in enumerate(self.groups.items()):

@@ -87,8 +87,6 @@ class UncertaintyMapDisplay(Display):
         self.label = label
         self.unit = unit
         self.feature_names = feature_names
-        if X is None and y is not None:
-            raise ValueError("`y` requires `X`, the points that it labels.")
         self.X = None if X is None else _two_columns(X)
         self.y = None if self.X is None or y is None else _labels(y, len(self.X))
 
@@ -112,8 +110,9 @@ class UncertaintyMapDisplay(Display):
         estimator : object
             Estimator that was fitted on two features and that `skuq.predict_uncertainty` accepts.
         X : array-like or DataFrame of shape (n_samples, 2)
-        Points that determine the range of the map, such as the training points. Their type must be
-        the type of the points on which the estimator was fitted. Column names become axis labels.
+            Points that determine the range of the map, such as the training points. Their type must
+            be the type of the points on which the estimator was fitted. Column names become axis
+            labels.
         y : array-like of shape (n_samples,), optional
             Labels of the points.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
@@ -121,22 +120,12 @@ class UncertaintyMapDisplay(Display):
         grid_resolution : int, default=80
             Number of grid points along each feature.
         margin : float, default=0.3
-        Width of the border around the points, as a share of their range. For a constant feature,
-        the border is half the absolute value of the feature, and at least 0.5.
+            Width of the border around the points, as a share of their range. For a constant
+            feature, the border is half the absolute value of the feature, and at least 0.5.
         unit : str, optional
             Unit of the estimator's uncertainty.
         ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        UncertaintyMapDisplay
-
-        Raises
-        ------
-        ValueError
-            If `X` has not exactly two columns, a label is missing, or a setting is out of
-            range.
+            Default: a new figure.
         """
         xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])
@@ -154,6 +143,11 @@ class UncertaintyMapDisplay(Display):
             feature_names=("feature 0", "feature 1") if names is None else tuple(names),
             ax=ax,
         )
+
+    def description(self) -> str:
+        low, high = self.uncertainty.min(), self.uncertainty.max()
+        features = " and ".join(map(str, self.feature_names))
+        return f"Map of {self.label} by {features}: values from {low:.3g} to {high:.3g}."
 
     def _draw(self) -> None:
         self.mesh_ = self.ax_.pcolormesh(
@@ -214,10 +208,6 @@ def _two_columns(X: Any) -> FloatArray:
 
 def _grid(points: FloatArray, resolution: int, margin: float) -> tuple[FloatArray, FloatArray]:
     """Grid that covers the points and the border; two arrays (resolution, resolution)."""
-    if resolution < 2:
-        raise ValueError(f"`grid_resolution` must be >= 2, got {resolution}.")
-    if margin < 0:
-        raise ValueError(f"`margin` must be >= 0, got {margin}.")
     low, high = points.min(axis=0), points.max(axis=0)
     flat = 0.5 * np.maximum(1.0, np.abs(low))
     border = np.where(high - low > FLAT * flat, margin * (high - low), flat)

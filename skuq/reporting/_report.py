@@ -19,7 +19,6 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from skuq.extras import import_optional
 from skuq.files import write_atomically
-from skuq.plotting import description
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -81,8 +80,8 @@ class Report:
         caption : str
             Caption.
         alt : str, optional
-            Alternative text for readers who cannot see the plot. Default: the text that
-            `skuq.plotting.description` returns for the plot, or the caption if this text is empty.
+            Alternative text for readers who cannot see the plot. Default: the description of the
+            Display, or the caption for a matplotlib Figure.
         """
         drawn = picture(figure, alt=str(alt))
         section = {"heading": str(heading), "picture": drawn, "caption": str(caption)}
@@ -175,7 +174,8 @@ def picture(figure: Any, alt: str = "") -> dict[str, str]:
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     if hasattr(figure, "savefig"):
         source = f"data:image/svg+xml;base64,{base64.b64encode(_svg(figure)).decode('ascii')}"
-        return {"source": source, "alt": alt or description(figure)}
+        return {"source": source, "alt": alt}
+    alt = alt or (figure.description() if hasattr(figure, "description") else "")
     if hasattr(figure, "figure_"):
         return picture(figure.figure_, alt)
     if not hasattr(figure, "from_estimator"):

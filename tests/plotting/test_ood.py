@@ -104,8 +104,3 @@ def test_the_picture_is_drawn_on_given_axes_and_takes_names_as_text():
 def test_wrong_values_are_named(groups, rate, message):
     with pytest.raises(ValueError, match=message):
         OODDisplay(groups, false_alarm_rate=rate)
-
-
-def test_what_computes_no_p_values_is_refused(blobs):
-    with pytest.raises(TypeError, match=r"must be a fitted skuq\.OODDetector.*LogisticRegression"):
-        OODDisplay.from_estimator(LogisticRegression(), blobs[1])

@@ -542,33 +542,6 @@ def test_weights_stand_for_so_many_samples():
     np.testing.assert_allclose(drawn_shares(weighted), drawn_shares(repeated))
 
 
-@pytest.mark.parametrize("weights", [[0, 0], [1, -1], [2, -1], [1], [1, 1, 1]])
-def test_weights_that_draw_nothing_or_do_not_fit_are_refused(weights):
-    with pytest.raises(ValueError, match="`weights` of `a` must be 2 numbers >= 0 that are not"):
-        ConfidenceDensityDisplay({"a": [0.5, 0.6]}, weights={"a": weights})
-
-
-def test_weights_are_for_each_group():
-    with pytest.raises(ValueError, match="weights for each group, but `b` has none"):
-        ConfidenceDensityDisplay({"a": [0.5], "b": [0.6]}, weights={"a": [1]})
-    with pytest.raises(ValueError, match="weights for `b`, which is not a group"):
-        ConfidenceDensityDisplay({"a": [0.5]}, weights={"a": [1], "b": [1]})
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"threshold": 70}, r"`threshold` must lie in \[0, 1\], got 70"),
-        ({"threshold": np.nan}, r"`threshold` must lie in \[0, 1\], got nan"),
-        ({"marked": [(0.6, 0.5)]}, r"increasing pairs in \[0, 1\], got \(0.6, 0.5\)"),
-        ({"marked": [(50, 60)]}, r"increasing pairs in \[0, 1\], got \(50, 60\)"),
-    ],
-)
-def test_what_would_lie_outside_of_the_picture_is_refused(setting, message):
-    with pytest.raises(ValueError, match=message):
-        ConfidenceDensityDisplay({"all": [0.5]}, **setting)
-
-
 def test_densities_from_estimator_are_of_the_largest_probability(problem, model):
     X, _ = problem
     groups = {"known": X, "ood": 5 * X[:50]}
@@ -730,12 +703,6 @@ def test_a_map_drawn_again_has_its_points_again(moons):
     assert legend_texts(display) == ["lower", "upper"]
 
 
-def test_labels_without_points_are_refused(moons):
-    xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(3.0))
-    with pytest.raises(ValueError, match="`y` requires `X`, the points"):
-        UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, y=moons[1])
-
-
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.NaT])
 @pytest.mark.parametrize("label", [1.0, "a"])
 @pytest.mark.parametrize("kind", [list, pd.Series])
@@ -780,8 +747,6 @@ def test_map_of_a_model_fitted_on_a_frame_has_its_names_and_no_warning(
     [
         (np.ones((5, 3)), {}, r"`X` must have shape \(n_samples, 2\), got \(5, 3\)"),
         (np.ones((0, 2)), {}, r"`X` must have shape \(n_samples, 2\), got \(0, 2\)"),
-        (np.eye(2), {"grid_resolution": 1}, "`grid_resolution` must be >= 2, got 1"),
-        (np.eye(2), {"margin": -0.1}, "`margin` must be >= 0, got -0.1"),
         (np.eye(2), {"y": [0, 1, 1]}, r"`y` must have shape \(2,\), got \(3,\)"),
     ],
 )

@@ -14,7 +14,6 @@ from skuq import Uncertainty
 from skuq.metrics import area_under_risk_coverage, risk_coverage_curve
 from skuq.plotting import (
     CoverageBySizeDisplay,
-    ErrorByUncertaintyDisplay,
     IntervalsByWidthDisplay,
     PITDisplay,
     RiskCoverageDisplay,
@@ -72,7 +71,6 @@ def draw_all(y_true, mean, std, ax=None, **name):
         CoverageBySizeDisplay.from_predictions(y_true, *limits, mean, **unit),
         PITDisplay.from_predictions(y_true, mean, std, ax=ax, **name),
         PITDisplay.from_quantiles(y_true, quantiles, levels, ax=ax, **name),
-        ErrorByUncertaintyDisplay.from_predictions(y_true, mean, std, **unit),
         RiskCoverageDisplay.from_predictions(y_true, mean, std, loss="squared_error", **unit),
         RiskCoverageDisplay.from_predictions(y_true, mean, std, loss="absolute_error", **unit),
     ]
@@ -113,7 +111,6 @@ def test_pictures_of_extreme_data_are_drawn_without_warnings(case):
 @pytest.mark.parametrize("name", STRANGE_NAMES)
 def test_names_and_units_are_text(name):
     for display in draw_all(Y, MEAN, STD, name=name) + [
-        ErrorByUncertaintyDisplay.from_predictions(Y, MEAN, STD, unit=name),
         CoverageBySizeDisplay.from_predictions(Y, MEAN - STD, MEAN + STD, unit=name, label=name),
         IntervalsByWidthDisplay.from_predictions(Y, MEAN - STD, MEAN + STD, unit=name),
         RiskCoverageDisplay.from_predictions(Y, MEAN, STD, loss="squared_error", unit=name),
@@ -287,37 +284,6 @@ def test_the_band_of_chance_is_left_in_one_picture_of_twenty_at_most():
     assert 0 < left < 400 * 0.05 + 3 * np.sqrt(400 * 0.05 * 0.95)
 
 
-# --- errors ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_groups", [1, 10])
-def test_errors_by_uncertainty_equal_a_loop_over_groups(n_groups):
-    display = ErrorByUncertaintyDisplay(Y, MEAN, STD, n_groups=n_groups)
-    parts = np.array_split(np.argsort(STD), n_groups)
-    np.testing.assert_array_equal(display.count, [len(part) for part in parts])
-    for k, part in enumerate(parts):
-        assert display.group_error[k] == pytest.approx(np.sqrt(np.mean((Y - MEAN)[part] ** 2)))
-        assert display.group_std[k] == pytest.approx(np.sqrt(np.mean(STD[part] ** 2)))
-
-
-def test_errors_that_are_as_large_as_was_said_lie_in_the_bars_of_chance():
-    right = ErrorByUncertaintyDisplay.from_predictions(Y, MEAN, STD, unit="EUR")
-    narrow = ErrorByUncertaintyDisplay.from_predictions(Y, MEAN, STD / 2)
-    for display, inside in ((right, True), (narrow, False)):
-        (bars,) = (c for c in display.ax_.collections if c.get_label() == "chance")
-        ends = np.array([segment[:, 1] for segment in bars.get_segments()])
-        between = (ends[:, 0] <= display.group_error) & (display.group_error <= ends[:, 1])
-        assert between.all() if inside else not between.any()
-    assert right.ax_.get_xlabel() == "predicted standard deviation (EUR)"
-    assert right.ax_.get_ylabel() == "absolute error, RMSE of groups (EUR)"
-    assert not right.log
-    assert right.ax_.get_xscale() == "linear"
-    far = ErrorByUncertaintyDisplay.from_predictions(with_outlier(Y), MEAN, STD)
-    assert far.log
-    assert far.ax_.get_yscale() == "log"
-    assert far.ax_.get_ylim()[1] > 1e6
-
-
 # --- risk and coverage -------------------------------------------------------------------
 
 
@@ -390,10 +356,6 @@ def test_displays_of_estimators_are_those_of_their_predictions(fitted):
                 y, model.predict_quantiles(inputs, levels), levels, name="Pipeline"
             ),
         ),
-        (
-            ErrorByUncertaintyDisplay.from_estimator(pipe, X, y, n_groups=3, unit="m"),
-            ErrorByUncertaintyDisplay(y, mean, std, n_groups=3, unit="m", name="Pipeline"),
-        ),
     ]
     for ours, direct in pairs:
         for attribute, value in vars(direct).items():
@@ -438,17 +400,7 @@ LOW, HIGH = MEAN - STD, MEAN + STD
         (lambda: PITDisplay([0.5], [0.5], n_bins=0), "`n_bins` must be from 1 to 10,000, got 0"),
         (lambda: PITDisplay.from_predictions(Y, MEAN, 0 * STD), "`std` must be > 0, got 0 in row"),
         (lambda: PITDisplay.from_quantiles(Y, MEAN[:, None], [0.1, 0.9]), "one column per level"),
-        (lambda: ErrorByUncertaintyDisplay(Y, MEAN, -STD), "`std` must be > 0"),
-        (lambda: ErrorByUncertaintyDisplay(Y, MEAN[:3], STD), "`y_true`, `y_pred`, `std` must"),
         (lambda: RiskCoverageDisplay.from_predictions(Y, MEAN, STD), "loss='squared_error'"),
-        (
-            lambda: RiskCoverageDisplay.from_predictions([0, 1], [0, 1], [0, 1], unit="EUR"),
-            "unit='EUR' cannot be used",
-        ),
-        (
-            lambda: RiskCoverageDisplay(risk_coverage_curve([0], [0], [0]), 0.0, loss="mse"),
-            "`loss` must be one of .*got 'mse'",
-        ),
     ],
 )
 def test_wrong_values_are_named(make, message):

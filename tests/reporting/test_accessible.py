@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.plotting import CalibrationAuditDisplay, OODDisplay, description
+from skuq.plotting import CalibrationAuditDisplay, OODDisplay
 from skuq.reporting import Report, audit_report, table_report
 from skuq.tables import TableModel
 from tests.reporter import drawn_audit
@@ -127,43 +127,19 @@ def test_a_given_alternative_text_is_used_as_it_is(plt):
 # --- descriptions ------------------------------------------------------------------------------
 
 
-def test_bins_are_described_with_limits_and_findings():
+def test_bins_and_findings_are_described():
     audit = drawn_audit("third")
-    text = description(CalibrationAuditDisplay.from_estimator(audit).figure_)
-    assert text.startswith("Accuracy by reported confidence.")
-    found = np.flatnonzero(audit.bins_.significant)
-    part = text.partition("significant deviation: ")[2].partition(" Samples")[0]
-    assert part.count("(") >= len(found) > 0
-    assert f"{audit.bins_.accuracy[found[0]]:.3g} at {audit.bins_.confidence[found[0]]:.3g}" in part
+    text = CalibrationAuditDisplay.from_estimator(audit).description()
+    assert text.startswith("Accuracy by reported confidence: ")
+    (found, *_) = np.flatnonzero(audit.bins_.significant)
+    part = text.partition("Significant deviation: ")[2]
+    assert f"{audit.bins_.accuracy[found]:.3g} at {audit.bins_.confidence[found]:.3g}" in part
 
 
-def test_places_have_the_names_of_the_ticks():
-    shown = OODDisplay({"in": np.linspace(0.01, 1, 100)}, false_alarm_rate=0.05).plot()
-    assert "by conformal p-value. in: 5.0% flagged: histogram from 1 to" in description(
-        shown.figure_
-    )
-    assert "limit: p = 0.05: between 0.1 and 0.01" in description(shown.figure_)
-
-
-def test_bars_lines_and_images_are_described(plt):
-    figure, axes = plt.subplots(1, 3)
-    axes[0].bar(["a", "b"], [1, 2.5])
-    axes[0].set(xlabel="kind", ylabel="loss")
-    axes[1].plot([0, 1, 2], [3, 9, 4], label="_hidden")
-    axes[1].plot([0, 1, 2], [3, 9, 4], label=r"cost \$")
-    axes[2].imshow(np.zeros((2, 2)))
-    axes[2].set_xlabel("seven")
-    assert description(figure) == (
-        "Loss by kind. 1 for a, 2.5 for b. cost $: line from 3 at 0 to 4 at 2, highest 9 at 1. "
-        "1 image: seven."
-    )
-
-
-def test_many_points_are_summed_up_and_nothing_is_described_as_nothing(plt):
-    figure, ax = plt.subplots()
-    assert description(figure) == ""
-    ax.plot(np.arange(50), np.arange(50), "o")
-    assert description(figure) == "50 points, 0 to 49."
+def test_flagged_shares_are_described():
+    groups = {"in": np.linspace(0.01, 1, 100), "out": [0.01]}
+    text = OODDisplay(groups, false_alarm_rate=0.05).description()
+    assert text == "Groups by conformal p-value; flagged at 0.05: in: 5.0%; out: 100.0%."
 
 
 def test_legends_stay_inside_of_their_picture():

@@ -22,7 +22,6 @@ from skuq.plotting import (
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
     UncertaintyMapDisplay,
-    description,
 )
 from skuq.reporting import Report
 
@@ -332,7 +331,7 @@ def test_displays_and_figures_are_embedded_as_svg_with_their_caption(report, plt
     for k, picture in enumerate(pictures):
         report.figure("Heading", picture, f"Caption {k}.")
     alts = [image["alt"] for image in images(report)]
-    assert alts == [*(description(each.plot().figure_) for each in pictures[:-1]), "Caption 4."]
+    assert alts == [*(each.description() for each in pictures[:-1]), "Caption 4."]
     assert Page(report.html()).texts["figcaption"] == [f"Caption {k}." for k in range(5)]
     for image in images(report):
         svg = svg_of(image)
